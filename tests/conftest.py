@@ -34,7 +34,7 @@ LONGEST: Final = (
     "tests/mutations/test_mutations.py",
     "tests/playbooks/test_playbooks.py",
     "tests/orchestrator/test_scenarios.py",
-    "tests/orchestrator/test_brokers_that_end.py",
+    "tests/orchestrator/test_unexpected_broker_exits.py",
     "tests/simulator/test_directed_campaigns.py",
     "tests/search/test_replay.py",
     "tests/simulator/test_leases.py",

@@ -129,7 +129,7 @@ def test_many_sets_are_opened_some_at_a_time(read: Read, monkeypatch: pytest.Mon
     assert log.offset.tolist() == list(range(180))
 
 
-def test_both_framings_of_snappy_say_the_same(read: Read) -> None:
+def test_both_framings_of_snappy_give_the_same_records(read: Read) -> None:
     one, other = (read(batch(0, 1, records(1, 9), codec=codec)) for codec in (SNAPPY, SNAPPY | JAVA))
     assert one.digest.tolist() == other.digest.tolist()
 

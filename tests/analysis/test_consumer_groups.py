@@ -204,7 +204,7 @@ def test_the_reader_reads_the_file_of_a_member(tmp_path: Path) -> None:
     assert groups.deliveries == (Delivered("member-1", 0, 3, 7, 100),)
 
 
-def test_a_record_that_is_not_whole_says_so(tmp_path: Path) -> None:
+def test_an_incomplete_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "history" / "operations").mkdir(parents=True)
     with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:
         writer.delivered(0, 0, 1, 1)

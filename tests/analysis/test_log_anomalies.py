@@ -104,7 +104,7 @@ def test_an_acknowledged_write_that_the_final_read_lacks_is_lost() -> None:
 
 
 @pytest.mark.parametrize("upper_bound", ["strict", "session", "lower-bound-only"])
-def test_loss_is_named_whatever_the_upper_bound(upper_bound: str) -> None:
+def test_loss_is_named_for_every_upper_bound(upper_bound: str) -> None:
     final = [end(0, 100, 110, final=True)]
     the_one([ok(1, 10, 20, 0), *final], "lost-acknowledged-write", upper_bound)
 
@@ -276,7 +276,7 @@ def test_an_impossible_operation_is_refused_as_damage(tmp_path: Path, op: Op) ->
                 check_log(LogPlan.of(tables, span=span, compiled=compiled))
 
 
-def test_the_bytes_of_a_record_may_be_anything() -> None:
+def test_a_record_may_have_any_bytes() -> None:
     for value in (-(1 << 63), (1 << 63) - 1, -1):
         (anomaly,) = found([Op(READ, 10, 20, values=(value,), offsets=(0,), offset=0)])
         assert anomaly.name == "phantom"

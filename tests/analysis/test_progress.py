@@ -63,7 +63,7 @@ KILL = (Damage.PROGRESS, Damage.MEMORY)
 WORKS = tries(0, 20, ok=True)
 
 
-def test_writes_that_go_on_during_a_fault_pass() -> None:
+def test_writes_that_continue_during_a_fault_pass() -> None:
     attempts = [*WORKS, *tries(20, 24, ok=False), *tries(24, 90, ok=True)]
     assert judged(fault("n3", 20, 80, *KILL), attempts) == []
 
@@ -82,7 +82,7 @@ def test_a_stall_without_any_fault_is_found() -> None:
         pytest.param([], WORKS, 2, id="no client asks"),
         pytest.param([], [*WORKS, Attempt(20 * S, INF, False)], 2, id="its client may be gone"),
         pytest.param([], [*WORKS, *tries(20, 25, ok=False), *tries(35, 90, ok=False)], 2, id="clients paused"),
-        pytest.param([], tries(0, 90, ok=False), 2, id="nothing was ever acknowledged: it may not have been ready"),
+        pytest.param([], tries(0, 90, ok=False), 2, id="no write was ever acknowledged"),
         pytest.param(
             [*fault("n2", 20, 80, *KILL), *fault("n3", 20, 80, *KILL)], [*WORKS, *tries(20, 90, ok=False)], 2,
             id="a majority is down",
@@ -112,7 +112,7 @@ def test_a_stall_without_any_fault_is_found() -> None:
         pytest.param([], [*WORKS, *tries(92, 100, ok=False)], 2, id="the load ends before the bound"),
         pytest.param(
             [{"event": "service_exit", "node": "n2", "t": 5 * S}, *fault("n3", 20, 80, *KILL)],
-            [*WORKS, *tries(20, 90, ok=False)], 2, id="a process had ended by itself",
+            [*WORKS, *tries(20, 90, ok=False)], 2, id="a process had ended unexpectedly",
         ),
     ],
 )  # fmt: skip
@@ -204,7 +204,7 @@ def test_one_that_keeps_a_replica_that_is_down_is_found() -> None:
         pytest.param(fault("n3", 20, 80, *KILL, status="mismatch"), [BEFORE], id="the fault was not confirmed"),
         pytest.param(fault("n3", 20, 80, Damage.SPEED), [BEFORE], id="a slow replica may stay"),
         pytest.param(fault("n3", 20, 80, Damage.PACKETS), [BEFORE], id="packets may pass"),
-        pytest.param(fault("n3", 20, 80, *KILL), [BEFORE._replace(leads=False)], id="no leader told"),
+        pytest.param(fault("n3", 20, 80, *KILL), [BEFORE._replace(leads=False)], id="no leader reported"),
         pytest.param(fault("n3", 20, 80, *KILL), [BEFORE._replace(node="n3")], id="the leader is down itself"),
         pytest.param([*fault("n3", 20, 80, *KILL), *fault("n2", 20, 80, *KILL)], [BEFORE], id="no majority"),
         pytest.param(fault("n3", 20, None, *KILL), [BEFORE], id="when it was healed is not known"),

@@ -45,7 +45,7 @@ def test_appends_that_may_have_happened_explain_records_behind_the_final_end() -
     assert "ends at 2, but n1 holds record 1.3.0 at offset 2" in found.anomalies[0].sentence
 
 
-def test_logs_that_end_before_the_final_end_have_lost_something() -> None:
+def test_a_log_that_ends_before_the_final_end_has_a_loss() -> None:
     found = report(logs(v(1), v(2)), [*SENT, info(3, 50), final(3)])
     assert names(found) == ["final-end-mismatch"]
     assert [row["offset"] for row in found.anomalies[0].witness] == [3, 2, 2]

@@ -124,7 +124,7 @@ def test_the_reader_reports_files_other_than_segments(tmp_path: Path) -> None:
     assert "cannot be read: it is a directory" in read_replica("n1", "log", 0, directory).unread
 
 
-def test_a_log_whose_head_was_deleted_starts_later(tmp_path: Path) -> None:
+def test_a_log_with_a_deleted_head_starts_later(tmp_path: Path) -> None:
     directory = write_replica(tmp_path, "log", 0, {100: log_bytes([3, 3], [5, 6], start=100), 102: b""})
     log = read_replica("n1", "log", 0, directory)
     assert (log.start, log.end, log.offset.tolist()) == (100, 102, [100, 101])
@@ -192,7 +192,7 @@ def test_the_reader_reports_missing_files_of_a_replica(tmp_path: Path) -> None:
     assert read_node("n1", tmp_path)[0].doubts == missing
 
 
-def test_zeros_behind_the_last_file_are_known_as_such(tmp_path: Path) -> None:
+def test_zeros_after_the_last_record_are_recognized(tmp_path: Path) -> None:
     zeros = read_replica("n1", "log", 0, write_replica(tmp_path / "a", "log", 0, {0: WHOLE + bytes(4096)}))
     assert (zeros.zeros, zeros.end) == (True, 3)
     other = read_replica("n1", "log", 0, write_replica(tmp_path / "b", "log", 0, {0: WHOLE + bytes(4096) + b"x"}))

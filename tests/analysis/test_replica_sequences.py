@@ -100,7 +100,7 @@ def test_a_log_that_starts_later_leaves_first_numbers_undecided(tmp_path: Path) 
     assert len(of_log(tmp_path / "between", {40: [(7, 0, 17, 1), (7, 0, 19, 1)]}, FROM_ZERO)) == 1
 
 
-def test_records_in_remote_segments_are_not_taken_for_missing_ones(tmp_path: Path) -> None:
+def test_records_in_remote_segments_do_not_count_as_missing(tmp_path: Path) -> None:
     found(tmp_path, [(7, 0, 17, 1), (7, 0, 18, 1)])
     log = read_partition("n1", ("log", 0), tmp_path)
     assert not check_partition([log], around=FROM_ZERO).ok
@@ -121,12 +121,12 @@ def test_segments_continue_each_other_and_a_missing_one_hides_its_records(tmp_pa
         Circumstances(forgets_producers=True, from_zero=True),
     ],
 )
-def test_the_rule_does_not_apply_where_leaders_may_forget(tmp_path: Path, around: Circumstances) -> None:
+def test_the_rule_does_not_apply_to_leaders_that_expire_producers(tmp_path: Path, around: Circumstances) -> None:
     assert found(tmp_path, [(7, 0, 3, 1), (7, 0, 9, 1), (7, 0, 9, 1)], around) == []
 
 
 @pytest.mark.parametrize("attributes", [TRANSACTIONAL, CONTROL | TRANSACTIONAL])
-def test_transactions_are_left_out(tmp_path: Path, attributes: int) -> None:
+def test_transactions_are_not_checked(tmp_path: Path, attributes: int) -> None:
     assert found(tmp_path, [(7, 0, 3, 1), (7, 0, 9, 1)], attributes=attributes) == []
 
 
@@ -142,7 +142,7 @@ def test_a_log_without_producers_has_no_sequences(tmp_path: Path) -> None:
     assert check_partition([replace(log, node="n1")], around=FROM_ZERO).ok
 
 
-def test_settings_that_let_a_broker_forget_producers() -> None:
+def test_some_settings_expire_producers_of_a_broker() -> None:
     assert not forgets_producers({"log.segment.bytes": "4096"})
     assert forgets_producers({"producer.id.expiration.ms": "1000"})
     assert forgets_producers({"transactional.id.expiration.ms": "1000"})

@@ -237,7 +237,7 @@ def test_a_log_that_changed_its_format_keeps_d3_where_it_has_epochs() -> None:
     assert "falls from 4 at offset 1 to 3 at offset 3" in anomaly.sentence
 
 
-def test_the_report_says_which_logs_have_no_epochs() -> None:
+def test_the_report_names_logs_without_epochs() -> None:
     old = replace(replica("n1", [OLD], [1], hw=1, file=()), formats=(1, 2))
     assert check_partition([old]).without_epochs == (("log-0", 1),)
     assert check_partition([replica("n1", [1], [1], hw=1)]).without_epochs == ()

@@ -83,7 +83,7 @@ def test_a_record_missing_without_retention_is_a_failure(tmp_path: Path, setting
     assert names(verdict) == {"poll-skip", "skipped-record"}
 
 
-def test_a_log_that_may_forget_may_not_lose(tmp_path: Path) -> None:
+def test_a_log_with_producer_expiry_may_not_lose_records(tmp_path: Path) -> None:
     verdict = judged(StoredRun(tmp_path / "run", lost=7, settings=FORGETTING))
     assert verdict.verdict == "fail"
     assert "lost-acknowledged-write" in names(verdict)

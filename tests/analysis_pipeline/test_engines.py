@@ -107,7 +107,7 @@ def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> 
     ],
     ids=["formats 2", "format 1", "diverging", "lost", "unknown format", "not read", "no reader"],
 )
-def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
+def test_both_engines_give_the_same_anomalies(spark: SparkHandle, tmp_path: Path, change: dict[str, object]) -> None:
     run = StoredRun(tmp_path / "run", **change).write()  # type: ignore[arg-type]
     here = analyze(run, engine="in-process", plots=False)
     there = analyze(run, session=spark, engine="spark", plots=False)
@@ -125,7 +125,7 @@ def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: d
         "a node's files are gone",
         "a record's byte flipped",
         "an unknown message format on all",
-        "a partition that nobody planned",
+        "an unplanned partition",
         "torn high watermarks",
         "a byte of a value changed on all",
         "a segment in the middle missing",
@@ -133,7 +133,7 @@ def test_both_engines_say_the_same(spark: SparkHandle, tmp_path: Path, change: d
         "a committed record changed since",
     ],
 )
-def test_both_engines_say_the_same_of_replicas(spark: SparkHandle, tmp_path: Path, name: str) -> None:
+def test_both_engines_give_the_same_anomalies_of_replicas(spark: SparkHandle, tmp_path: Path, name: str) -> None:
     change = LAWFUL.get(name) or {**UNKNOWN, **FAIL}[name][0]
     run = StoredRun(tmp_path / "run").write()
     change(ReplicaSet(run))

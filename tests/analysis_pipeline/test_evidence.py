@@ -333,7 +333,7 @@ def test_appends_with_weak_acks_do_not_count_as_load_under_faults(tmp_path: Path
     assert any("the faults met no load" in reason for reason in verdict.reasons), verdict.reasons
 
 
-def test_a_pass_of_less_load_than_the_run_needs_is_not_believed(tmp_path: Path) -> None:
+def test_a_pass_with_less_load_than_required_is_unknown(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     assert not standing_of(stored(run, achieved_share=1.0)).doubts
     assert not standing_of(stored(run, achieved_share=0.5)).doubts
@@ -407,7 +407,7 @@ def test_evidence_must_show_the_effects_that_the_fault_declares(must: Line, fact
     assert contradictions([must], {"n1": facts}, ["n1"]) == said
 
 
-def test_evidence_of_a_whole_fault_must_show_something_on_each_of_its_parts() -> None:
+def test_evidence_of_a_compound_fault_must_show_each_of_its_parts() -> None:
     must = [{"key": "dropped", "of": "fault", "least": 1}]
     assert contradictions(must, {"dropped": {"a->b": 3, "b->a": 1}}, ["n1"]) == []
     for dropped in ({"a->b": 3, "b->a": 0}, {}):

@@ -134,7 +134,7 @@ def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:
     assert "lost_before_faults" not in verdict.stats
 
 
-def test_there_is_a_word_for_each_anomaly_and_each_class() -> None:
+def test_each_anomaly_and_each_class_has_a_name() -> None:
     assert {f"no-{name}" for name in CLASSES} | set(CLASSES.values()) | {"before-faults", "no-other-anomaly"} == set(
         DEMANDS
     )

@@ -56,7 +56,9 @@ def test_suffixes_that_are_not_committed_may_differ(quorum: StoredQuorum) -> Non
         ("", "unknown", "of the format '' cannot be read"),
     ],
 )
-def test_the_system_says_whether_it_has_a_quorum(quorum: StoredQuorum, said: str, verdict: str, detail: str) -> None:
+def test_the_system_description_states_whether_it_has_a_quorum(
+    quorum: StoredQuorum, said: str, verdict: str, detail: str
+) -> None:
     run = quorum.write()
     text = (run / "run.toml").read_text()
     assert 'format = "kraft"' in text
@@ -181,7 +183,7 @@ def test_e4_a_vote_that_is_sent_before_it_is_on_disk(quorum: StoredQuorum, node:
     assert found(quorum) == {"vote-not-on-disk": sentence}
 
 
-def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
+def test_e5_an_epoch_missing_on_disk(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", restored(3, 1, 1, -1), restored(3, 0, -1, -1))
     assert found(quorum) == {"election-state-regression": "n3 knew epoch 1, but later (quorum_restored) only epoch 0"}
 
@@ -191,7 +193,7 @@ def test_e5_an_epoch_that_the_disk_forgot(quorum: StoredQuorum) -> None:
     [
         pytest.param("n3", Damage.DISK, True, id="its disk was wiped"),
         pytest.param("n3", Damage.NEWER_STATE, True, id="an older disk came back"),
-        pytest.param("n3", Damage.UNSYNCED, False, id="what was not synced does not explain it"),
+        pytest.param("n3", Damage.UNSYNCED, False, id="unsynced data does not explain it"),
         pytest.param("n2", Damage.DISK, False, id="another node's disk was wiped"),
         pytest.param("n3", None, False, id="the node says that its disk is another one, and no fault replaced it"),
     ],
@@ -215,13 +217,13 @@ def test_e5_only_a_replaced_disk_excuses_a_forgotten_vote(
     assert [each.name for each in judged(run).anomalies] == ([] if excused else ["election-state-regression"])
 
 
-def test_e5_a_vote_that_the_disk_forgot(quorum: StoredQuorum) -> None:
+def test_e5_a_vote_missing_on_disk(quorum: StoredQuorum) -> None:
     quorum.states["n1"] = (2, -1, -1)
     sentence = found(quorum)["election-state-regression"]
     assert sentence.startswith("n1 had voted in epoch 2 for node 2, but later its disk (quorum-state file) held no")
 
 
-def test_e5_a_vote_may_be_forgotten_once_the_leader_is_known(quorum: StoredQuorum) -> None:
+def test_e5_a_vote_may_be_dropped_when_the_leader_is_known(quorum: StoredQuorum) -> None:
     quorum.states["n1"] = (2, 2, -1)
     replace(quorum, "n1", on_disk("persisted", 2, 2, 2), on_disk("persisted", 2, 2, -1))
     assert judged(quorum.write()).verdict == "pass"

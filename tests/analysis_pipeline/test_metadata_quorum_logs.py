@@ -51,7 +51,7 @@ def test_m3_a_minority_may_lag_behind(quorum: StoredQuorum) -> None:
     assert judged(quorum.write()).verdict == "pass"
 
 
-def test_m4_a_node_that_acted_on_something_else(quorum: StoredQuorum) -> None:
+def test_m4_a_node_that_applied_other_records(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": 7})
     assert found(quorum) == {
         "applied-metadata-mismatch": "the metadata below offset 5 that n3 has applied differs from what the log of "
@@ -106,7 +106,7 @@ def test_a_snapshot_of_the_nodes_own_keeps_the_digest(quorum: StoredQuorum) -> N
     assert judged(quorum.write()).verdict == "unknown"
 
 
-def test_a_node_that_does_not_speak_of_the_digest_is_in_doubt(quorum: StoredQuorum) -> None:
+def test_a_node_without_a_digest_is_in_doubt(quorum: StoredQuorum) -> None:
     replace(quorum, "n3", mark(10, 2), {key: value for key, value in mark(10, 2).items() if key != "digest"})
     assert judged(quorum.write()).verdict != "pass"
 

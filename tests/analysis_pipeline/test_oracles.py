@@ -96,11 +96,11 @@ def test_a_finding_is_an_anomaly_with_its_witness_and_its_moment(tmp_path: Path)
         "lacking an oracle",
         "with a strange oracle",
         "with no number",
-        "with nothing compared",
-        "with an oracle that compared nothing",
+        "without any comparison",
+        "with an oracle without comparisons",
         "with findings of no kind",
         "with half a finding",
-        "with a finding of nobody",
+        "with a finding without an oracle",
         "with a finding under another seed",
         "with a finding of another simulation",
         "with a finding of another run",
@@ -118,7 +118,7 @@ OF_SEVERAL = ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted")
 
 
 @pytest.mark.parametrize("oracle", [*OF_SEVERAL, "commit-would-be-taken"])
-def test_an_oracle_that_had_something_to_do_may_not_rest(oracle: str, tmp_path: Path) -> None:
+def test_an_oracle_with_work_must_have_comparisons(oracle: str, tmp_path: Path) -> None:
     has_group = oracle not in OF_SEVERAL
     verdict, said = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, oracle: 0}}, has_group=has_group)
     assert (verdict.verdict, said.verdict) == ("unknown", "unknown")
@@ -139,13 +139,13 @@ def test_an_optional_oracle_without_comparisons_is_named(oracle: str, tmp_path: 
     assert f"{oracle} had nothing to compare" in said.detail
 
 
-def test_a_finding_remains_a_failure_when_another_oracle_compared_nothing(tmp_path: Path) -> None:
+def test_a_finding_remains_a_failure_when_another_oracle_made_no_comparison(tmp_path: Path) -> None:
     verdict, _ = judged(tmp_path, {**WHOLE, "checks": {**COMPARED, "epoch-fell": 0}, "findings": [FINDING]})
     assert verdict.verdict == "fail"
     assert any("epoch-fell compared nothing" in each for each in verdict.reasons)
 
 
-@pytest.mark.parametrize("summary", ["", "{}", "[]"], ids=["empty", "nothing", "no summary"])
+@pytest.mark.parametrize("summary", ["", "{}", "[]"], ids=["empty", "empty object", "no summary"])
 def test_a_record_without_comparisons_is_unknown(summary: str, tmp_path: Path) -> None:
     path = StoredRun(tmp_path / "run", world="simulation").write()
     (path / "simulation.json").write_text(summary)

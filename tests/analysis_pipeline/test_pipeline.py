@@ -69,7 +69,7 @@ def test_a_diverging_replica_fails_and_is_drawn(tmp_path: Path) -> None:
         ({"phases": ("setup", "main")}, "the run ended in phase main, not by its plan"),
         ({"phases": ()}, "the run never started"),
     ],
-    ids=["unproven fault", "missing fault", "too few", "no final read", "killed", "nothing"],
+    ids=["unproven fault", "missing fault", "too few", "no final read", "killed", "no evidence"],
 )
 def test_any_missing_evidence_makes_a_run_unknown(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     verdict = judged(StoredRun(tmp_path / "run", **change))  # type: ignore[arg-type]

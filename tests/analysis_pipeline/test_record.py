@@ -129,7 +129,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
         rewrite(f"{OPERATIONS}/reader-0-1.reserved", with_({"closed": {"end": 1, "read": 1}}, closed={"end": 2})),
         r"reader-0-1\.arrows: it has end 1, read 1, but its client recorded end 2",
     ),
-    "a value nobody announced": (
+    "an unannounced value": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [lines[0], lines[-1]]),
         "40 of its appends carry a value that was never announced",
     ),
@@ -151,7 +151,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
         ),
         r"producer-0-1\.arrows differs from what client producer-0 left",
     ),
-    "a file of nobody": (add(f"{OPERATIONS}/other-1.jsonl"), "the journal names no client of it"),
+    "a file without a client": (add(f"{OPERATIONS}/other-1.jsonl"), "the journal names no client of it"),
     "the journal forgot a client": (
         rewrite(JOURNAL, without(event="client", client="reader-0")),
         "reader-0 of the plan is not in the journal|names no client of it",
@@ -177,7 +177,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
         replace(JOURNAL, r'^(.*"name": "heal".*\n)(.*\n)', r"\2\1"),
         r"journal\.jsonl: line \d+ is out of order",
     ),
-    "an event nobody knows": (rewrite(JOURNAL, added(event="lunch")), "has the unknown event 'lunch'"),
+    "an unknown event": (rewrite(JOURNAL, added(event="lunch")), "has the unknown event 'lunch'"),
     "an event that lacks a field": (rewrite(JOURNAL, added(event="node", what="started")), "is a node without node"),
     "a field of another kind": (rewrite(JOURNAL, with_({"name": "heal"}, t="noon")), "is a phase with t 'noon'"),
     "a line from before": (rewrite(JOURNAL, with_({"name": "final"}, t=5)), "has an earlier time"),
@@ -197,7 +197,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
         rewrite(JOURNAL, with_({"event": "run_started"}, seed=9)),
         "is of seed 9, run.toml",
     ),
-    "the plan is another than it began with": (
+    "the plan differs from the one at the start": (
         rewrite(JOURNAL, with_({"event": "run_started"}, plan="0" * 64)),
         r"run\.toml is not the plan with which the run started",
     ),
@@ -216,7 +216,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "a node's files are gone": (remove("nodes/n2"), "the files of n2 are missing"),
     "a node's log is gone": (remove("nodes/n2/service.log"), r"nodes/n2/service\.log is missing"),
     "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is not of a node of the plan"),
-    "replicas went where nobody knows": (
+    "replicas moved to unknown nodes": (
         rewrite(JOURNAL, without(event="assignment")),
         "the journal does not say which nodes hold the partitions' replicas",
     ),
@@ -249,16 +249,16 @@ RESEALED: dict[str, tuple[Change, str]] = {
         "client probe of the plan is not in the journal",
     ),
     "the plan names no minimum": (replace("run.toml", "min_ok = .*\n", ""), r"\[checks\] min_ok is missing"),
-    "the plan requires what is no list": (
+    "the plan requires a value that is not a list": (
         replace("run.toml", "required_faults = .*", "required_faults = 3"),
         r"\[checks\] required_faults is 3: expected array, got int",
     ),
     "the plan has fewer nodes than roles": (replace("run.toml", "nodes = 3", "nodes = 2"), "nodes is 2, but"),
-    "the plan has a bound nobody knows": (
+    "the plan has an unknown bound": (
         replace("run.toml", 'upper_bound = ".*"', 'upper_bound = "loose"'),
         "upper_bound is 'loose': expected one of strict, session, lower-bound-only",
     ),
-    "a partition on a node that is none": (
+    "a partition on an unknown node": (
         replace("run.toml", r"assignment = .*", "assignment = [[1, 2, 4]]"),
         r"partition 0 is assigned to \[1, 2, 4\]",
     ),
@@ -417,7 +417,7 @@ def test_a_value_may_be_of_a_client_with_lost_announcements(tmp_path: Path) -> N
     assert not read_run(run).may_have_written(7 << 32)
 
 
-def test_a_client_that_was_killed_is_read_and_all_that_it_may_have_sent_is_known(tmp_path: Path) -> None:
+def test_a_killed_client_is_read_with_all_its_possible_records(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     name = f"{OPERATIONS}/producer-0-1.reserved"
     (run / name).write_bytes(b"".join((run / name).read_bytes().splitlines(True)[:-2]))

@@ -41,7 +41,7 @@ LAWFUL: dict[str, Change] = {
     "compressed batches": lambda r: r.replace(20, one(20, codec=ZSTD), ALL),
     "a compressed batch on one": lambda r: r.replace(20, one(20, codec=LZ4)),
     "an epoch without records at the end": lambda r: r.epochs(f"0\n2\n1 0\n2 {RECORDS}\n"),
-    "files that are no evidence": lambda r: (r.directory() / "00000000000000000000.index").write_bytes(b"x"),
+    "files that are not evidence": lambda r: (r.directory() / "00000000000000000000.index").write_bytes(b"x"),
     "an earlier dump that is the same": lambda r: r.dump(),
     "an internal topic's replica": lambda r: write_replica(r.data(), "__other", 0, {0: b"junk"}),
 }
@@ -119,7 +119,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "torn high watermarks": (lambda r: r.marks("0\n1\nlog 0 4"), f"damaged {MARKS}"),
     "empty high watermarks": (lambda r: r.marks(""), f"damaged {MARKS}"),
     "a negative high watermark": (lambda r: r.marks("0\n1\nlog 0 -7\n"), f"damaged {MARKS}"),
-    "a high watermark that is no number": (lambda r: r.marks("0\n1\nlog 0 many\n"), f"damaged {MARKS}"),
+    "a high watermark that is not a number": (lambda r: r.marks("0\n1\nlog 0 many\n"), f"damaged {MARKS}"),
     "high watermarks that say it twice": (lambda r: r.marks("0\n2\nlog 0 40\nlog 0 39\n"), "in it twice"),
     "high watermarks of another version": (lambda r: r.marks("1\n1\nlog 0 40\n"), f"damaged {MARKS}"),
     "a latest timestamp of no record": (lambda r: r.poke(20, 35, b"\0" * 6 + b"\7\7", seal=True), "latest timestamp"),
@@ -144,7 +144,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "a count of none": (lambda r: r.replace(20, batch(20, 1, [])), "has 0 records"),
     "a last offset delta that is too large": (lambda r: r.replace(LAST, one(LAST, last=5)), "last offset delta 5"),
     "a negative last offset delta": (lambda r: r.replace(20, one(20, last=-1)), "last offset delta -1"),
-    "offset deltas that begin at 1": (
+    "offset deltas that start at 1": (
         lambda r: r.replace(20, batch(20, 1, [record(1, value(sent(20), SIZE))]), ALL),
         "offset delta out of order",
     ),
@@ -186,7 +186,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
         lambda r: (r.directory() / "partition.metadata").write_text("version: 0\ntopic_id: other\n"),
         "different topics",
     ),
-    "a partition that nobody planned": (
+    "an unplanned partition": (
         lambda r: shutil.copytree(r.directory(), r.data() / "log-7"),
         "n2 holds a replica of log-7, which was not assigned",
     ),
@@ -194,7 +194,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
         lambda r: r.marks(f"0\n2\nlog 0 {RECORDS}\nlog 9 12\n"),
         "n2 has a high watermark of log-9, but no replica of it",
     ),
-    "a topic that nobody planned": (
+    "an unplanned topic": (
         lambda r: shutil.copytree(r.directory(), r.data() / "other-0"),
         "n2 holds a replica of other-0, which was not assigned",
     ),
@@ -227,14 +227,14 @@ FAIL: dict[str, tuple[Change, str]] = {
         "replica-order-mismatch",
     ),
     "a record twice on all": (lambda r: r.append(one(RECORDS, sent(3))), "duplicate-on-replica"),
-    "a record that nobody sent": (lambda r: r.append(one(RECORDS, sent(999))), "phantom-on-replica"),
+    "an unsent record": (lambda r: r.append(one(RECORDS, sent(999))), "phantom-on-replica"),
     "a record that carries no value": (
         lambda r: r.append(batch(RECORDS, 1, [record(0, b"tiny")])),
         "phantom-on-replica",
     ),
     "a negative value": (lambda r: r.append(one(RECORDS, -5)), "phantom-on-replica"),
     "a null value": (lambda r: r.append(batch(RECORDS, 1, [record(0, None)])), "phantom-on-replica"),
-    "more than the final reads were told": (lambda r: r.append(one(RECORDS, sent(999))), "final-end-mismatch"),
+    "more than the final reads returned": (lambda r: r.append(one(RECORDS, sent(999))), "final-end-mismatch"),
     "a byte of a value changed": (lambda r: r.poke(20, HEADER + 20, b"\xff", seal=True), "replica-divergence"),
     "a byte of a value changed on all": (
         lambda r: r.poke(20, HEADER + 20, b"\xff", seal=True, nodes=ALL),

@@ -157,7 +157,7 @@ def test_the_page_has_the_settings_that_kafka_logs(tmp_path: Path) -> None:
     assert "<td>&lt;script&gt;</td>" in page
 
 
-def test_the_page_says_where_defaults_are_not_recorded(tmp_path: Path) -> None:
+def test_the_page_names_defaults_that_are_not_recorded(tmp_path: Path) -> None:
     assert "The defaults of this system are not recorded" in page_of(StoredRun(tmp_path / "run").write())
 
 
@@ -177,7 +177,7 @@ def test_the_witness_names_the_leader_that_answered(scenario: str) -> None:
     assert "<td>n1</td><td>probe</td>" in table
 
 
-def test_the_last_words_of_a_process_are_shown_whole(tmp_path: Path) -> None:
+def test_the_last_lines_of_a_process_are_shown_whole(tmp_path: Path) -> None:
     words = "\n".join(f"line {number} of the log" for number in range(80))
     page = page_of(StoredRun(tmp_path / "run", exits=(("n3", 1, None, words),)).write())
     assert words in page
@@ -244,7 +244,7 @@ def test_a_page_of_a_partly_collected_run_lists_missing_evidence(tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["run.toml", "history/journal.jsonl", "nodes/n1/events.jsonl", "nodes/n1/service.log"])
-def test_a_damaged_file_leaves_a_page(tmp_path: Path, name: str) -> None:
+def test_a_run_with_a_damaged_file_has_a_page(tmp_path: Path, name: str) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     analyze(run, engine="in-process", plots=False)
     (run / name).write_bytes(b"\xff\x00 { not what it was\n" * 3)
@@ -253,7 +253,7 @@ def test_a_damaged_file_leaves_a_page(tmp_path: Path, name: str) -> None:
     assert "Missing from this page" in page
 
 
-def test_a_page_of_an_unfinished_analysis_says_so(tmp_path: Path) -> None:
+def test_the_page_of_an_unfinished_analysis_states_it(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     replace(analyze(run, engine="in-process", plots=False), finished=False).write(run / "verdict.json")
     assert not Verdict.read(run / "verdict.json").finished

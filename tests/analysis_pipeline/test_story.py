@@ -41,7 +41,7 @@ def test_log_lines_are_shown_only_near_a_moment_or_a_turn() -> None:
     assert texts(story) == ["1", "20", "turn", "30"]
 
 
-def test_the_least_important_items_are_left_out_and_counted_by_kind() -> None:
+def test_the_least_important_items_are_omitted_and_counted_by_kind() -> None:
     marks = [item(n / 10, f"mark {n}", rank=3, kind=StoryKind.WATERMARK) for n in range(20)]
     story = story_of([*marks, item(1.0, "cut", rank=1)], lanes=NODES, moments=[0.0], most=4)
     assert texts(story) == ["mark 0", "mark 1", "mark 2", "cut"]
@@ -89,7 +89,7 @@ def told(*events: dict[str, object], topic: str = "log") -> list[StoryItem]:
     return list(event_items("n1", enumerate(events, 1), RunClock(0, 0), focus))
 
 
-def test_events_of_other_partitions_are_left_out() -> None:
+def test_events_of_other_partitions_are_omitted() -> None:
     event = {"event": "isr_changed", "wall": 1, "topic": "log", "isr": [1, 2]}
     assert [each.line for each in told({**event, "partition": 1}, {**event, "partition": 0})] == [2]
     assert told({**event, "partition": 0})[0].text == "in-sync set of log-0 is [n1, n2]"

@@ -31,7 +31,7 @@ def test_the_next_process_starts_a_new_line_after_a_torn_one(tmp_path: Path) -> 
     assert json.loads(after) == {"event": "broker_started"}
 
 
-def test_a_trace_that_ends_with_a_whole_line_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_trace_that_ends_with_a_whole_line_is_continued(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for name in ("a", "b"):
         JsonLines(str(path))({"event": name})

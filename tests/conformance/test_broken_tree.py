@@ -67,7 +67,7 @@ def test_each_break_is_tried_even_when_it_is_as_long_as_the_last_one(tree: Broke
     [
         pytest.param("a if a > b else c", "NameError", id="a name that is not there"),
         pytest.param("a if a >", "SyntaxError", id="no program"),
-        pytest.param("a\nimport nowhere", "nowhere", id="nothing to import"),
+        pytest.param("a\nimport nowhere", "nowhere", id="an import of a missing name"),
         pytest.param("a.magnitude", "AttributeError", id="an attribute that is not there"),
         pytest.param("later()\ndef later():\n    raise TimeoutError", "TimeoutError", id="a wait that was in vain"),
     ],

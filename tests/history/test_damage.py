@@ -85,7 +85,7 @@ def test_no_bit_of_a_line_changes_it_unseen(tmp_path: Path) -> None:
         assert found.defects or found.torn
 
 
-def test_a_file_that_goes_on_after_a_torn_line_keeps_the_others(tmp_path: Path) -> None:
+def test_a_file_with_a_torn_line_keeps_the_other_lines(tmp_path: Path) -> None:
     path = tmp_path / "l"
     path.write_bytes(text_of([{"a": 1}, {"a": 2}])[:-5])
     writer = LineWriter(path, continues=True)

@@ -37,7 +37,7 @@ def complaints(run: Path) -> str:
     return "\n".join(read_run(run).defects)
 
 
-def test_the_examples_of_the_page_are_read_as_it_says(tmp_path: Path) -> None:
+def test_the_examples_of_the_page_are_read_as_documented(tmp_path: Path) -> None:
     wall, registers, logs, killed = EXAMPLES
     client(tmp_path, registers, name="registers")
     client(tmp_path, logs, name="logs")
@@ -134,7 +134,7 @@ BAD = {
         "is not a time of the run",
     ),
     "an answer that never came": (WRITTEN.replace("20", str(INF)), f"ret {INF} is not a time of the run"),
-    "an append of which that is said": (APPENDED.replace("20", str(INF)), f"ret {INF} is not a time of the run"),
+    "an append with this error": (APPENDED.replace("20", str(INF)), f"ret {INF} is not a time of the run"),
     "records out of order": (
         '{"f": "read", "topic": "t", "partition": 0, "from": 0, "records": [[1, 1], [0, 0]], "type": "ok", "inv": 1,'
         ' "ret": 2}',

@@ -65,7 +65,7 @@ def test_a_file_that_changed_just_now_is_read_again(
     assert hashed == ["run.toml", "run.toml"]
 
 
-def test_a_pipe_in_the_place_of_a_known_file_is_refused(tmp_path: Path, hashed: list[str]) -> None:
+def test_a_pipe_in_place_of_a_known_file_is_refused(tmp_path: Path, hashed: list[str]) -> None:
     path = tmp_path / "f"
     path.write_text("a")
     known_digests.digest_of(str(path))

@@ -129,9 +129,7 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
     ],
     ids=["value", "key", "invocation", "phase", "kind", "id"],
 )
-def test_a_write_is_believed_only_as_it_was_announced(
-    change: dict[str, object], count: int, told: str, tmp_path: Path
-) -> None:
+def test_a_write_counts_only_as_announced(change: dict[str, object], count: int, told: str, tmp_path: Path) -> None:
     """What is on record of its end may be of anything: it may have happened, or may yet."""
     with writer(tmp_path) as client:
         written = client.write("k")
@@ -154,7 +152,7 @@ def test_a_write_is_believed_only_as_it_was_announced(
 
 
 @pytest.mark.parametrize(("column", "value"), [("expected", 7), ("new", encode_value(1, 3, 9))])
-def test_a_compare_and_set_is_believed_only_as_it_was_announced(column: str, value: int, tmp_path: Path) -> None:
+def test_a_compare_and_set_counts_only_as_announced(column: str, value: int, tmp_path: Path) -> None:
     with writer(tmp_path) as client:
         swap = client.compare_and_set("k", None)
         client.ok(swap)

@@ -45,7 +45,7 @@ KINDS = pytest.mark.parametrize(
 
 @KINDS
 @pytest.mark.parametrize("read", [read_bytes, read_text, sha256_of])
-def test_anything_else_is_refused_at_once(
+def test_any_other_file_is_refused_immediately(
     tmp_path: Path, make: Callable[[Path], None], told: str, read: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "it"

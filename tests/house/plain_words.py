@@ -8,6 +8,7 @@ sentence may use one where it is the plain word. Well-read code bases of this fi
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -35,6 +36,10 @@ IDIOMS: Final = {
     "have it do": r"\b(let|lets|has|have) (it|them|a|an|the|no|each|every|\w+s) (be|go|do|come|lead|take|give)\b",
 }
 IDIOM: Final = re.compile("|".join(IDIOMS.values()), re.IGNORECASE)
+RIDDLE: Final = re.compile(r"\b(who|whose|what|nothing|diary|picture|deed)s?\b")
+"""In a name of a test: a word in the place of the component."""
+TERMS: Final = ("begin_quorum_epoch",)
+"""Names of the protocol that contain an idiom."""
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")
 
 
@@ -59,6 +64,43 @@ def per_10_000(prose: list[Prose]) -> float:
     """Idioms in 10,000 words."""
     words = sum(each.words for each in prose)
     return sum(len(each.hits) for each in prose) * 10_000 / words if words else 0.0
+
+
+def riddles() -> list[str]:
+    """`path: name` of each test module, class and function, and each parameter's id, that has an idiom or a riddle."""
+    return [f"{path.relative_to(ROOT)}: {name}" for path, name in names_of_tests() if is_riddle(name)]
+
+
+def is_riddle(name: str) -> bool:
+    """Whether a name of a test has an idiom, or hides the component behind a pronoun."""
+    for term in TERMS:
+        name = name.replace(term, "")
+    words = name.replace("_", " ")
+    return IDIOM.search(words) is not None or RIDDLE.search(words) is not None
+
+
+def names_of_tests() -> Iterator[tuple[Path, str]]:
+    """The tracked test modules with the names that pytest shows: of modules, classes, functions, and literal ids."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "tests/*.py"], capture_output=True, text=True, check=True
+    )
+    for path in (ROOT / name for name in listed.stdout.splitlines()):
+        if path.is_file():
+            yield path, path.stem
+            yield from ((path, name) for name in _shown_by_pytest(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _shown_by_pytest(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if node.name.startswith(("test_", "Test")):
+                yield node.name
+        elif isinstance(node, ast.keyword) and node.arg in ("id", "ids"):
+            yield from (
+                each.value
+                for each in ast.walk(node.value)
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )
 
 
 def project() -> list[Prose]:

@@ -53,7 +53,7 @@ def _is_true(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Constant) and value.value is True
 
 
-def test_every_text_says_its_encoding() -> None:
+def test_every_text_file_is_opened_with_an_encoding() -> None:
     found = [
         f"{name}:{line}"
         for name in tracked()
@@ -88,5 +88,5 @@ def test_the_rule_can_fail(call: str, is_found: bool) -> None:
     assert bool(list(without_encoding(call))) is is_found
 
 
-def test_it_looks_at_the_rooms() -> None:
+def test_the_check_covers_the_rooms() -> None:
     assert Path("orchestrator/command/line.py") in map(Path, tracked())

@@ -217,7 +217,7 @@ def test_the_analysis_has_few_files_beside_its_parts() -> None:
     assert len(list((ROOT / "analysis").glob("*.py"))) <= 15
 
 
-def test_a_modules_name_says_one_thing_in_the_broker() -> None:
+def test_a_module_name_is_unique_in_the_broker() -> None:
     stems = [path.stem for path in modules("broker") if not path.stem.startswith("__")]
     assert sorted({stem for stem in stems if stems.count(stem) > 1}) == []
 

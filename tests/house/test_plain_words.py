@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.house.plain_words import ROOT, per_10_000, project, prose_of
+import pytest
+
+from tests.house.plain_words import ROOT, is_riddle, names_of_tests, per_10_000, project, prose_of, riddles
 
 BUDGET = 5.3
 """Idioms in 10,000 words, over the whole project. Lower it with the count; never raise it."""
@@ -23,6 +25,29 @@ def test_each_file_stays_within_its_budget() -> None:
         if each.words >= 200 and (count := per_10_000([each])) > BUDGET_OF_A_MODULE
     }
     assert over == {}
+
+
+def test_each_name_of_a_test_is_a_plain_statement() -> None:
+    assert riddles() == []
+
+
+def test_names_of_modules_classes_functions_and_ids_are_checked() -> None:
+    names = [name for _, name in names_of_tests()]
+    assert {"test_plain_words", "test_names_of_modules_classes_functions_and_ids_are_checked"} <= set(names)
+
+
+@pytest.mark.parametrize(
+    ("name", "riddle"),
+    [
+        pytest.param("test_nobody_is_told_of_a_dead_leader", True, id="a person"),
+        pytest.param("test_what_was_cut_off_is_gone", True, id="a pronoun"),
+        pytest.param("test_a_client_connects_anew", True, id="an old word"),
+        pytest.param("test_a_truncated_record_is_absent", False, id="a statement"),
+        pytest.param("test_begin_quorum_epoch_is_refused", False, id="a term of the protocol"),
+    ],
+)
+def test_idioms_and_pronouns_in_names_count_and_protocol_terms_do_not(name: str, riddle: bool) -> None:
+    assert is_riddle(name) is riddle
 
 
 def test_comments_docstrings_and_messages_count_and_names_do_not(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def test_a_plain_path_stays_unchanged(tmp_path: Path) -> None:
     assert not (tmp_path / "not-there_yet.1").exists()
 
 
-def test_another_path_has_a_plain_name_until_it_is_given_up(tmp_path: Path) -> None:
+def test_another_path_has_a_plain_name_until_it_is_closed(tmp_path: Path) -> None:
     odd = tmp_path / MISREAD
     place = PlainPath(odd)
     assert MISREAD not in place.path

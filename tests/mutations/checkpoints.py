@@ -75,7 +75,7 @@ def a_high_watermark_is_negative(run: Stored) -> None:
 
 
 @mutation(unknown("high watermark|replication-offset-checkpoint"))
-def a_high_watermark_is_no_number(run: Stored) -> None:
+def a_high_watermark_is_not_a_number(run: Stored) -> None:
     run.text(MARKS, r"^log 0 \d+$", "log 0 many")
 
 
@@ -100,7 +100,7 @@ def leader_epochs_emptied(run: Stored) -> None:
 
 
 @mutation(unknown("epoch"), STARTS)
-def leader_epochs_say_that_there_are_none(run: Stored) -> None:
+def leader_epochs_are_declared_empty(run: Stored) -> None:
     run.edit(EPOCHS, lambda _: b"0\n0\n")
 
 

@@ -156,7 +156,7 @@ def a_consumer_saw_two_records_swapped(run: Stored) -> None:
 
 
 @mutation(fails("phantom", "committed-then-truncated"))
-def a_consumer_saw_what_nobody_sent(run: Stored) -> None:
+def a_consumer_saw_an_unsent_value(run: Stored) -> None:
     def change(row: Row) -> None:
         row["values"][1] = 9 << 48 | 9 << 32 | 9
 

@@ -21,7 +21,7 @@ _OF_FILES: Final[dict[str, Callable[[Stored], None]]] = {
     "with a setting fewer": lambda run: run.text(FILE, "^min.insync.replicas=2\n", ""),
     "with a setting more": lambda run: run.edit(FILE, lambda data: data + b"log.retention.ms=9\n"),
     "with a setting that is repeated": lambda run: run.edit(FILE, lambda data: data + b"min.insync.replicas=1\n"),
-    "with bytes that are no text": lambda run: run.edit(FILE, lambda data: b"\xff" + data),
+    "with bytes that are not UTF-8": lambda run: run.edit(FILE, lambda data: b"\xff" + data),
 }
 _OF_SETTINGS: Final = {
     "another minimum of in-sync replicas": (r'^"min.insync.replicas" = "2"$', '"min.insync.replicas" = "1"'),

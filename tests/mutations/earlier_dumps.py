@@ -36,7 +36,7 @@ def _in_every_dump(name: str, pattern: str, replacement: str) -> Change:
     return change
 
 
-def _beginning_later(run: Stored) -> None:
+def _starting_later(run: Stored) -> None:
     run.edit(SEGMENT, of_batches(lambda batches: batches[2:]))
     path = run / SEGMENT
     path.rename(path.with_name(f"{int.from_bytes(path.read_bytes()[:8], 'big'):020d}.log"))
@@ -49,22 +49,22 @@ def _from_before_most_was_acknowledged(run: Stored) -> None:
         run.text(f"nodes/{node}/earlier/{MARKS}", r"^log 0 \d+$", "log 0 1")
 
 
-def _told_of(*nodes: str) -> Change:
+def _reported_for(*nodes: str) -> Change:
     return lambda run: run.change_lines(_dumps, lambda line: line.update(dumped=list(nodes)))
 
 
 def _one_fewer(run: Stored) -> None:
-    _told_of("n1", "n2")(run)
+    _reported_for("n1", "n2")(run)
     run.remove("nodes/n3/earlier")
 
 
-def _never_told_of(run: Stored) -> None:
+def _without_a_journal_line(run: Stored) -> None:
     run.drop_lines(_dumps)
     run.remove("nodes/*/earlier")
 
 
 def _none(run: Stored) -> None:
-    _told_of()(run)
+    _reported_for()(run)
     run.remove("nodes/*/earlier")
 
 
@@ -87,7 +87,7 @@ def _of_another_disk(run: Stored) -> None:
         run.text(f"nodes/n1/{place}/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 21}g")
 
 
-def _of_another_told_disk(run: Stored) -> None:
+def _of_another_reported_disk(run: Stored) -> None:
     _of_another_disk(run)
     run.text("nodes/n1/events.jsonl", r'"directory":"[^"]*"', f'"directory":"{"A" * 21}g"', count=0)
 
@@ -134,8 +134,8 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         "a segment": SEGMENT,
         "its marks": f"nodes/n1/earlier/{MARKS}",
         "its epochs": "nodes/n2/earlier/log-0/leader-epoch-checkpoint",
-        "whose it is": WHOSE,
-        "of which topic it is": "nodes/n1/earlier/log-0/partition.metadata",
+        "the node of a dump": WHOSE,
+        "the topic of a partition": "nodes/n1/earlier/log-0/partition.metadata",
     }
     for what, name in missing.items():
         yield f"missing: {what}", lambda run, name=name: run.remove(name), TOLD  # type: ignore[misc]
@@ -159,19 +159,19 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
     yield "shorter than its mark", _shortened(lambda count: count // 2), TOLD
     yield "without a record", _shortened(lambda count: count - count), TOLD
     yield "with a hole", lambda run: run.edit(SEGMENT, of_batches(lambda them: [*them[:2], *them[3:]])), TOLD
-    yield "beginning later", _beginning_later, TOLD
+    yield "starting later", _starting_later, TOLD
     yield "from before most was acknowledged", _from_before_most_was_acknowledged, TOLD
-    yield "of which nobody told", _told_of("n1", "n2"), TOLD
-    yield "of no node of the plan", _told_of("n1", "n2", "n3", "n9"), TOLD
+    yield "without a line for one node", _reported_for("n1", "n2"), TOLD
+    yield "of no node of the plan", _reported_for("n1", "n2", "n3", "n9"), TOLD
     yield "one fewer", _one_fewer, TOLD
-    yield "never told of", _never_told_of, TOLD
+    yield "without any line", _without_a_journal_line, TOLD
     yield (
-        "told of twice",
+        "with two lines",
         lambda run: run.insert_line(_dumps, event="note", text="again", dumped=["n1", "n2", "n3"]),
         TOLD,
     )
-    yield "told of as nothing", _told_of(), TOLD
-    yield "told of as nothing, and missing", _none, TOLD
+    yield "with an empty line", _reported_for(), TOLD
+    yield "with an empty line, and missing", _none, TOLD
     yield "said to have failed, and missing", _said_to_have_failed, TOLD
     yield (
         "of another directory",
@@ -181,7 +181,7 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
     for node in ("n1", "n2", "n3"):
         yield f"with a mark of 1 on {node}", _marked(node, 1), TOLD
     yield "of another directory, and so in the end", _of_another_disk, unknown("directory.id")
-    yield "of another directory, and so in the end and in its trace", _of_another_told_disk, unknown("directory.id")
+    yield "of another directory, and so in the end and in its trace", _of_another_reported_disk, unknown("directory.id")
     yield "of another topic, and so in the end", _of_another_topic, unknown("id AAAAAAAAAAAAAAAAAAAAAQ")
     yield "without an election state", lambda run: run.remove(f"{METADATA_DIRECTORY}/quorum-state"), TOLD
     yield "without the metadata's epochs", lambda run: run.remove(f"{METADATA_DIRECTORY}/{EPOCHS}"), TOLD

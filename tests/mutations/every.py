@@ -25,9 +25,9 @@ from tests.mutations import (
     outputs,
     plans,
     registers,
+    repeated_keys,
     replica_batches,
     replica_directories,
-    told_twice,
     unjudged,
 )
 from tests.mutations.mutation import Mutation
@@ -50,7 +50,7 @@ CATALOGS: Final = (
     derived.mutation,
     *configuration.CATALOGS,
     *earlier_dumps.CATALOGS,
-    *told_twice.CATALOGS,
+    *repeated_keys.CATALOGS,
     *unjudged.CATALOGS,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)

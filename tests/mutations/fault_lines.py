@@ -160,7 +160,7 @@ def two_faults_with_one_id(run: Stored) -> None:
 
 
 @mutation(unknown("f1|f7"))
-def an_injection_of_a_fault_that_nobody_invoked(run: Stored) -> None:
+def an_injection_without_an_invocation(run: Stored) -> None:
     run.change_lines(mine(INJECTED), lambda line: line.update(id="f7"))
 
 
@@ -175,7 +175,7 @@ def a_fault_of_a_kind_that_there_is_not(run: Stored) -> None:
 
 
 @mutation(unknown("f1|n9"))
-def a_fault_of_a_node_that_nobody_planned(run: Stored) -> None:
+def a_fault_of_an_unplanned_node(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(targets=["n9"]))
 
 
@@ -256,7 +256,7 @@ def nothing_says_what_a_heal_must_show(run: Stored) -> None:
 
 
 @mutation(unknown("f1|journal"))
-def what_evidence_must_show_is_no_fact(run: Stored) -> None:
+def the_required_evidence_has_the_wrong_type(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": ["gone"], "healed": []}))
 
 

@@ -93,7 +93,7 @@ def a_members_record_is_another_s(run: Stored) -> None:
 
 
 @mutation(unknown("member-9"))
-def a_record_of_a_member_that_nobody_started(run: Stored) -> None:
+def a_record_of_an_unstarted_member(run: Stored) -> None:
     run.copy(f"{GROUPS}/member-1.jsonl", f"{GROUPS}/member-9.jsonl")
 
 
@@ -133,7 +133,7 @@ def two_lines_exchanged(run: Stored) -> None:
 
 
 @mutation(unknown("member-1"))
-def bytes_that_are_no_text(run: Stored) -> None:
+def bytes_that_are_not_utf8(run: Stored) -> None:
     run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data + b"\xff\xfe\x00\n")
 
 
@@ -223,7 +223,7 @@ def a_commit_that_was_answered_at_once_took_effect_again(run: Stored) -> None:
 
 
 @mutation(fails("phantom-commit"))
-def a_fetch_shows_what_nobody_committed(run: Stored) -> None:
+def a_fetch_shows_an_uncommitted_offset(run: Stored) -> None:
     def ahead(lines: Lines) -> Lines:
         for line in lines:
             if line["what"] == "fetched":
@@ -234,12 +234,12 @@ def a_fetch_shows_what_nobody_committed(run: Stored) -> None:
 
 
 @mutation(fails("skipped-record"))
-def records_were_committed_and_given_to_nobody(run: Stored) -> None:
+def committed_records_were_not_delivered(run: Stored) -> None:
     _drop(run, "delivered")
 
 
 @mutation(fails("skipped-record"))
-def the_first_record_was_given_to_nobody(run: Stored) -> None:
+def the_first_record_was_not_delivered(run: Stored) -> None:
     def behind(line: Line) -> bool:
         return bool(line["first"] == 0 < line["last"])
 
@@ -326,7 +326,7 @@ def an_offset_larger_than_any(run: Stored) -> None:
 
 
 @mutation(TELLS, fails())
-def records_that_end_before_they_begin(run: Stored) -> None:
+def records_with_an_end_before_their_start(run: Stored) -> None:
     _one(run, "delivered", lambda line: line.update(first=line["last"] + 5))
 
 
@@ -336,7 +336,7 @@ def a_time_before_all_time(run: Stored) -> None:
 
 
 @mutation(TELLS, fails())
-def a_fetch_that_ended_before_it_began(run: Stored) -> None:
+def a_fetch_with_an_end_before_its_start(run: Stored) -> None:
     _one(run, "fetched", lambda line: line.update(inv=line["t"] + 1))
 
 
@@ -366,7 +366,7 @@ def offsets_that_are_a_list(run: Stored) -> None:
 
 
 @mutation(unknown("fetched after healing"))
-def nobody_asked_for_the_offsets_in_the_end(run: Stored) -> None:
+def the_final_offsets_were_not_fetched(run: Stored) -> None:
     """Members did before, and that shows nothing of what came then."""
     since = next(line["t"] for line in run.lines() if phase("final")(line))
     for path in sorted((run / GROUPS).glob("*.jsonl")):

@@ -50,7 +50,7 @@ def a_line_garbled_in_the_middle(run: Stored) -> None:
 
 
 @mutation(unknown("journal"))
-def bytes_that_are_no_text(run: Stored) -> None:
+def bytes_that_are_not_utf8(run: Stored) -> None:
     run.edit(JOURNAL, lambda data: data.replace(b"nodes_up", b"\xff\xfe\x00_up", 1))
 
 
@@ -122,7 +122,7 @@ def two_runs_in_one(run: Stored) -> None:
 
 
 @mutation(unknown("journal|run_started|began"))
-def does_not_say_that_the_run_began(run: Stored) -> None:
+def has_no_line_for_the_start_of_the_run(run: Stored) -> None:
     run.drop_lines(event("run_started"))
 
 
@@ -185,7 +185,7 @@ def no_node_ever_started(run: Stored) -> None:
 
 
 @mutation(unknown("n9"))
-def a_node_that_nobody_planned_stopped(run: Stored) -> None:
+def an_unplanned_node_stopped(run: Stored) -> None:
     run.insert_line(event("node", node="n1", what="stopped"), event="node", node="n9", what="stopped")
 
 
@@ -284,7 +284,7 @@ def a_client_failed_with_its_record_closed(run: Stored) -> None:
 
 
 @mutation(unknown("producer-1", "None"))
-def nobody_saw_how_a_client_ended(run: Stored) -> None:
+def the_end_of_a_client_was_not_observed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=None))
 
 
@@ -318,7 +318,7 @@ def a_process_was_killed_by_a_signal(run: Stored) -> None:
 
 
 @mutation(fails("unexpected-exit"), unknown("journal|service_exit"))
-def an_exit_of_which_little_is_said(run: Stored) -> None:
+def an_exit_without_details(run: Stored) -> None:
     run.insert_line(phase("main"), event="service_exit", node="n1")
 
 
@@ -385,7 +385,7 @@ _moved(
     unknown("producer-1", "before it started or after it had ended"),
 )
 _moved(
-    "a client began behind its operations",
+    "a client started after its operations",
     event("client", client="producer-1"),
     phase("collect"),
     unknown("producer-1", "before it started or after it had ended"),

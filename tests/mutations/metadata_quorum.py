@@ -225,7 +225,7 @@ def votes_were_given_to_another(run: Stored) -> None:
 
 
 @mutation(*SOMEHOW)
-def a_node_voted_for_nobody_that_there_is(run: Stored) -> None:
+def a_node_voted_for_an_unknown_node(run: Stored) -> None:
     of_state(run, votedId=8)
 
 
@@ -284,7 +284,7 @@ def a_trace_ends_in_its_middle(run: Stored) -> None:
 
 
 @mutation(TELLS)
-def a_trace_lacks_its_beginning(run: Stored) -> None:
+def a_trace_lacks_its_first_events(run: Stored) -> None:
     of_trace(run, lambda events: events[len(events) // 2 :])
 
 
@@ -408,7 +408,7 @@ def a_partition_had_committed_more_than_it_has(run: Stored) -> None:
 
 
 @mutation(PASSES, fails("unexpected-exit"), unknown("n3"))
-def a_node_started_once_more_than_it_was_told(run: Stored) -> None:
+def a_node_started_more_often_than_recorded(run: Stored) -> None:
     """Undetectable but for the seal: whoever sees a process started again says so in the journal.
 
     It starts before it has written anything: later, it would have told of a vote that it had not written itself, or not

@@ -28,19 +28,19 @@ def replanned(name: str, pattern: str, replacement: str) -> None:
     mutation.add(name, lambda run: run.plan(pattern, replacement), REPLANNED, replans=False)
 
 
-replanned("a lower minimum than it began with", r"^min_ok = \d+$", "min_ok = 1")
-replanned("fewer queries than it began with", r"^min_queries = [1-9]\d*$", "min_queries = 0")
-replanned("no required faults though it began with some", r"^required_faults = .*$", "required_faults = []")
-replanned("weaker bounds than it began with", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
-replanned("replicas of no format though it began with one", r'^format = "kafka"$', 'format = "none"')
-replanned("records of another form than it began with", r'^records = "derived"$', 'records = "value-first"')
-replanned("a client fewer than it began with", r'^clients = \["producer-1", ', "clients = [")
-replanned("another expectation than it began with", r'^verdict = "pass"$', 'verdict = "fail"')
+replanned("a lower minimum than at the start", r"^min_ok = \d+$", "min_ok = 1")
+replanned("fewer queries than at the start", r"^min_queries = [1-9]\d*$", "min_queries = 0")
+replanned("no required faults, some at the start", r"^required_faults = .*$", "required_faults = []")
+replanned("weaker bounds than at the start", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
+replanned("replicas of no format, of one at the start", r'^format = "kafka"$', 'format = "none"')
+replanned("records of another form than at the start", r'^records = "derived"$', 'records = "value-first"')
+replanned("a client fewer than at the start", r'^clients = \["producer-1", ', "clients = [")
+replanned("another expectation than at the start", r'^verdict = "pass"$', 'verdict = "fail"')
 replanned(
-    "retention that it did not begin with", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
+    "retention that is new since the start", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
 )
 replanned(
-    "compaction that it did not begin with",
+    "compaction that is new since the start",
     r"^\[settings.broker\]$",
     '[settings.broker]\n"log.cleanup.policy" = "compact"',
 )
@@ -153,7 +153,7 @@ for _number, _word in (
 ):
     _journal(f"a phase at {_word} time", event("phase", name="main"), t=_number)
     _journal(f"a fault at {_word} time", event("fault_injected", id="f1"), t=_number)
-    _journal(f"the run began by the wall clock at {_word} time", event("run_started"), wall=_number)
+    _journal(f"the run started by the wall clock at {_word} time", event("run_started"), wall=_number)
 
 
 TELLS = unknown("producer-1")

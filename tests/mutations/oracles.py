@@ -124,7 +124,7 @@ def a_finding_without_its_sentence(run: Stored) -> None:
 
 
 @mutation(TELLS)
-def nobody_looked(run: Stored) -> None:
+def the_oracles_made_no_check(run: Stored) -> None:
     says(run, RECORD, looks=0)
 
 

@@ -137,7 +137,7 @@ def the_final_reads_were_of_the_main_phase(run: Stored) -> None:
 
 
 @mutation(WRONG)
-def the_final_read_shows_a_value_that_nobody_wrote(run: Stored) -> None:
+def the_final_read_shows_an_unwritten_value(run: Stored) -> None:
     rewrite(run, READER, last(READ, lambda row: row.update(value=9 << 48 | 9 << 32 | 9)))
 
 

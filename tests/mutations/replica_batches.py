@@ -231,28 +231,28 @@ def another_value_that_was_sent_on_all(run: Stored) -> None:
 
 
 @mutation(fails("replica-order-mismatch", "phantom", "lost-acknowledged-write"))
-def a_value_that_nobody_sent_on_all(run: Stored) -> None:
+def an_unsent_value_on_all(run: Stored) -> None:
     on_all(run, at(MIDDLE, lambda batch: with_value(batch, NOBODYS)))
 
 
 @mutation(fails())
-def a_record_that_nobody_sent_appended_on_one(run: Stored) -> None:
+def an_unsent_record_appended_on_one(run: Stored) -> None:
     on_one(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
 
 
 @mutation(fails())
-def a_record_that_nobody_sent_appended_on_all(run: Stored) -> None:
+def an_unsent_record_appended_on_all(run: Stored) -> None:
     on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
 
 
 @mutation(fails())
-def a_committed_record_that_nobody_sent_appended_on_all(run: Stored) -> None:
+def a_committed_unsent_record_appended_on_all(run: Stored) -> None:
     on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
     mark_all(run)
 
 
 @mutation(fails())
-def many_records_that_nobody_sent_appended_on_all(run: Stored) -> None:
+def many_unsent_records_appended_on_all(run: Stored) -> None:
     def more(batches: Batches) -> Batches:
         end, epoch = end_of(batches), epoch_of(batches[-1])
         return [*batches, *(made(end + n, epoch, encode_value(1, 1, (1 << 31) + n)) for n in range(20))]

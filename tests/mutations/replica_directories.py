@@ -140,17 +140,17 @@ def a_node_renamed(run: Stored) -> None:
 
 
 @mutation(unknown("n9"))
-def a_node_that_nobody_planned(run: Stored) -> None:
+def an_unplanned_node(run: Stored) -> None:
     run.copy("nodes/n3", "nodes/n9")
 
 
 @mutation(unknown("log-7"))
-def a_partition_that_nobody_planned(run: Stored) -> None:
+def an_unplanned_partition(run: Stored) -> None:
     run.copy("nodes/n1/data/log-1", "nodes/n1/data/log-7")
 
 
 @mutation(unknown("other-0"))
-def a_topic_that_nobody_planned(run: Stored) -> None:
+def an_unplanned_topic(run: Stored) -> None:
     for node in run.nodes():
         run.copy(f"nodes/{node}/data/log-1", f"nodes/{node}/data/other-0")
 
@@ -166,7 +166,7 @@ def the_only_segment_has_another_name(run: Stored) -> None:
     (run / run.logs()[0]).rename(run / f"nodes/n1/data/log-0/{7:020d}.log")
 
 
-def _begin_later(run: Stored, name: str) -> None:
+def _start_later(run: Stored, name: str) -> None:
     path = run / name
     kept = split(path.read_bytes())[3:]
     first = int.from_bytes(kept[0][:8], "big")
@@ -178,15 +178,15 @@ def _begin_later(run: Stored, name: str) -> None:
     unknown("log-1", "n2"),
     fails("not-converged", "lost-acknowledged-write", "replica-order-mismatch", "prefix-changed"),
 )
-def one_replica_begins_later(run: Stored) -> None:
+def one_replica_starts_later(run: Stored) -> None:
     """No retention was configured: nothing may be deleted from a log's beginning."""
-    _begin_later(run, run.logs(1)[1])
+    _start_later(run, run.logs(1)[1])
 
 
 @mutation(unknown("log-1", "start|begin"), fails("lost-acknowledged-write"))
-def all_replicas_begin_later(run: Stored) -> None:
+def all_replicas_start_later(run: Stored) -> None:
     for name in run.logs(1):
-        _begin_later(run, name)
+        _start_later(run, name)
 
 
 @mutation(PASSES)

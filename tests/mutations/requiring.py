@@ -17,7 +17,7 @@ def require_honesty(bench: Bench, mutation: Mutation) -> None:
     require(mutation, bench.resealed(mutation), mutation.resealed)
 
 
-def require_that_the_seal_tells(bench: Bench, mutation: Mutation) -> None:
+def require_that_the_seal_reveals(bench: Bench, mutation: Mutation) -> None:
     """It names a file that is not what it was, and nothing when none of the evidence has changed."""
     found, changed = bench.complaints(mutation)
     assert bool(found) == bool(changed)

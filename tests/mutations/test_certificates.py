@@ -43,7 +43,7 @@ def exchanged(rows: int) -> list[int]:
 
 ENTRIES: dict[str, Change] = {
     "another value": setting("value", lambda value: value + 1),
-    "a value that nobody sent": setting("value", lambda _: 9 << 48),
+    "an unsent value": setting("value", lambda _: 9 << 48),
     "another offset": setting("offset", lambda offset: offset + 1),
     "a negative offset": setting("offset", lambda _: -1, 0),
     "a moment long before": setting("at", lambda at: at - 10**12, 0),
@@ -132,7 +132,7 @@ def test_another_claim_is_refused(run: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["format", "upper_bound", "operations", "streams", "tables", "lengths", "parts"])
-def test_a_claim_that_lacks_something_is_refused(run: Path, name: str) -> None:
+def test_an_incomplete_claim_is_refused(run: Path, name: str) -> None:
     path = run / "certificate" / "certificate.json"
     content = json.loads(path.read_text())
     del content[name]

@@ -119,7 +119,7 @@ CHANGES: dict[str, Callable[[Path], None]] = {
 }
 
 
-def test_the_real_campaign_is_let_through(campaign: Path) -> None:
+def test_the_unchanged_campaign_passes_the_gate(campaign: Path) -> None:
     assert main(["gate", str(campaign)]) == EXIT_PASS
 
 
@@ -134,7 +134,7 @@ OTHER_PLANS = {
     "no queries": (r"^min_queries = 1$", "min_queries = 0", "its checks.min_queries is 0, not 1"),
     "replicas are not read": (r'^format = "kafka"$', 'format = "none"', "its replicas.format is 'none', not 'kafka'"),
     "metadata are not read": (r'^format = "kraft"$', 'format = "none"', "its metadata.format is 'none', not 'kraft'"),
-    "nodes need not tell": (r"^traced = true$", "traced = false", "its metadata.traced is False, not True"),
+    "nodes without traces": (r"^traced = true$", "traced = false", "its metadata.traced is False, not True"),
     "weaker bounds": (r'^upper_bound = "strict"$', 'upper_bound = "session"', "its checks.upper_bound is 'session'"),
     "fewer in sync": (
         r'^"min.insync.replicas" = "2"$',

@@ -13,7 +13,7 @@ from tests.mutations.base_runs import BASES
 from tests.mutations.bench import Bench, judge
 from tests.mutations.every import IN_PROCESS, MUTATIONS, parameters
 from tests.mutations.mutation import Mutation
-from tests.mutations.requiring import require, require_honesty, require_that_the_seal_tells
+from tests.mutations.requiring import require, require_honesty, require_that_the_seal_reveals
 
 SOME: Final = 50
 """How many mutations are judged where all of them would take long, and show the same."""
@@ -36,14 +36,14 @@ def test_every_mutation_has_a_name_of_its_own() -> None:
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
-def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
+def test_the_verdict_is_honest_about_a_mutation(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(IN_PROCESS)))
 def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None:
-    require_that_the_seal_tells(bench, mutation)
+    require_that_the_seal_reveals(bench, mutation)
 
 
 @pytest.mark.rotating(32)

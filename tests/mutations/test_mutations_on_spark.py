@@ -11,7 +11,7 @@ from analysis.engines.spark import SparkHandle
 from tests.mutations.bench import Bench
 from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS, parameters
 from tests.mutations.mutation import Mutation
-from tests.mutations.requiring import require_honesty, require_that_the_seal_tells
+from tests.mutations.requiring import require_honesty, require_that_the_seal_reveals
 
 FEW: Final = 15
 """How many mutations of files are judged on Spark: all of them would take long, and show the same."""
@@ -22,20 +22,20 @@ PARTS: Final = 24
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
-def test_of_a_run_that_ended_so(bench: Bench, mutation: Mutation) -> None:
+def test_the_verdict_is_honest_about_a_mutation(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
 
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None:
-    require_that_the_seal_tells(bench, mutation)
+    require_that_the_seal_reveals(bench, mutation)
 
 
 @pytest.mark.spark
 @pytest.mark.rotating(PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_spark_says_the_same(bench: Bench, spark: SparkHandle, part: int) -> None:
+def test_spark_gives_the_same_verdict(bench: Bench, spark: SparkHandle, part: int) -> None:
     """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
     journal and the plan say."""
     alike = [mutation for catalog in OF_FILES for mutation in catalog]
@@ -45,7 +45,7 @@ def test_spark_says_the_same(bench: Bench, spark: SparkHandle, part: int) -> Non
 
 @pytest.mark.long
 @pytest.mark.spark
-def test_spark_says_the_same_of_all(bench: Bench, spark: SparkHandle) -> None:
+def test_spark_gives_the_same_verdict_for_all_mutations(bench: Bench, spark: SparkHandle) -> None:
     said_alike(bench, spark, MUTATIONS)
 
 

@@ -127,7 +127,7 @@ def test_the_same_view_resolves_to_the_same_fault() -> None:
         plan("kill").resolve(ClusterView(nodes=()))
 
 
-def test_kinds_have_the_targets_that_their_names_say() -> None:
+def test_kinds_have_the_targets_of_their_names() -> None:
     assert plan("power-loss-all").resolve(VIEW).targets == VIEW.nodes
     assert len(plan("partition-halves").resolve(VIEW).targets) == 2
     leaders = {

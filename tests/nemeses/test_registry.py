@@ -122,13 +122,13 @@ def test_the_capabilities_of_a_world_decide_its_kinds_of_faults() -> None:
     assert injectable(get_args(Need)) == set(KINDS)
 
 
-def test_scripts_have_a_word_for_each_kind_that_has_one() -> None:
+def test_scripts_accept_the_verb_of_each_kind() -> None:
     assert INJECTED_BY["freeze"].name == "clock-freeze"
     assert HEALED_BY["resume"] == {"pause", "stall", "clock-freeze"}
     assert HEALED_BY["power-on"] == {"power-loss", "power-loss-all"}
 
 
-def test_parameters_are_checked_before_anything_is_done() -> None:
+def test_parameters_are_checked_before_any_action() -> None:
     host = FakeHost("n1")
     nemesis = Nemesis(Site({"n1": host}))
     for parameters, complaint in (({}, "jump_s: missing"), ({"jump_s": 0.5}, "0.5 is not 1 to 86400 s, forward")):

@@ -29,7 +29,7 @@ def test_an_archive_depends_on_content_only(tmp_path: Path) -> None:
     assert entries == {"a": (0o644, 0, ""), "b": (0o755, 0, ""), "b/c": (0o644, 0, "")}
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_a_file_is_downloaded_whole_or_absent(tmp_path: Path) -> None:
     missing = {"a": tmp_path / "not there"}
     with pytest.raises(FileNotFoundError):
         archives.write(missing, tmp_path / "whole")

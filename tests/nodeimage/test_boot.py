@@ -120,6 +120,6 @@ def test_it_boots_to_sshd_from_the_second_disk(image: nodeimage.Image, tmp_path:
         assert "chrony" not in machine.console, "who corrects the clock is the playbook's decision"
 
 
-def test_a_machine_without_its_root_disk_says_so_and_ends(image: nodeimage.Image, tmp_path: Path) -> None:
+def test_a_machine_without_its_root_disk_reports_it_and_stops(image: nodeimage.Image, tmp_path: Path) -> None:
     with booted(image, tmp_path, COMMAND_LINE.replace(recipe.DISK_LABEL, "another")) as machine:
         machine.wait_for("no root filesystem LABEL=another on any disk")

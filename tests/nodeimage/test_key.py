@@ -59,7 +59,7 @@ def test_the_key_changes_with_the_pins_of_the_brokers_imports(project: Path) -> 
     assert nodeimage.wanted_key(project) != before
 
 
-def test_it_does_not_change_with_anything_else(project: Path) -> None:
+def test_the_key_is_independent_of_other_files(project: Path) -> None:
     before = nodeimage.wanted_key(project)
     append(project / "requirements.lock", "zzz==1.0 \\\n    --hash=sha256:00\n    # via something else\n")
     append(project / "broker/log/segment.py", "OTHER = 2\n")

@@ -40,7 +40,7 @@ def _killed_while_it_judges(run: Path) -> None:
 
 
 @pytest.mark.rotating(3, among="analyses that break")
-def test_an_analysis_that_is_killed_leaves_unknown_and_never_the_older_pass(tmp_path: Path) -> None:
+def test_a_killed_analysis_leaves_unknown_and_never_the_older_pass(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store", "")
     (run,) = campaign.made()
     assert ask("report", run).code == 0

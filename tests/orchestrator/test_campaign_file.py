@@ -378,7 +378,7 @@ def test_one_node_cannot_be_cut_off_from_others() -> None:
         campaign(text.format(1))
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"nowhere\.toml: cannot be read: No such file"):
         load(tmp_path / "nowhere.toml")
     (tmp_path / "latin.toml").write_bytes(b'name = "\xe4"')

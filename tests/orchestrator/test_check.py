@@ -274,7 +274,7 @@ def test_a_directory_that_no_check_made_is_kept(capsys: pytest.CaptureFixture[st
     assert Path("checks/h/mine").read_text() == "x"
 
 
-def test_an_interrupted_check_leaves_the_result_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_check_keeps_the_earlier_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 0
     before = result("h")
 

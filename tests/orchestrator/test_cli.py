@@ -86,7 +86,7 @@ def test_a_dry_run_accepts_more_seeds_than_a_run(capsys: pytest.CaptureFixture[s
     assert "more than the 100,000 that one invocation makes" in capsys.readouterr().err
 
 
-def test_a_dry_run_says_where_the_runs_would_be_made(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_names_the_world_of_its_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--dry-run", "--json", "--world", "process", "--seeds", "1-3"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert (plan["world"], plan["world_reason"]) == ("process", "the process world was asked for")

@@ -146,7 +146,7 @@ def test_a_directory_without_a_campaign_or_store_is_wrong_usage(tmp_path: Path, 
     assert expected in answer.err
 
 
-def test_the_interval_has_the_true_ratio_as_often_as_it_says() -> None:
+def test_the_interval_covers_the_true_ratio_at_its_confidence() -> None:
     rng = random.Random(3)
     hits = 0
     for _ in range(40):

@@ -154,7 +154,7 @@ def on_terminal(campaign_file: Path, store: Path) -> tuple[int, int]:
 
 
 @pytest.mark.rotating(4, among="interrupted runs")
-def test_a_terminal_shows_how_to_go_on_as_it_is_to_be_typed(campaign_file: Path, tmp_path: Path) -> None:
+def test_a_terminal_shows_the_next_command_ready_to_copy(campaign_file: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     pid, terminal = on_terminal(campaign_file, store)
     shown = b""

@@ -135,9 +135,7 @@ class Refusing(Slow):
 
 
 @pytest.mark.parametrize(("bound_s", "partitions"), [(1.0, 2), (60.0, 2), (7200.0, 2), (86400.0, 400)])
-def test_a_program_has_starts_until_the_time_to_converge_is_over(
-    tmp_path: Path, bound_s: float, partitions: int
-) -> None:
+def test_a_program_is_restarted_until_the_end_of_convergence(tmp_path: Path, bound_s: float, partitions: int) -> None:
     load = LOAD.replace("partitions = 2", f"partitions = {partitions}")
     (planned,) = expand(campaign(f'{load}[client]\nclient_command = ["true"]\n'), "s")
     Refusing.clock, Refusing.asked_s = Clock(), []
@@ -261,7 +259,7 @@ def test_every_client_is_ready_before_the_load_starts(tmp_path: Path) -> None:
         running.kill()
 
 
-def test_readiness_has_longer_where_there_are_more_clients_more_load_and_a_slower_world() -> None:
+def test_the_readiness_timeout_grows_with_clients_load_and_time_scale() -> None:
     alone = ready_s(1, time_scale=1.0, crowded=1.0)
     assert alone < ready_s(20, time_scale=1.0, crowded=1.0)
     assert ready_s(1, time_scale=4.0, crowded=1.0) == 4 * alone

@@ -195,7 +195,7 @@ def test_ctrl_c_on_kept_nodes_after_the_last_run_does_not_interrupt(trouble: Tro
     assert trouble.done == ["open", "world", "up", "down", "close"]
 
 
-def test_a_lab_that_failed_to_open_can_be_looked_into(trouble: Trouble, tmp_path: Path) -> None:
+def test_a_lab_that_failed_to_open_can_be_inspected(trouble: Trouble, tmp_path: Path) -> None:
     trouble.at_open = fail
     heard: list[str] = []
 

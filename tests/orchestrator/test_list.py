@@ -116,7 +116,7 @@ def test_order_is_unexpected_first_then_newest_first() -> None:
     assert [each.summary.run for each in ordered((IndexedCampaign("c", "fail", "", given),))] == ["c", "d", "b", "a"]
 
 
-def test_no_text_of_a_run_can_leave_its_place_in_the_page(tmp_path: Path) -> None:
+def test_text_of_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
     hostile = "</script><script>alert(1)</script>\x00\x1b[31m&"
     summarized(tmp_path, reasons=[hostile], met=False, verdict="unknown", cell=hostile, world=hostile)
     ask("list", "--store", tmp_path)

@@ -110,7 +110,7 @@ def test_without_nodes_the_message_names_the_command_to_start_some(nodes: Nodes,
     assert "no nodes are up; bring some up: ./brownout nodes up" in refused.stderr
 
 
-def test_a_killed_holder_takes_everything_with_it_and_is_cleared_away(nodes: Nodes) -> None:
+def test_a_killed_holder_ends_its_processes_and_is_cleared(nodes: Nodes) -> None:
     nodes.must("up", "--world", "process", "--nodes", "2")
     nodes.must("start")
     assert len(nodes.processes()) >= 3, "else the test would prove nothing"

@@ -169,7 +169,7 @@ def test_limits_that_are_too_low_for_a_run_are_a_shortage(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(not can_mount(), reason="mounts a small filesystem, which needs root")
-def test_the_journal_can_say_that_the_disk_is_full(tmp_path: Path) -> None:
+def test_the_journal_records_a_full_disk(tmp_path: Path) -> None:
     program = (
         "import os, sys; from pathlib import Path; from history.journal import Journal\n"
         "run = Path(sys.argv[1]); journal = Journal(run); journal.phase('setup')\n"
@@ -192,7 +192,7 @@ def journal_of(run: Path) -> list[dict[str, Any]]:
     return list(read_run(run).journal)
 
 
-def test_the_end_of_an_orchestrator_that_could_not_say_so_is_a_lost_journal(tmp_path: Path) -> None:
+def test_an_orchestrator_that_ends_without_a_line_counts_as_a_lost_journal(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.run_started()
         journal.service_exit("n1", 70, None, "gives up")

@@ -118,11 +118,11 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("system.toml", "# [roles.server.files]", '[roles.server.files]\n"a.conf" = "mine.conf"\n#'),
         "mine.conf:2: the template cannot be rendered: a node has no attribute 'nope'",
     ),
-    "a setting that nobody gives": (
+    "a setting without a value": (
         replaced("system.toml", '"{{ node.name }}"', "\"{{ settings['level'] }}\""),
         "command: \"{{ settings['level'] }}\" cannot be rendered",
     ),
-    "a client that is no program": (
+    "a client that is not a program": (
         replaced("system.toml", 'class = "client.py:MyClient"', 'command = ["./client.pl"]'),
         "system.toml:8: [client] command: the file ",
     ),
@@ -142,7 +142,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("chaos.toml", "[nemesis]", '[client]\nclient_command = ["no-such-program"]\n[nemesis]'),
         "client_command: the program no-such-program is not in PATH; one beside this file is named ./no-such-program",
     ),
-    "a fault on a leader that nobody sees": (
+    "a fault on an unobservable leader": (
         replaced("chaos.toml", '"pause", ', '"partition-leader", '),
         "chaos.toml:21: [nemesis] faults: 'partition-leader' is aimed at a leader, which is unobservable in my-system",
     ),
@@ -172,19 +172,19 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("chaos.toml", "[nemesis]", "[sever]\nlevel = 1\n[nemesis]"),
         "chaos.toml:19: unknown key 'sever'; did you mean 'server'?",
     ),
-    "a step on a controller that nobody sees": (
+    "a step on an unobservable controller": (
         steps('do = "kill"\nnode = "controller"'),
         "step 1 (kill controller): my-system has no controller that can be observed; name a node",
     ),
-    "a cut from a controller that nobody sees": (
+    "a cut from an unobservable controller": (
         steps('do = "cut"\nbetween = [["n1"], ["n2", "controller"]]'),
         "has no controller that can be observed",
     ),
-    "a wait for what a controller logs that nobody sees": (
+    "a wait for a log line of an unobservable controller": (
         steps('do = "wait"\nlog = "ready"\nnode = "controller"'),
         "has no controller that can be observed",
     ),
-    "a class of the system that is none": (
+    "an invalid class of the system": (
         replaced("system.toml", "workloads", 'class = "client.py:MyClient"\nworkloads'),
         "system.toml:5: class: MyClient is not a brownout_api.System",
     ),
@@ -364,7 +364,7 @@ BAD_LUCK: dict[str, tuple[str, str]] = {
         "#!/bin/sh\necho thinking\nexec sleep 600\n",
         "did not open within 0.5 s; see ports and start_deadline_s in its system.toml; its last words: think",
     ),
-    "it is no program": ("", "my-server cannot be started: [Errno 13]"),
+    "it is not a program": ("", "my-server cannot be started: [Errno 13]"),
     "its script finds no program": ("#!/bin/sh\nexec no-such-program\n", "my-server cannot be started, or is a script"),
     "its port is in use": (
         "#!/bin/sh\nexec python3 -c \"import socket; a = socket.create_server(('127.0.0.1', 0)); "
@@ -375,7 +375,7 @@ BAD_LUCK: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("luck", BAD_LUCK)
-def test_bad_luck_names_the_node_and_its_last_words(tmp_path: Path, luck: str) -> None:
+def test_a_failed_start_names_the_node_and_its_last_lines(tmp_path: Path, luck: str) -> None:
     program, said = BAD_LUCK[luck]
     (tmp_path / "my-server").write_text(program)
     if program:
@@ -388,7 +388,7 @@ def test_bad_luck_names_the_node_and_its_last_words(tmp_path: Path, luck: str) -
     world = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, deployed))
     world.up()
     try:
-        with pytest.raises(HostError if "no program" in luck else WorldError) as error:
+        with pytest.raises(HostError if "program" in luck else WorldError) as error:
             world.start_service(world.nodes[0])
         assert said in str(error.value)
         assert str(error.value).startswith("n1: ")

@@ -69,7 +69,7 @@ def test_faults_appear_while_they_are_in_force_and_the_verdict_at_the_end(tmp_pa
         run.process.wait()
 
 
-def test_the_token_opens_the_pages_and_leaves_the_address(tmp_path: Path, tab: BrowserPage) -> None:
+def test_the_token_opens_the_pages_and_is_removed_from_the_address(tmp_path: Path, tab: BrowserPage) -> None:
     with served(tmp_path, "--address", "0.0.0.0") as server:
         place, token = f"http://127.0.0.1:{port_of(server)}", server.address.partition("token=")[2]
         asked = "fetch('/live.json').then(answer => answer.status)"

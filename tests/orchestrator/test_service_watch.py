@@ -185,7 +185,7 @@ def test_a_service_that_may_never_have_started_is_not_reported(watched: Watched)
     assert [line["node"] for line in watched.nodes("running")] == ["n2"], "but it is missing there"
 
 
-def test_one_that_ended_between_two_looks_and_was_started_with_all_the_others_has_ended(watched: Watched) -> None:
+def test_a_service_that_ended_between_two_checks_and_restarted_with_the_others_has_ended(watched: Watched) -> None:
     watched.hosts["n1"].pid = 99
     watched.watch.expect(["n1", "n2"])
     assert watched.found() == [("n1", "restarted")]
@@ -256,7 +256,7 @@ def test_the_kernel_log_is_read_for_services_that_it_may_have_killed(tmp_path: P
     assert asked == [("n1", 11)]
 
 
-def test_a_core_dump_is_looked_for_after_a_signal_that_leaves_one(watched: Watched) -> None:
+def test_a_core_dump_is_searched_after_a_signal_that_writes_one(watched: Watched) -> None:
     for name, status in (("n1", 134), ("n2", 137)):
         watched.hosts[name].pid, watched.hosts[name].status = None, status
         watched.hosts[name].cores = "/data/core.11\n"

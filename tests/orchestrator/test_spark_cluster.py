@@ -250,7 +250,7 @@ HIDES: Final = {
 
 
 @pytest.mark.parametrize("lacks", HIDES)
-def test_a_worker_that_lacks_something_is_named_before_a_verdict_is_replaced(
+def test_an_incomplete_worker_is_named_before_a_verdict_is_replaced(
     cluster: Cluster, tmp_path: Path, lacks: str
 ) -> None:
     (run,) = StoredCampaign(tmp_path / "store", "").made()

@@ -231,7 +231,7 @@ def test_a_node_in_both_groups_is_cut_from_the_others(world: FakeWorld) -> None:
         play(world, 'do = "cut"; between = ["leader:0", "n1"]')
 
 
-def test_machines_are_stopped_and_go_on_and_clocks_jump(world: FakeWorld) -> None:
+def test_steps_suspend_and_resume_machines_and_move_clocks(world: FakeWorld) -> None:
     journal = play(
         world,
         """
@@ -298,7 +298,7 @@ def test_one_of_several_cuts_can_be_ended(world: FakeWorld) -> None:
         ('unfenced = "n1"', view(unfenced=frozenset({"n2"})), view()),
     ],
 )
-def test_a_wait_looks_until_its_condition_holds(world: FakeWorld, condition: str, before: View, after: View) -> None:
+def test_a_wait_observes_until_its_condition_holds(world: FakeWorld, condition: str, before: View, after: View) -> None:
     world.views = [before, before, after]
     play(world, f'do = "wait"; {condition}')
     assert world.looks == 3
@@ -359,7 +359,7 @@ def test_the_log_end_is_from_the_last_event_of_the_node(world: FakeWorld) -> Non
         play(world, 'do = "wait"; log_end = 4; node = "n1"; deadline_s = 0.1')
 
 
-def test_appends_and_reads_go_to_the_clients(world: FakeWorld) -> None:
+def test_appends_and_reads_are_sent_to_the_clients(world: FakeWorld) -> None:
     play(
         world,
         'do = "produce"; count = 2; acks = 1; timeout_s = 3\ndo = "consume"; partition = 0\ndo = "sync"; node = "n2"',

@@ -58,7 +58,7 @@ def test_a_store_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         Store(tmp_path / "file").create(expand(campaign(""), "s")[0])
 
 
-def test_an_interrupted_invocation_goes_on_where_it_stopped(tmp_path: Path) -> None:
+def test_an_interrupted_invocation_resumes_at_its_next_run(tmp_path: Path) -> None:
     store, plan = Store(tmp_path), campaign(TWO_SEEDS)
     begun = plan_invocation(store, plan, world="paper")
     done, interrupted = (store.create(planned) for planned in begun.todo)

@@ -17,7 +17,7 @@ from orchestrator.machine import packages as system_packages
 THERE = {"sh": "dash", "/etc": "base-files"}
 
 
-def test_packages_of_programs_that_are_not_there_are_named_once() -> None:
+def test_packages_of_missing_programs_are_named_once() -> None:
     wanted = {**THERE, "no-such-program": "none", "/no/such/file": "none", "no-such-other": "other"}
     assert system_packages.missing(wanted) == ["none", "other"]
     system_packages.ensure(THERE, "this test")

@@ -73,7 +73,7 @@ def test_a_filesystem_is_made_on_an_empty_disk_only_once(tmp_path: Path, device:
     assert (again["changed"], again["uuid"]) == (False, made["uuid"])
 
 
-def test_a_disk_that_holds_something_else_is_refused(tmp_path: Path, device: str) -> None:
+def test_a_disk_with_foreign_data_is_refused(tmp_path: Path, device: str) -> None:
     refused = run(tmp_path, device=device)
     assert f"{device} holds something other than Brownout's ext4: TYPE=ext4. Nothing was changed" in refused["msg"]
     assert f"wipefs --all {device}" in refused["msg"], "what to do is told"
@@ -100,6 +100,6 @@ def test_a_directory_must_be_empty_or_ours(tmp_path: Path) -> None:
     assert "is not Brownout's alone" in run(tmp_path, directory="/var/")["msg"]
 
 
-def test_a_disk_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_missing_disk_is_named(tmp_path: Path) -> None:
     assert "the node has no /dev/nope (brownout_data_device); it has" in run(tmp_path, device="/dev/nope")["msg"]
     assert "no disk has the serial 'nope'" in run(tmp_path, serial="nope")["msg"]

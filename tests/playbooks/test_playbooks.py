@@ -169,7 +169,7 @@ def test_a_data_disk_is_made_once_and_mounted_always(tmp_path: Path, archives: s
     assert "kept" in seen["script"]
 
 
-def test_a_strategy_that_is_not_known_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_strategy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(STRATEGY_VARIABLE, "quick")
     with pytest.raises(UsageError, match=f"{STRATEGY_VARIABLE}=quick.*mitogen_linear"):
         play("stop", [Target("n1", "192.0.2.1")], tmp_path, on_progress=print)

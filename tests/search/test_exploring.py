@@ -357,7 +357,7 @@ def test_a_variation_is_named_by_all_that_its_runs_follow_from(short: Path) -> N
     assert len({loaded.name, name(), name(node="n2"), name(seed=2), name(cell=mutated)}) == 5
 
 
-def test_where_every_run_is_unknown_so_is_whether_a_bug_would_be_found(
+def test_unknown_runs_leave_the_detection_of_a_bug_unknown(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def unknown(task: ExplorationTask, *_: object) -> Attempted:

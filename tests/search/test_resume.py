@@ -87,7 +87,7 @@ def test_kept_runs_are_reported_when_the_next_round_does_not_start(
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10
 
 
-@pytest.mark.parametrize("left", [None, "[]", "[" * 100_000], ids=["nothing", "a list", "too deep"])
+@pytest.mark.parametrize("left", [None, "[]", "[" * 100_000], ids=["missing", "a list", "too deep"])
 def test_one_that_was_killed_at_a_failure_stops_there(
     left: str | None, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,7 +104,7 @@ def test_one_that_was_killed_at_a_failure_stops_there(
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 5
 
 
-def test_one_that_was_interrupted_behind_a_failure_does_not_go_back_to_it(
+def test_an_exploration_interrupted_after_a_failure_does_not_repeat_it(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world, interruptions = World(), [5, 7]  # before its first new run, and later
@@ -161,7 +161,7 @@ def test_the_last_exploration_is_the_one_started_last(tmp_path: Path, monkeypatc
     assert len(list(begun.path.parent.iterdir())) == 3
 
 
-def test_one_process_at_a_time_goes_on_with_an_exploration(
+def test_one_process_at_a_time_resumes_an_exploration(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two would each make all that is left, and what one writes the other would take for torn."""

@@ -76,13 +76,13 @@ def test_ddmin_leaves_no_element_that_can_be_removed_alone() -> None:
 
 
 @pytest.mark.parametrize(("needed", "left"), [(False, "ext4"), (True, "strict")])
-def test_a_disk_that_only_the_simulation_has_goes_where_it_is_not_needed(needed: bool, left: str) -> None:
+def test_an_unneeded_simulated_disk_is_removed_by_shrinking(needed: bool, left: str) -> None:
     drawn = document(STEPS[:1]).having("topology", {"nodes": 1, "filesystem": "strict"})
     judge = Judge(lambda candidate: not needed or candidate.data["topology"]["filesystem"] == "strict")
     assert shrink(drawn, judge).data["topology"]["filesystem"] == left
 
 
-def test_a_fault_goes_together_with_its_end() -> None:
+def test_a_fault_is_removed_together_with_its_end() -> None:
     assert pairs(STEPS) == [[0, 2], [3, 6], [5, 7]]
     assert pairs([{"do": "pause", "node": "n1"}]) == [[0]], "what nothing ends, the end of the run does"
 
@@ -169,7 +169,7 @@ def test_a_fault_becomes_the_steps_that_inject_and_heal_it(
     assert steps_of(told, NODES) == [*expected, {"do": "wait", "seconds": 1.0}]
 
 
-def test_faults_that_overlapped_do_so_again_and_all_nodes_lose_power_together() -> None:
+def test_overlapping_faults_overlap_again_and_all_nodes_lose_power_together() -> None:
     told = InjectedFaults(
         (
             InjectedFault("kill", ("n1",), 1.0, 4.0, {}),

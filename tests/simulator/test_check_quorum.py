@@ -89,7 +89,7 @@ async def lead_and_be_left(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.conforms("K595-43", "H19")
 @pytest.mark.parametrize("nodes", [1, 2, 5])
-def test_a_leader_that_is_left_gives_up_in_time(nodes: int) -> None:
+def test_a_leader_without_followers_resigns_in_time(nodes: int) -> None:
     with SimulatedCluster(1, nodes, properties={**QUICK, "default.replication.factor": "1"}) as cluster:
         if nodes == 1:
             cluster.start()

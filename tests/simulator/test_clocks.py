@@ -31,7 +31,7 @@ def run_on(
 
 
 @pytest.mark.parametrize(("drift", "world_s"), [(0.25, 1 + 4 / 1.25), (-0.2, 1 + 4 / 0.8), (0.0, 5.0)])
-def test_a_timer_is_due_when_its_machine_says_so(drift: float, world_s: float) -> None:
+def test_a_timer_is_due_by_the_clock_of_its_machine(drift: float, world_s: float) -> None:
     loop, clock = new_loop(), MachineClock()
 
     def begin() -> None:

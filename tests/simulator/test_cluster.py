@@ -152,7 +152,7 @@ def test_a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back(seed: 
         cluster.run(story())
 
 
-def test_a_broker_with_a_broken_disk_gives_up() -> None:
+def test_a_broker_with_a_broken_disk_stops() -> None:
     with SimulatedCluster(1, properties=FLUSHED) as cluster:
 
         async def story() -> None:

@@ -91,7 +91,7 @@ def test_a_leader_recovers_alone() -> None:
 
 @pytest.mark.conforms("K704-9")
 @pytest.mark.kills("recovery_flag_lost")
-def test_a_recovery_goes_on_in_the_next_epoch() -> None:
+def test_a_recovery_continues_in_the_next_epoch() -> None:
     alone = replace(FIRST, isr=(1,), recovering=True)
     again = after(alone, leader_epoch=5)
     assert judged(alone, again) == set()

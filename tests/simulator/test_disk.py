@@ -441,7 +441,7 @@ def test_a_log_keeps_its_durable_records_after_power_cuts(file_system: FileSyste
 
 @pytest.mark.conforms("K595-7")
 @pytest.mark.parametrize("seed", range(20))
-def test_appends_and_rolls_during_a_flush_are_not_taken_for_durable(seed: int) -> None:
+def test_appends_and_rolls_during_a_flush_do_not_count_as_durable(seed: int) -> None:
     loop = new_loop()
     rng = random.Random(seed)
     disk = SimulatedDisk(loop, random.Random(seed), file_system=STRICT)
@@ -477,7 +477,7 @@ def test_data_that_is_synced_again_is_durable() -> None:
 
 
 @pytest.mark.parametrize("again", [True, False])
-def test_a_later_sync_of_clean_pages_is_not_believed(again: bool) -> None:
+def test_a_later_sync_of_clean_pages_does_not_count(again: bool) -> None:
     """Neither one that is asked to write them, and fails as well."""
 
     async def case(disk: SimulatedDisk) -> None:

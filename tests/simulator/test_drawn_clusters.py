@@ -26,7 +26,7 @@ CAMPAIGNS = Path(__file__).resolve().parents[2] / "campaigns"
 @pytest.mark.parametrize(
     ("campaign", "seed"),
     [
-        pytest.param("swarm", 41, id="a role that began and ended in one moment had committed"),
+        pytest.param("swarm", 41, id="a role that started and ended at one time had committed"),
         pytest.param("swarm", 382, id="a sync failed, and the next process's sync of clean pages was believed"),
         pytest.param("swarm", 567, id="a follower's log rotted between two processes"),
         pytest.param("swarm", 1289, id="a leader heard late of its election"),

@@ -74,7 +74,7 @@ def test_segments_that_were_removed_are_not_missed() -> None:
     loop.run_until_complete(life())
 
 
-def test_a_flush_that_leaves_out_a_segment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_that_omits_a_segment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     _only_the_newest(monkeypatch)
     oracle = "committed-not-durable"
     cluster = storm(

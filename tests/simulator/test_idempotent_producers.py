@@ -63,7 +63,7 @@ def test_a_restarted_leader_keeps_its_producer_sequences(ended: str) -> None:
 
 
 @pytest.mark.parametrize("ended", ["kill", "power_loss", "stop"])
-def test_a_leader_that_forgot_its_producers_appends_twice(ended: str) -> None:
+def test_a_leader_without_its_producers_appends_twice(ended: str) -> None:
     log, _ = _away(ended, ("no_producer_snapshot",))
     assert log != numbers(8)
 
@@ -89,7 +89,7 @@ def _away(ended: str, mutants: Sequence[str]) -> tuple[list[bytes], list[int]]:
 
 
 @pytest.mark.conforms("K98-5")
-def test_a_producer_that_is_silent_for_too_long_is_forgotten() -> None:
+def test_a_producer_silent_for_too_long_expires() -> None:
     properties = {"producer.id.expiration.ms": "5000", "producer.id.expiration.check.interval.ms": "100"}
     with SimulatedCluster(1, 1, properties=properties) as cluster:
 

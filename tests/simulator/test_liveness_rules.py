@@ -99,7 +99,7 @@ HARMS = [no_harm, kill_leader, kill_controller, kill_follower, pause_follower, c
 @pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("harm", HARMS)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_correct_broker_goes_on_wherever_it_can(
+def test_a_correct_broker_makes_progress_when_possible(
     harm: Callable[[SimulatedCluster, str, str], None], seed: int
 ) -> None:
     oracles, checks = found(harm, seed=seed)

@@ -172,7 +172,7 @@ def test_many_cancelled_timers_cost_no_memory() -> None:
     assert loop.time() == 1
 
 
-def test_everything_that_a_host_sets_off_belongs_to_it() -> None:
+def test_callbacks_and_tasks_of_a_host_belong_to_it() -> None:
     world = World()
     seen: list[str] = []
 

@@ -80,7 +80,7 @@ def test_a_snapshot_has_the_state_of_its_node_and_the_others() -> None:
     ("poorer", "what"),
     [(unfenced, "brokers "), (ineligible, f"topics {TOPIC}")],
 )
-def test_a_snapshot_that_lacks_something_is_found_where_it_is_made(
+def test_an_incomplete_snapshot_is_found_at_its_creation(
     poorer: Callable[[MetadataRecord], MetadataRecord], what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changed(image: MetadataImage) -> Iterator[MetadataRecord]:
@@ -122,7 +122,7 @@ def test_a_snapshot_without_the_voters_is_found(monkeypatch: pytest.MonkeyPatch)
     assert "is not the state that it was made of: it differs in voters 1" in found_by(cluster)["snapshot-mismatch"]
 
 
-def test_a_snapshot_that_lacks_something_on_one_disk_alone_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_incomplete_on_one_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one who made the first that ends there had all of it."""
     write, made = Snapshots.write_durably, dict[OffsetAndEpoch, Snapshots]()
 

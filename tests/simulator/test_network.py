@@ -450,7 +450,7 @@ def test_a_cancelled_connection_attempt_is_removed() -> None:
     world.run("a", body())
 
 
-def test_the_seed_decides_everything() -> None:
+def test_the_seed_determines_the_network() -> None:
     def seen(seed: int) -> list[bytes]:
         world = World(seed, Conditions(split_probability=0.5))
         serve(world)

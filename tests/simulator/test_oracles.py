@@ -35,14 +35,14 @@ def found(cluster: SimulatedCluster) -> dict[str, str]:
 
 @pytest.mark.conforms("K595-54")
 @pytest.mark.parametrize("seed", range(1, 7))
-def test_no_oracle_says_anything_of_the_broker_as_it_is(seed: int) -> None:
+def test_no_oracle_reports_the_unmutated_broker(seed: int) -> None:
     cluster = storm(seed)
     assert found(cluster) == {}
     assert cluster.watch.looks > 1000
 
 
 @pytest.mark.rotating(10, among="storms")
-def test_every_oracle_has_compared_something_in_a_storm() -> None:
+def test_every_oracle_makes_comparisons_in_a_storm() -> None:
     checks, of_quorum = dict.fromkeys(ORACLES, 0), dict.fromkeys(ORACLES, 0)
     for seed in (1, 2):
         findings = storm(seed, seconds=6).watch.findings
@@ -267,7 +267,7 @@ def test_a_member_of_the_isr_that_never_had_the_log_is_missed(monkeypatch: pytes
 
 
 @pytest.mark.conforms("H16")
-def test_a_leader_that_takes_too_few_for_enough_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leader_with_too_few_acknowledgements_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     with planted(properties={**QUICK, "min.insync.replicas": "2"}) as cluster:
 
         async def story() -> None:

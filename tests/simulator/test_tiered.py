@@ -290,7 +290,7 @@ def test_damaged_remote_bytes_are_never_served() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("partial", [0.0, 1.0])
-def test_a_leader_that_dies_during_an_upload_leaves_no_object_behind(seed: int, partial: float) -> None:
+def test_a_leader_killed_during_an_upload_leaves_no_object(seed: int, partial: float) -> None:
     with SimulatedCluster(seed, properties=TIERED) as cluster:
 
         async def story() -> None:

@@ -104,7 +104,7 @@ def test_settings_are_those_of_the_role_and_the_node_and_count_more_than_ours(tm
     assert broker["num.io.threads"] == "8"
 
 
-def test_where_everything_is_slower_the_quorum_waits_longer_and_java_compiles_less(tmp_path: Path) -> None:
+def test_a_slower_world_has_longer_quorum_timeouts_and_less_jit_compilation(tmp_path: Path) -> None:
     given = {"broker": Settings({"broker.session.timeout.ms": "6000"})}
     usual, (fast, *_) = services(tmp_path, ["broker"] * 3, given)
     slow, (emulated, *_) = services(tmp_path, ["broker"] * 3, given, time_scale=12.0)
@@ -219,7 +219,7 @@ def test_an_unknown_version_is_refused() -> None:
         load_system(NAME, version="9.9")
 
 
-def test_without_jars_it_says_how_to_fetch_them(tmp_path: Path) -> None:
+def test_without_jars_the_error_names_the_fetch_command(tmp_path: Path) -> None:
     system = Kraft(description(), cache=tmp_path, find=lambda _: java_17(tmp_path / "jdk"))
     with pytest.raises(InputError, match=r"run: brownout system fetch apache-kafka 4\.1\.1"):
         system.prepare(lambda _: None)

@@ -51,7 +51,7 @@ class OneNode:
         return Service("r", command, {config: "text"}, prepare=((sys.executable, "-c", check),))
 
 
-def test_an_archive_is_there_when_the_program_has_written_it(tmp_path: Path) -> None:
+def test_an_archive_exists_when_the_program_has_written_it(tmp_path: Path) -> None:
     (tmp_path / "classes-old.jsa").write_text("of another Java")
     class_archive.make(OneNode("writes"), tmp_path / "classes-new.jsa")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"classes-new.jsa": "classes"}

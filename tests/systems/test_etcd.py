@@ -147,7 +147,7 @@ def test_a_member_that_follows_the_leader_is_alive(cluster: list[FakeEtcd]) -> N
     looking.close()
 
 
-def test_the_leader_of_the_newest_term_is_believed(cluster: list[FakeEtcd]) -> None:
+def test_the_leader_of_the_newest_term_counts(cluster: list[FakeEtcd]) -> None:
     cluster[0].leader = cluster[2].leader = "3"
     cluster[0].term = cluster[2].term = 6
     seen = observer(cluster).view()

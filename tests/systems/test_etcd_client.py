@@ -78,7 +78,7 @@ def test_reads_follow_the_consistency_option(etcd: FakeEtcd) -> None:
 
 
 @pytest.mark.parametrize("options", [{"reads": "eventual"}, {"read": "serializable"}])
-def test_an_option_that_there_is_not_is_a_mistake(etcd: FakeEtcd, options: dict[str, str]) -> None:
+def test_an_unknown_option_is_a_mistake(etcd: FakeEtcd, options: dict[str, str]) -> None:
     with pytest.raises(TypeError, match="reads = one of linearizable, serializable"):
         EtcdClient([etcd.endpoint], 5.0, options)
 
@@ -116,7 +116,7 @@ def test_an_error_without_effect_is_recorded_as_refused(etcd: FakeEtcd, change: 
         (Wrong(0, applied=True), (http.client.HTTPException, OSError)),
     ],
 )
-def test_any_other_end_of_a_change_leaves_it_open(
+def test_any_other_end_of_a_change_is_an_unknown_outcome(
     etcd: FakeEtcd, change: str, wrong: Wrong, raised: type[Exception]
 ) -> None:
     mine = client(etcd.endpoint)
@@ -163,7 +163,7 @@ def test_a_connection_closed_between_requests_is_reopened(etcd: FakeEtcd) -> Non
     assert mine.read("k") == 2
 
 
-def test_a_connection_that_was_closed_without_a_word_is_seen_to_be(etcd: FakeEtcd) -> None:
+def test_a_silently_closed_connection_is_detected(etcd: FakeEtcd) -> None:
     gateway = Gateway(etcd.address, etcd.port, 5.0)
     etcd.coming.append(Wrong(200, "{}", closes="untold"))
     assert gateway.is_open

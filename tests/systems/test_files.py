@@ -88,7 +88,7 @@ def test_a_wrong_file_is_named_with_both_hashes_and_removed(cache: FileCache, st
     assert drafts(cache) == []
 
 
-def test_without_a_network_it_says_which_files_it_wants_and_where(cache: FileCache, stocked: FakeMaven) -> None:
+def test_without_a_network_the_error_lists_the_files_and_their_place(cache: FileCache, stocked: FakeMaven) -> None:
     stocked.fail("Could not transfer artifact: Unknown host")
     with pytest.raises(InputError) as caught:
         cache.fetch(LOCK, quiet, no_matter)
@@ -101,7 +101,7 @@ def test_without_a_network_it_says_which_files_it_wants_and_where(cache: FileCac
     assert drafts(cache) == []
 
 
-def test_where_maven_cannot_be_installed_it_says_so_too(cache: FileCache) -> None:
+def test_without_an_installable_maven_the_error_states_it(cache: FileCache) -> None:
     def refuse() -> None:
         raise InputError("fetching jars needs packages that are not installed: maven")
 
@@ -110,7 +110,9 @@ def test_where_maven_cannot_be_installed_it_says_so_too(cache: FileCache) -> Non
     assert NAMES[0] in str(caught.value)
 
 
-def test_without_a_program_mvn_it_says_so(cache: FileCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_maven_program_the_error_states_it(
+    cache: FileCache, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="this machine has no program mvn"):
         cache.fetch(LOCK, quiet, no_matter)

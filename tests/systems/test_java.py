@@ -20,7 +20,7 @@ def java(home: Path, version: str, *, code: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(("said", "version"), [("17.0.15", 17), ("1.8.0_412", 8), ("11", 11), ("21-ea", 21)])
-def test_versions_are_understood_as_javas_say_them(tmp_path: Path, said: str, version: int) -> None:
+def test_version_outputs_of_java_are_parsed(tmp_path: Path, said: str, version: int) -> None:
     assert java_version(java(tmp_path, said)) == version
 
 

@@ -144,7 +144,7 @@ def test_without_a_leader_the_pauses_grow_and_the_brokers_are_queried_again(monk
 
 
 @pytest.mark.conforms("K595-45")
-def test_in_the_end_it_says_that_no_leader_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_the_deadline_the_error_states_that_no_leader_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Brokers({1: 2, 2: 1})
     with pytest.raises(ClusterError, match=r"no leader of the quorum answered within 3 s; last: n.:9092: NOT_LEADER"):
         described(brokers, monkeypatch, timeout_s=3.0)

@@ -30,7 +30,7 @@ def systems(tmp_path: Path, maven: FakeMaven, monkeypatch: pytest.MonkeyPatch) -
     return root
 
 
-def test_a_lock_says_how_it_was_made(systems: Path) -> None:
+def test_a_lock_names_the_command_that_made_it(systems: Path) -> None:
     assert (systems / "some_log" / "versions" / "1.0.lock").read_text() == (
         f"# Made by: brownout system lock some-log 1.0 {JAR}\n{JAR} {hashlib.sha256(b'a log').hexdigest()} 5\n"
     )

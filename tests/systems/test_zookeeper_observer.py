@@ -92,7 +92,7 @@ def test_a_topic_is_made_once() -> None:
     assert znodes.json("/config/topics/log") == {"version": 1, "config": {}}
 
 
-def test_without_a_broker_there_is_nowhere_to_make_a_topic() -> None:
+def test_without_a_broker_topic_creation_fails() -> None:
     assert observer(FakeZnodes({})).create_topic([[1]], 1.0) == "no broker has created its znodes yet"
 
 
@@ -141,7 +141,7 @@ def test_closing_ends_the_session() -> None:
     assert znodes.closed
 
 
-def test_a_zookeeper_that_is_not_there_is_not_waited_for() -> None:
+def test_the_observer_does_not_wait_for_a_missing_zookeeper() -> None:
     client = ZooKeeperClient(["127.0.0.1:1"])
     found = ZooKeeperObserver(MEMBERS, "log", client)
     assert found.view().complaints == ("ZooKeeper does not answer (not connected)",)

@@ -127,11 +127,9 @@ def test_each_start_has_values_and_a_file_of_its_own(tmp_path: Path) -> None:
             {"type": "info", "id": 1, "error": "lost"},
         ],
     ],
-    ids=["nothing", "a read", "another key", "another partition", "no answer", "nobody knows"],
+    ids=["no change", "a read", "another key", "another partition", "no answer", "no known outcome"],
 )
-def test_a_probe_that_says_it_is_done_has_an_acknowledged_change_to_show(
-    tmp_path: Path, record: list[dict[str, object]]
-) -> None:
+def test_a_completed_probe_has_an_acknowledged_change(tmp_path: Path, record: list[dict[str, object]]) -> None:
     running = script(tmp_path, "#!/bin/sh\n" + "".join(f"echo '{json.dumps(x)}' >> $BROWNOUT_OUTPUT\n" for x in record))
     probe = running.probe(1, 60.0)
     running.close()
@@ -184,7 +182,7 @@ def test_a_program_is_out_of_starts_for_changes_and_not_for_reads(
     assert [event.complete for event in events if isinstance(event, ReadDone)] == [True] * 3
 
 
-def test_an_exit_code_after_the_load_is_trouble(tmp_path: Path) -> None:
+def test_an_exit_code_after_the_load_is_reported(tmp_path: Path) -> None:
     running = client(tmp_path, end="5")
     load(running)
     running.stop()

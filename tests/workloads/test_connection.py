@@ -72,7 +72,7 @@ def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -
     assert connection.made == 3
 
 
-def test_anything_else_may_have_happened_and_needs_a_new_object(make: Callable[[], Scripted]) -> None:
+def test_any_other_error_is_an_unknown_outcome_and_needs_a_new_object(make: Callable[[], Scripted]) -> None:
     connection = ClientConnection(make, 5.0)
     connection.open()
     lost = connection.call(raising(ConnectionResetError("gone")))
@@ -101,7 +101,7 @@ def test_system_exit_and_cancellation_are_recorded_as_unknown_outcomes(make: Cal
     assert (given_up.outcome, given_up.error) == ("unknown", "CancelledError: too late")
 
 
-def test_a_call_that_does_not_return_is_given_up(make: Callable[[], Scripted]) -> None:
+def test_a_call_that_does_not_return_is_abandoned(make: Callable[[], Scripted]) -> None:
     held = threading.Event()
     connection = ClientConnection(make, 0.05)
     connection.open()

@@ -61,7 +61,7 @@ def test_a_command_is_refused_as_an_event() -> None:
         decode_event(encode(StartLoad()))
 
 
-def test_a_client_hears_its_commands_and_then_the_end() -> None:
+def test_a_client_receives_its_commands_and_then_the_end() -> None:
     heard = Control(io.StringIO(encode(StartLoad()) + "\n"), io.StringIO())
     assert [heard.next(5.0), heard.next(5.0)] == [StartLoad(), Close()]
     assert heard.next() is None

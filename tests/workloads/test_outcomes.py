@@ -45,7 +45,7 @@ def test_a_refusal_before_the_append_is_fail(code: int) -> None:
         12345,
     ],
 )
-def test_everything_else_may_have_happened(code: int) -> None:
+def test_every_other_error_is_an_unknown_outcome(code: int) -> None:
     assert of_append(code) == "info"
 
 

@@ -219,7 +219,7 @@ def test_a_class_that_is_not_whole_is_named_with_its_line(tmp_path: Path) -> Non
         process(tmp_path, "Partial", Record())
 
 
-def test_a_client_has_longer_to_connect_at_first_where_everything_takes_longer(
+def test_the_first_connection_timeout_grows_with_the_time_scale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moments_s = iter((0.0, 0.0, 119.0, 119.0, 121.0, 121.0))  # the clock is asked before and after each try

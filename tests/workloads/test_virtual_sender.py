@@ -104,7 +104,7 @@ def test_a_batch_that_is_sent_again_keeps_its_timestamp() -> None:
     assert broker.timestamps == [NOW_MS, NOW_MS]
 
 
-def test_a_batch_takes_at_most_as_many_records_as_the_workload_says() -> None:
+def test_the_workload_bounds_the_records_of_a_batch() -> None:
     broker = Broker(accept)
     assert [each.offset for each in sent(broker, 7, batch_records=3)] == list(range(7))
     assert broker.requests == [Request(1, 0, 3), Request(1, 3, 3), Request(1, 6, 1)]
@@ -143,7 +143,7 @@ def test_the_id_is_replaced_when_every_batch_in_flight_has_an_outcome() -> None:
     )
 
 
-def test_a_batch_without_an_answer_is_given_up_when_its_time_is_over() -> None:
+def test_a_batch_without_an_answer_times_out() -> None:
     broker = Broker(lambda _number, request: None if request.producer_id == 1 else ErrorCode.NONE)
     outcomes = sent(broker, 2, timeout_s=0.3)
     assert [each.outcome for each in outcomes] == ["info", "info"]

@@ -104,7 +104,7 @@ def test_a_host_that_has_just_booted_is_queried_again() -> None:
     assert not host.connected
 
 
-def test_a_host_that_never_answers_is_given_up() -> None:
+def test_a_host_that_never_answers_times_out() -> None:
     with pytest.raises(HostError, match="n1: no existing session"):
         claims(Booting(failures=1000), time_scale=0.0).take(["n1"])
 
@@ -116,7 +116,7 @@ def test_a_host_of_another_campaign_is_refused_at_once() -> None:
     assert not host.connected
 
 
-def test_a_host_that_another_campaign_has_taken_after_its_boot_is_held_no_more() -> None:
+def test_a_host_claimed_by_another_campaign_after_its_boot_is_lost() -> None:
     host = Booting(failures=0)
     held = claims(host)
     held.take(["n1"])

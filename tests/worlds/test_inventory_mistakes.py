@@ -69,7 +69,7 @@ def test_a_host_without_a_listener_is_an_error_of_the_environment(
 
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
-def test_a_key_is_looked_at_before_the_host_is(tmp_path: Path) -> None:
+def test_a_key_is_checked_before_the_host(tmp_path: Path) -> None:
     for content, mode, said in ((b"no key\n", 0o600, "is not a private key"), (None, 0o644, "chmod 600")):
         key = tmp_path / f"key-{mode:o}"
         if content is None:

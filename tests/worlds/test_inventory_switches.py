@@ -104,7 +104,7 @@ def test_a_switch_that_fails_is_named_and_its_host_is_restored_later(tmp_path: P
     assert machine.said() == ["on", "connected"]
 
 
-def test_a_machine_that_answers_is_not_believed_to_be_suspended(tmp_path: Path) -> None:
+def test_a_machine_that_answers_does_not_count_as_suspended(tmp_path: Path) -> None:
     machine = Machine(
         tmp_path, {f"brownout_suspend_{word}": f"echo {word} >> LOG" for word in ("stall", "freeze", "resume")}
     )

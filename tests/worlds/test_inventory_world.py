@@ -72,7 +72,7 @@ def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
 
 
 @pytest.mark.rotating(3, among="hosts of an inventory")
-def test_hosts_that_cannot_be_used_are_named_all_at_once_and_left_alone(tmp_path: Path) -> None:
+def test_unusable_hosts_are_named_together_and_not_changed(tmp_path: Path) -> None:
     done = play("refusals", str(tmp_path))
     in_use, no_way_in = done["in_use"], done["no_way_in"]
     assert in_use.startswith("WorldError: 3 of 3 hosts of ")

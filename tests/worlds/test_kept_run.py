@@ -26,7 +26,7 @@ world = "namespaces"
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_nodes_are_entered_by_the_words_that_are_said(tmp_path: Path) -> None:
+def test_the_printed_command_opens_a_shell_on_a_node(tmp_path: Path) -> None:
     campaign = tmp_path / "kept.toml"
     campaign.write_text(CAMPAIGN)
     command = [sys.executable, "-m", "orchestrator", "run", str(campaign), "--store", str(tmp_path / "store")]

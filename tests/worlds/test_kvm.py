@@ -62,7 +62,7 @@ def test_a_kvm_that_boots_the_kernel_works(image: Path) -> None:
         ("exit 3", "qemu-system-x86_64 ended with code 3"),
     ],
 )
-def test_a_kvm_that_does_not_is_not_believed(image: Path, script: str, reason: str) -> None:
+def test_a_kvm_that_does_not_execute_is_not_used(image: Path, script: str, reason: str) -> None:
     hypervisors.emulator(image.with_name("bin"), script)
     assert kvm.asked(image) == kvm.Answer(False, reason)
 
@@ -100,7 +100,7 @@ def test_an_answer_holds_for_this_kernel_this_emulator_and_this_boot_of_the_host
     assert (kvm.asked(image).works, calls(image)) == (False, 6 * once), "what cannot be read was never said"
 
 
-def test_a_kvm_that_failed_later_is_not_believed_again(image: Path) -> None:
+def test_a_kvm_that_failed_later_is_not_used_again(image: Path) -> None:
     hypervisors.emulator(image.with_name("bin"), hypervisors.WORKS)
     assert kvm.asked(image).works
     kvm.distrust(image, "machines did not come up with it")
@@ -108,7 +108,7 @@ def test_a_kvm_that_failed_later_is_not_believed_again(image: Path) -> None:
     assert kvm.asked(image, again=True).works, "the doctor looks again"
 
 
-def test_machines_are_run_as_the_user_says(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_driver_runs_the_machines(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hypervisors.emulator(image.with_name("bin"), hypervisors.WORKS)
     monkeypatch.setenv(driver.VARIABLE, "qemu")
     assert driver.choose(image) == Driver("qemu", "BROWNOUT_DRIVER=qemu", is_asked=True)

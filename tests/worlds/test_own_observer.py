@@ -16,7 +16,7 @@ from orchestrator.errors import RunError
 from orchestrator.running.cluster import Cluster
 from orchestrator.worlds.observer_guard import observe
 from systems import Deployed, Elector, Observer, View, load_system
-from tests.orchestrator.test_lines_that_are_no_operations import CAMPAIGN, running_below
+from tests.orchestrator.test_invalid_client_lines import CAMPAIGN, running_below
 from tests.systems.places import place
 from tests.systems.test_your_system import blocks
 

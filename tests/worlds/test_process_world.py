@@ -160,7 +160,7 @@ def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) ->
         assert "this world has no" in evidence.detail["error"]
 
 
-def test_a_service_is_prepared_and_runs_where_its_data_is_and_may_print_anything(tmp_path: Path) -> None:
+def test_a_service_is_prepared_and_runs_in_its_data_directory_and_may_print_any_bytes(tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\n'
         "prepare = [['sh', '-c', 'pwd > prepared; printf \"\\377\"']]\n"
@@ -205,7 +205,7 @@ def test_a_broker_that_ends_at_its_start_is_quoted(tmp_path: Path) -> None:
         made.down()
 
 
-def test_a_command_that_does_not_end_is_given_up(world: ProcessWorld) -> None:
+def test_a_command_that_does_not_end_times_out(world: ProcessWorld) -> None:
     with pytest.raises(HostError, match=r"did not end within 0\.1 s"):
         world.hosts["n1"].run("sleep 60", timeout_s=0.1)
 
@@ -346,7 +346,7 @@ def test_processes_of_a_preparing_command_end_with_the_world(tmp_path: Path) -> 
         ("sleep 600", 0.1, r"n1: .* did not end within 0\.1 s"),
     ],
 )
-def test_a_preparing_command_that_fails_is_quoted_and_one_that_hangs_is_given_up(
+def test_a_failed_preparing_command_is_quoted_and_a_hanging_one_times_out(
     script: str, deadline_s: float, words: str, tmp_path: Path
 ) -> None:
     made = prepared_world(tmp_path, script, deadline_s)

@@ -186,7 +186,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
         assert "/no/such/command" in sandbox.process.stderr.read()
 
 
-def test_the_sandbox_is_known_from_the_inside_only() -> None:
+def test_only_processes_inside_detect_the_sandbox() -> None:
     code = "from orchestrator.machine.sandbox import current_sandbox as c; print(c())"
     with ended(spawn_in_sandbox([sys.executable, "-c", code], cwd=PROJECT_ROOT, **SHELL)) as sandbox:
         identifier, _ = sandbox.process.communicate(timeout=DEADLINE_S)

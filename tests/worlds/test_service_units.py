@@ -49,7 +49,7 @@ def test_the_parent_of_a_service_keeps_how_it_ended(tmp_path: Path, script: str,
     assert sh(service.exit_script(pid + 1)) == ""
 
 
-def test_of_a_service_that_runs_or_was_never_started_no_end_is_known(tmp_path: Path) -> None:
+def test_a_running_or_unstarted_service_has_no_exit_status(tmp_path: Path) -> None:
     service = unit(tmp_path, "exec sleep 600")
     assert sh(service.exit_script(None)) == ""
     sh(service.start_script())

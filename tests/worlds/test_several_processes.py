@@ -189,7 +189,7 @@ def test_a_service_on_machines_does_not_start_beside_remaining_processes(tmp_pat
 @pytest.mark.parametrize(
     ("main", "group", "systemd", "pid"),
     [("42", "42 43", "", "42"), ("42", "43", "0", ""), ("7", "42", "42", "42"), ("42", "", "", "")],
-    ids=["it runs", "it left another behind", "it has not said who it is", "it does not run"],
+    ids=["it runs", "it left another behind", "it has not announced its identity", "it does not run"],
 )
 def test_of_systemds_service_only_the_main_process_is_it(
     tmp_path: Path, main: str, group: str, systemd: str, pid: str

@@ -130,7 +130,7 @@ def unforeseen(*_: object) -> None:
 
 @pytest.mark.rotating(12, among="simulated faults")
 @pytest.mark.parametrize("broken", ["", "network", "a mistake"])
-def test_a_run_that_is_not_finished_leaves_no_packets_disturbed_and_no_clock_wrong(
+def test_an_unfinished_run_ends_packet_and_clock_faults(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nodes may be somebody's machines, which the run does not make and does not take away. Nor is that left out when
@@ -175,9 +175,7 @@ upper_bound = "session"
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_a_run_that_is_not_finished_leaves_no_clock_behind_that_was_frozen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unfinished_run_corrects_frozen_clocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "frozen.toml"
     path.write_text(UNFINISHED.partition("[[nemesis.step]]")[0] + FROZEN)
     offsets_s: list[float] = []
@@ -329,7 +327,7 @@ def test_an_incomplete_cluster_is_reported_with_its_missing_parts(
 
 
 @pytest.mark.rotating(12, among="simulated faults")
-def test_a_place_that_does_not_answer_says_why_and_the_others_are_read(
+def test_an_unreadable_partition_reports_its_reason_and_the_others_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def probe(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:

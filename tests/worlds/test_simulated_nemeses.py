@@ -18,7 +18,7 @@ def of(kind: str, *targets: str, **parameters: object) -> Fault:
     return Fault(kind, targets or ("n1",), 0, parameters)
 
 
-def test_a_full_disk_leaves_no_room_for_the_mark_of_a_power_cut_and_the_nemesis_says_so() -> None:
+def test_a_power_cut_on_a_full_disk_reports_its_missing_mark() -> None:
     with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
         nemesis = running(cluster)
         full, cut = of("disk-full"), of("power-loss")

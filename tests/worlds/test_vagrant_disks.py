@@ -123,7 +123,7 @@ class NoHost:
     name = "n1"
 
 
-def test_the_disk_is_looked_at_before_the_machine_is_started(tmp_path: Path) -> None:
+def test_the_disk_is_checked_before_the_machine_is_started(tmp_path: Path) -> None:
     libvirt = Libvirt(tmp_path)
     machine = VirtualMachine(cast("SshHost", NoHost()), "127.0.0.1", libvirt, tmp_path / "n1")
     machine.disks.create(DISK_BYTES)

@@ -347,7 +347,7 @@ def test_vagrants_own_complaint_is_passed_on(tmp_path: Path, monkeypatch: pytest
         up.run(1.0, lambda _: None)
 
 
-def test_of_an_exception_of_vagrants_the_words_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_message_of_a_vagrant_exception_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = r"""
 echo "/usr/lib/ruby/a.rb:7:in \`create': Network not found (Libvirt::Error)"
 printf "\tfrom /usr/lib/ruby/b.rb:7:in \`action'\n"

@@ -71,7 +71,7 @@ def test_flushed_writes_are_kept_and_the_rest_is_lost(log: WriteLog) -> None:
     assert replayed == Replayed(writes=4, lost=2, flushes=1, gaps=0)
 
 
-def test_without_a_flush_everything_is_lost(log: WriteLog) -> None:
+def test_without_a_flush_every_write_is_lost(log: WriteLog) -> None:
     assert log.write(0, "ab").replay().lost == 1
     assert log.on_disk == "........"
 
@@ -153,7 +153,7 @@ def test_before_the_first_flush_the_log_has_no_superblock(log: WriteLog) -> None
     assert log.on_disk == "a......."
 
 
-def test_something_else_is_not_taken_for_a_log(tmp_path: Path) -> None:
+def test_another_file_is_not_read_as_a_write_log(tmp_path: Path) -> None:
     log, disk = tmp_path / "writes.log", tmp_path / "base.raw"
     log.write_bytes(b"something else" * 100)
     disk.write_bytes(b"x" * SECTOR)

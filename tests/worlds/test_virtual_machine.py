@@ -94,7 +94,7 @@ def running(directory: Path, host: object) -> Running:
     return Running(cast("SshHost", host), "127.0.0.1", hypervisor, directory)
 
 
-def test_first_connections_that_a_busy_machine_gives_up_are_tried_again(tmp_path: Path, greeter: int) -> None:
+def test_first_connections_that_a_busy_machine_drops_are_repeated(tmp_path: Path, greeter: int) -> None:
     host = BusyHost(greeter, failures=3)
     assert abs(running(tmp_path, host).wait_until_ready(20.0)) < 1.0
     assert host.failures == 0
@@ -115,7 +115,7 @@ def test_an_empty_console_means_that_the_kernel_did_not_run(tmp_path: Path) -> N
     assert machine(tmp_path, BusyHost(1, 0)).last_words() == "the end of its console: Linux version 6.1 | Kernel panic"
 
 
-def test_a_connection_that_is_lost_with_its_machine_says_so(tmp_path: Path) -> None:
+def test_a_connection_lost_with_its_machine_is_reported(tmp_path: Path) -> None:
     log = tmp_path / "log" / "qemu" / "brownout_n1.log"
     log.parent.mkdir(parents=True)
     log.write_text("starting up\nKVM internal error. Suberror: 1\n")

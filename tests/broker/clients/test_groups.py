@@ -103,7 +103,7 @@ def test_two_members_share_the_partitions_and_one_takes_over_when_the_other_leav
 
 
 @pytest.mark.rotating(3, among="groups of real brokers")
-def test_a_group_goes_on_from_its_commits_after_its_coordinator_was_killed(tmp_path: Path) -> None:
+def test_a_group_continues_from_its_commits_after_a_kill_of_its_coordinator(tmp_path: Path) -> None:
     with with_topic(tmp_path, 3, 2, 10) as nodes:
         one = consumer(nodes)
         seen: set[bytes] = set()

@@ -178,7 +178,7 @@ def test_a_peer_that_never_reads_its_answers(broker: BrokerProcess) -> None:
         assert metadata(broker).controller_id == 1
 
 
-def test_a_creation_too_large_for_the_metadata_log_is_refused_and_the_controller_goes_on(tmp_path: Path) -> None:
+def test_a_creation_too_large_for_the_metadata_log_is_refused_and_the_controller_continues(tmp_path: Path) -> None:
     with cluster(tmp_path) as nodes:
         broker = nodes.brokers[1]
         keys = ("retention.ms", "retention.bytes", "segment.bytes", "delete.retention.ms", "min.compaction.lag.ms")
@@ -200,7 +200,7 @@ def create(
     return decode_exactly(CreateTopicsResponse, 7, frame, position).topics
 
 
-def test_a_long_name_is_not_said_again_for_each_of_its_partitions(broker: BrokerProcess) -> None:
+def test_an_answer_has_a_long_name_once_for_all_partitions(broker: BrokerProcess) -> None:
     batch = build_batch([Record(0, 0, None, b"")])
     partitions = [PartitionProduceData(index, batch) for index in range(5_000)]
     request = ProduceRequest(None, 1, 1000, [TopicProduceData(name="n" * 20_000, partition_data=partitions)])

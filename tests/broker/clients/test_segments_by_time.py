@@ -72,7 +72,7 @@ def test_a_record_that_is_more_than_an_hour_later_starts_a_segment(broker: Broke
 
 
 @pytest.mark.conforms("LOG-7")
-def test_files_of_deleted_records_remain_until_the_delay_is_over_or_the_broker_starts_again(
+def test_files_of_deleted_records_remain_until_the_delay_ends_or_the_broker_restarts(
     broker: BrokerProcess,
 ) -> None:
     admins = {

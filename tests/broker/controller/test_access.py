@@ -46,7 +46,7 @@ def deleted(world: World, *filters: DeleteAclsFilter) -> list[list[str]]:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_a_rule_is_there_once_however_often_it_is_created() -> None:
+def test_a_rule_created_several_times_exists_once() -> None:
     world = World()
     assert created(world, creation(), creation(), creation(name="u")) == [0, 0, 0]
     assert created(world, creation()) == [0]
@@ -168,7 +168,7 @@ class Name(str):
     __hash__ = str.__hash__
 
 
-def test_many_users_cost_as_much_as_there_are() -> None:
+def test_the_cost_of_users_is_linear() -> None:
     users = [Name(f"user-{number}") for number in range(500)]
     Name.comparisons = 0
     request = AlterUserScramCredentialsRequest(

@@ -68,7 +68,7 @@ def test_followers_are_not_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-def test_at_the_timeout_the_answer_says_so_of_each_topic_that_is_concerned() -> None:
+def test_at_the_timeout_the_answer_names_each_affected_topic() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         node.behind = {1}
@@ -176,7 +176,7 @@ def test_only_the_new_partitions_of_a_topic_are_waited_for() -> None:
 
 
 @pytest.mark.conforms("TOP-1")
-def test_at_the_timeout_the_answer_says_so_of_each_topic_with_more_partitions() -> None:
+def test_at_the_timeout_the_answer_names_each_topic_with_new_partitions() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         assert (await created(node, [1])).topics[0].error_code == ErrorCode.NONE

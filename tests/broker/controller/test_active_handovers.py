@@ -103,7 +103,7 @@ def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_goes_on_with_it_once_no_lease_can_be_left() -> None:
+def test_the_next_controller_continues_a_handover_after_every_possible_lease() -> None:
     async def story() -> None:
         node = await led_by_the_second()
         await node.heartbeat(2)
@@ -124,7 +124,7 @@ def test_the_next_controller_goes_on_with_it_once_no_lease_can_be_left() -> None
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_remembers_it_although_the_successor_was_away() -> None:
+def test_the_next_controller_keeps_a_handover_to_an_absent_successor() -> None:
     async def story() -> None:
         node = await led_by_the_second()
         await node.heartbeat(2)
@@ -149,7 +149,7 @@ def test_the_next_controller_remembers_it_although_the_successor_was_away() -> N
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() -> None:
+def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_log() -> None:
     async def story() -> None:
         node = await led_by_the_second()
         await node.heartbeat(2)
@@ -176,7 +176,7 @@ def test_the_next_controller_remembers_it_although_the_successor_lost_its_log() 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all partitions"])
-def test_an_unclean_election_that_has_to_wait_for_the_next_controller_is_not_taken_for_held(all_of_them: bool) -> None:
+def test_an_unclean_election_that_waits_for_the_next_controller_does_not_count_as_held(all_of_them: bool) -> None:
     """Nobody else will lead: a client that was told so would not ask again."""
 
     async def story() -> None:

@@ -37,7 +37,7 @@ async def after_one_with_a_longer_session(*brokers: int) -> Node:
 
 
 @pytest.mark.conforms("H31")
-def test_a_lease_is_as_long_as_the_controllers_file_says() -> None:
+def test_the_controllers_file_sets_the_length_of_a_lease() -> None:
     async def story() -> None:
         for session, lease in ((SESSION, LEASE), (LONG_SESSION, LONG_LEASE)):
             node = Node(session=session, lease=lease)
@@ -51,7 +51,7 @@ def test_a_lease_is_as_long_as_the_controllers_file_says() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_how_long_leases_may_last_is_committed_before_there_is_one() -> None:
+def test_the_maximum_lease_is_committed_before_the_first_lease() -> None:
     async def story() -> None:
         before, node = Node(), Node(session=LONG_SESSION, lease=LONG_LEASE)
         before.lead()
@@ -136,7 +136,7 @@ def test_a_shorter_time_is_written_once_no_earlier_lease_lasts_by_anybodys_clock
 
 
 @pytest.mark.conforms("H31")
-def test_a_term_that_ends_before_that_leaves_the_longer_time_to_the_next() -> None:
+def test_a_term_that_ends_before_the_commit_passes_the_longer_time_to_the_next() -> None:
     async def story() -> None:
         node = await after_one_with_a_longer_session(1)
         await node.beat(LONG_SESSION - 1.0, 1)

@@ -65,7 +65,7 @@ def test_the_clusters_minimum_decides_eligibility_and_the_file_does_not() -> Non
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize(("cluster", "own", "elr"), [(2, "1", {"t": (), "u": (2,)}), (1, "2", {"t": (2,), "u": ()})])
-def test_a_topics_own_number_goes_first(cluster: int, own: str, elr: dict[str, tuple[int, ...]]) -> None:
+def test_a_topics_own_value_takes_precedence(cluster: int, own: str, elr: dict[str, tuple[int, ...]]) -> None:
     assert eligible(alone(cluster, own)) == elr
 
 

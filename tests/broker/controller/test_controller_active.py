@@ -50,7 +50,7 @@ def test_the_first_leader_commits_the_clusters_id() -> None:
     play(story())
 
 
-def test_brokers_topics_and_isrs_go_through_the_log() -> None:
+def test_brokers_topics_and_isrs_are_stored_in_the_metadata_log() -> None:
     async def story() -> None:
         node = await a_node(1, 2, 3)
         created = await node.controller.handle_create_topics(topic_request("t", [1, 2, 3]), 7)
@@ -91,7 +91,7 @@ def test_operations_are_made_one_at_a_time_and_in_order() -> None:
     play(story())
 
 
-def test_a_client_that_goes_away_does_not_cut_an_operation_short() -> None:
+def test_a_disconnected_client_does_not_cancel_an_operation() -> None:
     async def story() -> None:
         node = await a_node(1)
         task = asyncio.ensure_future(node.controller.handle_create_topics(topic_request("t", [1]), 7))
@@ -103,7 +103,7 @@ def test_a_client_that_goes_away_does_not_cut_an_operation_short() -> None:
     play(story())
 
 
-def test_a_client_waits_as_long_as_it_says() -> None:
+def test_a_client_waits_for_its_requested_timeout() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.quorum.may_commit.clear()
@@ -212,7 +212,7 @@ def test_a_heartbeat_of_a_broker_that_is_being_fenced_waits_for_the_outcome() ->
     play(story())
 
 
-def test_a_leader_that_cannot_prove_it_any_more_renews_no_session() -> None:
+def test_a_leader_without_a_recent_proof_renews_no_session() -> None:
     """Another controller fences a session after its election at the earliest, and that may be soon after the proof."""
 
     async def story() -> None:
@@ -326,7 +326,7 @@ def test_a_broker_that_has_not_caught_up_stays_fenced() -> None:
     play(story())
 
 
-def test_a_broker_that_shuts_down_is_let_go() -> None:
+def test_a_broker_that_shuts_down_is_released() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         answer = await node.heartbeat(2, want_shut_down=True)
@@ -363,7 +363,7 @@ def test_an_append_that_fails_ends_the_term(failure: Exception, code: ErrorCode)
     play(story())
 
 
-def test_a_request_that_no_leader_could_append_is_refused_and_the_term_goes_on() -> None:
+def test_a_request_too_large_to_append_is_refused_and_the_term_continues() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.quorum.failure = AppendRefusedError(ErrorCode.POLICY_VIOLATION, "too many bytes")
@@ -424,7 +424,7 @@ def test_a_broker_that_returns_after_a_refused_fencing_stays_unfenced() -> None:
     play(story())
 
 
-def test_leadership_that_goes_between_commit_and_answer_leaves_it_open() -> None:
+def test_a_leadership_lost_between_commit_and_answer_leaves_the_result_open() -> None:
     async def story() -> None:
         node = await a_node(1)
         node.quorum.deliver_late = True
@@ -465,7 +465,7 @@ def test_a_mistake_in_one_request_does_not_end_the_term() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_broker_that_looks_dead_is_fenced_when_its_lease_has_ended() -> None:
+def test_an_unresponsive_broker_is_fenced_when_its_lease_has_ended() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         loop = asyncio.get_running_loop()
@@ -483,7 +483,7 @@ def test_a_broker_that_looks_dead_is_fenced_when_its_lease_has_ended() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_broker_that_looked_dead_and_is_heard_of_again_stays() -> None:
+def test_an_unresponsive_broker_that_sends_a_heartbeat_again_stays_unfenced() -> None:
     async def story() -> None:
         node = await a_node(1, 2)
         node.controller.broker_looks_dead(2, node.image.brokers[2].epoch)

@@ -19,7 +19,7 @@ from broker.protocol.messages.metadata_records import (
 from tests.broker.controller.world import World, registration
 
 
-def test_a_broker_registers_and_is_let_in_once_it_has_caught_up() -> None:
+def test_a_broker_registers_and_is_unfenced_when_it_has_caught_up() -> None:
     world = World()
     world.offset = 10
     epoch = world.register(1)
@@ -97,7 +97,7 @@ def test_a_bounced_last_member_leads_again_in_a_higher_epoch_once_its_log_is_kno
     assert (again.leader, again.isr, again.leader_epoch, again.recovering) == (1, (1,), 2, True)
 
 
-def test_with_the_mutant_a_bounce_goes_unseen_but_for_the_epoch() -> None:
+def test_with_the_mutant_only_the_epoch_shows_a_bounce() -> None:
     world = World("bounce_unseen")
     world.start(1, 2, 3)
     world.create("t", [1, 2, 3], [2, 1, 3])
@@ -174,7 +174,7 @@ def test_the_partition_waits_for_the_last_member_of_the_isr() -> None:
     assert (partition.leader_epoch, partition.recovering) == (epoch + 1, False)
 
 
-def test_a_broker_that_shuts_down_is_let_go_at_once() -> None:
+def test_a_broker_that_shuts_down_is_released_immediately() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2])

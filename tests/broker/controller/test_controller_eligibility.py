@@ -241,7 +241,7 @@ def test_an_unclean_election_happens_only_when_enabled() -> None:
 
 
 @pytest.mark.conforms("K704-1")
-def test_the_broker_s_setting_is_for_topics_that_have_none() -> None:
+def test_the_brokers_setting_applies_to_topics_without_their_own() -> None:
     for own, leader in ((None, 2), ("false", -1), ("true", 2)):
         world = World(unclean_leader_election_enable=True)
         world.start(1, 2)
@@ -363,7 +363,7 @@ def test_no_replica_joins_a_leader_in_recovery() -> None:
 
 @pytest.mark.conforms("K704-7", "K704-11")
 @pytest.mark.parametrize("version", [2, 3])
-def test_the_leader_ends_its_recovery_and_hears_that_it_has(version: int) -> None:
+def test_the_leader_ends_its_recovery_and_gets_the_new_state(version: int) -> None:
     world = unclean()
     leader = world.partition().leader
     request = world.proposal(leader, [leader])
@@ -376,7 +376,7 @@ def test_the_leader_ends_its_recovery_and_hears_that_it_has(version: int) -> Non
 
 
 @pytest.mark.conforms("K704-7")
-def test_a_leader_that_still_recovers_hears_that_it_does() -> None:
+def test_a_leader_still_in_recovery_gets_that_state() -> None:
     world = unclean()
     leader = world.partition().leader
     result = world.alter(world.proposal(leader, [leader], "t", 0, leader_recovery_state=1))

@@ -33,7 +33,7 @@ def test_version_2_names_brokers_without_their_epochs(world: World) -> None:
     assert world.alter(request, version=2).isr == [1, 2]
 
 
-def test_an_isr_that_is_already_so_is_granted_without_a_record(world: World) -> None:
+def test_an_unchanged_isr_is_granted_without_a_record(world: World) -> None:
     request = world.proposal(1, [3, 2, 1])
     assert world.rules.alter_partition(world.image, request, 3).records == []
     result = world.alter(request)
@@ -132,7 +132,7 @@ def test_only_the_leader_proposes(world: World) -> None:
     assert world.alter(world.proposal(2, [1, 2])).error_code == ErrorCode.INVALID_REQUEST
 
 
-def test_a_topic_that_is_gone_is_unknown(world: World) -> None:
+def test_a_deleted_topic_is_unknown(world: World) -> None:
     request = world.proposal(1, [1])
     request.topics.append(TopicData(b"?" * 16, request.topics[0].partitions))
     response = world.decide(world.rules.alter_partition(world.image, request, 3))

@@ -127,7 +127,7 @@ def test_a_leader_that_is_fenced_is_replaced_at_once() -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_handover_that_was_never_committed_leaves_no_partition_to_a_leader_that_goes() -> None:
+def test_an_uncommitted_handover_does_not_keep_a_departing_leader() -> None:
     world = World()
     world.start(1, 2)
     world.create("t", [1, 2])

@@ -49,7 +49,7 @@ def moving(it: World) -> list[tuple[list[int], list[int], list[int]]]:
     ]
 
 
-def test_partitions_are_added_behind_those_that_are_there() -> None:
+def test_new_partitions_are_added_after_the_existing_ones() -> None:
     it = world()
     assert create(it, 3, validate_only=True) == ErrorCode.NONE
     assert sorted(it.image.topics["t"].partitions) == [0]
@@ -90,7 +90,7 @@ def test_a_partition_that_moves_meanwhile_does_not_count_twice() -> None:
     assert len(it.partition(index=1).replicas) == 3
 
 
-def test_the_groups_offsets_stay_where_they_are_looked_for() -> None:
+def test_the_partitions_of_the_offsets_topic_are_fixed() -> None:
     it = world()
     it.create(OFFSETS_TOPIC, [1], [2])
     assert create(it, 3, name=OFFSETS_TOPIC) == ErrorCode.INVALID_PARTITIONS
@@ -118,7 +118,7 @@ def test_a_replica_moves_through_the_isr() -> None:
     assert moving(it) == []
 
 
-def test_a_replica_that_only_goes_goes_at_once() -> None:
+def test_a_removal_without_an_addition_is_immediate() -> None:
     it = world()
     assert reassign(it, [2, 3]) == ErrorCode.NONE
     partition = it.partition()
@@ -129,7 +129,7 @@ def test_a_replica_that_only_goes_goes_at_once() -> None:
 
 
 @pytest.mark.conforms("H16")
-def test_a_replica_that_goes_is_not_eligible_any_more() -> None:
+def test_a_removed_replica_is_not_eligible() -> None:
     it = World(min_insync_replicas=2)
     it.start(1, 2, 3)
     it.create("t", [1, 2, 3])
@@ -188,7 +188,7 @@ def test_a_cancelled_reassignment_has_a_new_leader_epoch() -> None:
     assert it.partition().leader_epoch > epoch
 
 
-def test_a_move_is_given_up() -> None:
+def test_a_reassignment_is_cancelled() -> None:
     it = world()
     assert reassign(it, None) == ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
     reassign(it, [4, 2, 3])

@@ -36,7 +36,7 @@ def test_it_is_off_by_default_and_set_and_removed_for_all_brokers_while_they_run
 
 
 @pytest.mark.conforms("K1023-1")
-def test_the_value_for_all_brokers_goes_before_a_brokers_file() -> None:
+def test_the_broker_default_takes_precedence_over_a_brokers_file() -> None:
     world = alone(1)
     assert on(world, FROM_LAST_TIERED, follower_fetch_last_tiered_offset_enable=True)
     assert incrementally(world, (FROM_LAST_TIERED, SET, "false"))[0] == ErrorCode.NONE

@@ -201,7 +201,7 @@ def fill(story: Story) -> dict[str, str]:
     raise AssertionError("there is no bound")
 
 
-def test_members_are_bounded_and_those_that_are_in_go_on() -> None:
+def test_members_are_bounded_and_existing_ones_continue() -> None:
     story = Story(max_bytes=LIMIT)
     leader, follower, _ = story.stable_pair(metadata=bytes(1000))
     others = fill(story)
@@ -225,7 +225,7 @@ def test_members_are_bounded_and_those_that_are_in_go_on() -> None:
     assert not story.is_answered(story.asks_to_join(leader, metadata=bytes(30_000))), "there is room again"
 
 
-def test_a_member_that_says_more_is_a_newcomer_until_that_is_committed() -> None:
+def test_a_member_with_larger_metadata_counts_as_new_until_the_commit() -> None:
     for commits in (False, True):
         story = Story(max_bytes=LIMIT)
         member = becomes_a_member(story, GROUP)
@@ -348,7 +348,7 @@ def test_shards_of_one_broker_share_one_bound() -> None:
     assert held(one) == dict.fromkeys(held(one), 0)
 
 
-def test_a_new_coordinator_has_all_of_the_log_however_much_it_is_and_takes_no_more() -> None:
+def test_a_new_coordinator_loads_a_log_above_its_limit_and_accepts_no_more() -> None:
     story = Story(max_bytes=64 * LIMIT)
     leader, follower, _ = story.stable_pair()
     others = {f"h{number}": becomes_a_member(story, f"h{number}", bytes(30_000)) for number in range(50)}

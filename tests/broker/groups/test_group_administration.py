@@ -60,7 +60,7 @@ def test_a_group_is_deleted_with_its_offsets_when_it_has_no_members() -> None:
         b"\0\0\xff\xff\xff\xff",
         b"",
     ],
-    ids=["of it", "a name that steps back", "a name of -1", "a name cut short", "-1 names", "nothing"],
+    ids=["of it", "a name that steps back", "a name of -1", "a name cut short", "-1 names", "empty input"],
 )
 def test_offsets_of_a_subscribed_topic_are_not_deleted(subscription: bytes) -> None:
     story = Story(offsets_retention_ms=1000, retention_check_interval_s=5.0)
@@ -106,7 +106,7 @@ def test_subscriptions_are_read_once_for_all_offsets_and_only_for_old_ones(
     assert asked == [leader, follower]
 
 
-def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
+def test_the_offsets_of_a_deleted_topic_are_removed() -> None:
     story = Story()
     story.commits(5)
     story.forgets()
@@ -115,7 +115,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     assert story.committed() == -1
 
 
-def test_the_offsets_of_a_deleted_topic_go_with_it_though_they_were_on_their_way() -> None:
+def test_pending_offsets_of_a_deleted_topic_are_removed() -> None:
     story = Story(slow_log=True)
     ticket = story.asks_to_commit(5)
     story.forgets()
@@ -126,7 +126,7 @@ def test_the_offsets_of_a_deleted_topic_go_with_it_though_they_were_on_their_way
     assert story.committed() == -1
 
 
-def test_the_offsets_of_a_deleted_topic_go_once_the_log_takes_their_removal() -> None:
+def test_offsets_of_a_deleted_topic_are_removed_when_the_log_accepts_the_removal() -> None:
     story = Story()
     story.commits(5, partition=0)
     story.commits(6, partition=1)

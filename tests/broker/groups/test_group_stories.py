@@ -95,7 +95,7 @@ def test_a_late_commit_of_an_assignment_does_not_restore_it() -> None:
     assert story.state == "PreparingRebalance"
 
 
-def test_a_member_that_is_not_heard_of_loses_its_place() -> None:
+def test_a_silent_member_is_removed() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair(session_ms=10_000)
     story.wait(6)
@@ -226,7 +226,7 @@ def test_a_deadline_set_by_a_tick_is_due_in_a_later_tick() -> None:
     assert {timer.kind for timer in timers.due(2.0)} == {"early", "due"}
 
 
-def test_a_deadline_that_is_moved_often_or_taken_back_takes_no_more_room() -> None:
+def test_a_deadline_that_is_moved_often_or_cancelled_uses_bounded_memory() -> None:
     timers, often = Timers(), Timer("often")
     timers.set(Timer("near"), 1.0)
     timers.set(Timer("withdrawn"), 2.0)
@@ -385,7 +385,7 @@ def test_a_group_does_not_expire_while_a_commit_is_on_its_way() -> None:
 
 
 @pytest.mark.parametrize("takes_over", [False, True], ids=["the same coordinator", "another coordinator"])
-def test_an_offset_may_be_kept_for_as_long_as_a_request_can_say(*, takes_over: bool) -> None:
+def test_an_offset_may_have_the_longest_retention_of_a_request(*, takes_over: bool) -> None:
     story = Story(offsets_retention_ms=1000)
     assert story.commits(5, retention_ms=(1 << 63) - 1) is ErrorCode.NONE
     if takes_over:
@@ -418,7 +418,7 @@ def test_offsets_expire_when_a_group_has_been_empty_for_the_time_of_retention() 
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_group_goes_on_in_its_generation_under_another_coordinator() -> None:
+def test_a_group_continues_in_its_generation_under_another_coordinator() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()
     story.commits(5, leader, generation)
@@ -431,7 +431,7 @@ def test_a_group_goes_on_in_its_generation_under_another_coordinator() -> None:
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_member_that_the_next_coordinator_never_hears_of_is_out_after_a_session() -> None:
+def test_a_member_silent_to_the_next_coordinator_is_removed_after_a_session() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()
     story.take_over()
@@ -443,7 +443,7 @@ def test_a_member_that_the_next_coordinator_never_hears_of_is_out_after_a_sessio
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_that_takes_over_in_mid_rebalance_goes_on_from_the_last_generation_that_was_committed() -> None:
+def test_a_coordinator_elected_during_a_rebalance_continues_from_the_last_committed_generation() -> None:
     story = Story()
     leader, follower, generation = story.stable_pair()
     newcomer, _ = story.joins()

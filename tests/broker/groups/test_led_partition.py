@@ -231,9 +231,7 @@ def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pyt
     assert [its for _, its in reads[:4]] == [0, 1, 2, 3], "nobody waits until another has read all"
 
 
-def test_a_partition_that_is_taken_away_while_it_is_loaded_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_revoked_during_its_load_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.coordinator.led_partition.LOAD_BYTES", 1)  # a batch in a turn
     records: list[None] = []
     defects: list[str] = []
@@ -403,7 +401,7 @@ async def has_never_been_heard_of(broker: Broker) -> None:
     ],
     ids=lambda it: getattr(it, "__name__", None),
 )
-def test_a_broker_that_has_seen_a_topic_go_forgets_its_offsets_though_it_did_not_lead_then(
+def test_a_later_coordinator_removes_offsets_of_a_topic_deleted_before_its_term(
     tmp_path: Path, topic: Callable[[Broker], Awaitable[None]], offset: int
 ) -> None:
     async def story(broker: Broker) -> None:
@@ -413,7 +411,7 @@ def test_a_broker_that_has_seen_a_topic_go_forgets_its_offsets_though_it_did_not
     tell_of_a_broker(tmp_path, story)
 
 
-def test_offsets_of_a_new_topic_are_taken_once_those_of_its_predecessor_are_forgotten(tmp_path: Path) -> None:
+def test_offsets_of_a_new_topic_are_accepted_after_those_of_its_predecessor_are_removed(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         broker.leads = True
         broker.groups.apply(broker.image)
@@ -430,7 +428,7 @@ def test_offsets_of_a_new_topic_are_taken_once_those_of_its_predecessor_are_forg
     tell_of_a_broker(tmp_path, story)
 
 
-def test_a_coordinator_takes_no_offset_once_it_has_heard_of_a_later_leader(tmp_path: Path) -> None:
+def test_a_coordinator_refuses_offsets_after_news_of_a_later_leader(tmp_path: Path) -> None:
     async def story(broker: Broker) -> None:
         broker.leads = True
         broker.groups.apply(broker.image)

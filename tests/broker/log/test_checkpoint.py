@@ -54,7 +54,7 @@ async def test_writers_take_turns_and_the_last_one_stays(tmp_path: Path) -> None
 
 @pytest.mark.conforms("H10")
 @in_loop
-async def test_a_leftover_of_an_interrupted_write_does_no_harm(tmp_path: Path) -> None:
+async def test_a_draft_of_an_interrupted_write_is_ignored(tmp_path: Path) -> None:
     file = AtomicFile(RealDisk(str(tmp_path)), "state")
     await file.write("whole")
     (tmp_path / "state.tmp").write_text("a very long torn text")

@@ -99,7 +99,7 @@ async def test_compressed_batches_are_opened_and_compressed_again(tmp_path: Path
 
 
 @in_loop
-async def test_records_without_a_key_go(tmp_path: Path) -> None:
+async def test_records_without_a_key_are_removed(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch((None, "1"), ("a", "1")), batch(("b", "1")))
     assert await compact(log, tmp_path)
@@ -142,7 +142,7 @@ def _claims(header: BatchHeader) -> BatchClaims:
 
 
 @in_loop
-async def test_a_tombstone_outlives_the_record_and_goes_in_a_later_pass(tmp_path: Path) -> None:
+async def test_a_tombstone_outlives_the_record_and_is_removed_in_a_later_pass(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("x", "1")), batch(("a", "1")), batch(("a", None)))
     assert await compact(log, tmp_path, delete_retention_ms=5_000)

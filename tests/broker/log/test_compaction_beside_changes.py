@@ -37,7 +37,7 @@ from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
 
 @in_loop
-async def test_a_pass_ends_when_its_segments_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_pass_ends_when_its_segments_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
     for change in ("truncate_to", "advance_start"):
         log = await open_log(tmp_path / change)

@@ -26,7 +26,7 @@ RECORDS = [f"value {number}" for number in range(60)]
 
 @pytest.mark.conforms("LOG-2")
 @in_loop
-async def test_a_flush_of_complete_segments_leaves_the_growing_one_out(tmp_path: Path) -> None:
+async def test_a_flush_of_complete_segments_excludes_the_active_one(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     rolled: list[int] = []
     log.after_roll = lambda: rolled.append(log.complete_end)

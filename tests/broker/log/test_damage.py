@@ -149,7 +149,7 @@ async def test_a_segment_that_is_missing_is_damage(tmp_path: Path, which: int, c
         await reopened(tmp_path, clean=clean)
 
 
-@pytest.mark.parametrize("start", [0, 2], ids=["whole", "begins inside its first segment"])
+@pytest.mark.parametrize("start", [0, 2], ids=["whole", "starts inside its first segment"])
 @in_loop
 async def test_segments_below_the_recovery_point_are_not_read_again(
     tmp_path: Path, start: int, monkeypatch: pytest.MonkeyPatch
@@ -172,7 +172,7 @@ async def test_segments_below_the_recovery_point_are_not_read_again(
 
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("seed", range(12))
-def test_no_power_cut_is_taken_for_damage(file_system: FileSystem, seed: int) -> None:
+def test_a_power_cut_does_not_count_as_damage(file_system: FileSystem, seed: int) -> None:
     """Whatever is appended, synced, cut and checkpointed before it: what the checkpoint says is there again."""
     loop = new_loop()
     rng = random.Random(seed)

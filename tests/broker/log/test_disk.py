@@ -190,7 +190,7 @@ async def test_a_closed_file_cannot_be_synced(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_file_of_an_earlier_process_is_not_taken_for_durable(
+async def test_a_file_of_an_earlier_process_does_not_count_as_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk(str(tmp_path))
@@ -264,7 +264,7 @@ async def test_a_partial_write_does_not_replace_the_file(tmp_path: Path, monkeyp
 
 
 @in_loop
-async def test_the_loop_goes_on_while_the_file_system_takes_no_new_name(
+async def test_the_event_loop_continues_while_the_file_system_blocks_new_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RealDisk(str(tmp_path))
@@ -315,7 +315,7 @@ async def test_queued_operations_complete_before_the_thread_ends() -> None:
 
 
 @in_loop
-async def test_a_range_goes_to_a_socket_until_it_is_full(tmp_path: Path) -> None:
+async def test_a_range_is_sent_to_a_socket_until_it_is_full(tmp_path: Path) -> None:
     file = RealDisk(str(tmp_path)).open("a", create=True)
     data = bytes(range(256)) * 4096
     file.append([data])

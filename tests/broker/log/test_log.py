@@ -241,7 +241,7 @@ async def test_deleting_segments_trims_the_epochs(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_flush_says_how_far_the_log_is_on_disk(tmp_path: Path) -> None:
+async def test_flush_returns_the_durable_end_of_the_log(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 0, "a", "b")
     assert log.durable_end_offset == 0
@@ -391,7 +391,7 @@ async def test_a_full_truncation_empties_the_log_at_its_new_start(tmp_path: Path
 
 
 @in_loop
-async def test_time_is_found_without_reading_everything(tmp_path: Path) -> None:
+async def test_a_lookup_by_time_reads_part_of_the_log(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig(20_000, 500))
     rng = random.Random(3)
     await log.start_leader_epoch(0)
@@ -409,7 +409,7 @@ async def test_time_is_found_without_reading_everything(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_the_largest_time_is_found_without_reading_everything(
+async def test_the_largest_timestamp_is_found_by_reading_part_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = await open_log(RealDisk(str(tmp_path)), LogConfig(20_000, 500))
@@ -442,7 +442,7 @@ async def test_the_largest_time_is_found_without_reading_everything(
 
 
 @in_loop
-async def test_records_in_which_a_time_is_looked_for_count(tmp_path: Path) -> None:
+async def test_records_read_for_a_time_lookup_are_counted(tmp_path: Path) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     many = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(5_000)])

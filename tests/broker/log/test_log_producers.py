@@ -237,9 +237,7 @@ async def test_truncation_of_a_producers_epoch_restores_the_older_one(disk: Real
 @pytest.mark.conforms("K98-10")
 @pytest.mark.parametrize("end", ["none", "clean", "kill", "truncation", "restart at 0"])
 @in_loop
-async def test_a_log_that_never_forgot_a_producer_refuses_a_first_sequence_other_than_0(
-    tmp_path: Path, end: str
-) -> None:
+async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_than_0(tmp_path: Path, end: str) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 10 if end == "truncation" else 2)  # two leave no snapshot
@@ -262,7 +260,7 @@ async def test_a_log_that_never_forgot_a_producer_refuses_a_first_sequence_other
 @pytest.mark.conforms("K98-10", "K360-1")
 @pytest.mark.parametrize("clean", [True, False])
 @in_loop
-async def test_a_restart_remembers_that_a_producer_was_forgotten(tmp_path: Path, clean: bool) -> None:
+async def test_a_restart_keeps_the_mark_of_an_expired_producer(tmp_path: Path, clean: bool) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 1)
@@ -277,7 +275,7 @@ async def test_a_restart_remembers_that_a_producer_was_forgotten(tmp_path: Path,
 
 @pytest.mark.conforms("K360-1")
 @in_loop
-async def test_a_follower_of_a_compacted_log_may_have_forgotten_any_producer(tmp_path: Path) -> None:
+async def test_a_follower_of_a_compacted_log_may_lack_any_producer(tmp_path: Path) -> None:
     """Compaction removes the batches of producers that the leader no longer knows."""
     compacted = replace(SMALL, compacted=True)
     leader = await open_log(RealDisk(str(tmp_path / "leader")))
@@ -472,7 +470,7 @@ def test_snapshots_of_an_earlier_process_are_synced_before_records_are_deleted(
 
 
 @in_loop
-async def test_batches_of_others_leave_no_trace(disk: RealDisk) -> None:
+async def test_batches_without_a_producer_id_add_no_state(disk: RealDisk) -> None:
     log = await open_log(disk)
     await log.start_leader_epoch(0)
     log.append_as_leader(bytearray(build_batch([Record(0, 0, None, b"a")])), 0)

@@ -146,7 +146,7 @@ async def test_a_senseless_length_ends_the_log(tmp_path: Path, length: int) -> N
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 @in_loop
-async def test_segments_behind_a_gap_go(tmp_path: Path, missing: int) -> None:
+async def test_segments_after_a_gap_are_removed(tmp_path: Path, missing: int) -> None:
     log = await open_log(RealDisk(str(tmp_path)))
     await write(log, 1, *["v" * 50] * 60)
     await log.close()
@@ -190,7 +190,7 @@ async def test_an_unusable_index_is_rebuilt(tmp_path: Path, damage: str) -> None
 
 @pytest.mark.conforms("K101-12", "H27")
 @in_loop
-async def test_after_a_crash_epochs_at_or_past_the_end_go(tmp_path: Path) -> None:
+async def test_after_a_crash_epochs_at_or_past_the_end_are_removed(tmp_path: Path) -> None:
     await written(tmp_path)
     (tmp_path / DIRECTORY / "leader-epoch-checkpoint").write_text("0\n4\n1 0\n4 3\n5 6\n7 9\n")
     log = await open_log(RealDisk(str(tmp_path)))
@@ -200,7 +200,7 @@ async def test_after_a_crash_epochs_at_or_past_the_end_go(tmp_path: Path) -> Non
 
 @pytest.mark.conforms("K101-12", "H8")
 @in_loop
-async def test_an_epoch_that_reached_the_disk_before_its_truncation_is_not_believed(tmp_path: Path) -> None:
+async def test_an_epoch_on_disk_from_before_a_truncation_is_ignored(tmp_path: Path) -> None:
     """The file says that epoch 6 begins at 2, but the records there are still those of epochs 1 and 4."""
     await written(tmp_path)
     (tmp_path / DIRECTORY / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n6 2\n")

@@ -35,7 +35,7 @@ async def make_them_match(leader: PartitionLog, follower: PartitionLog) -> list[
 
 @pytest.mark.conforms("H1", "K101-14")
 @in_loop
-async def test_fast_failovers_do_not_leave_two_histories(tmp_path: Path) -> None:
+async def test_fast_failovers_keep_one_history(tmp_path: Path) -> None:
     """KIP-279: B led epochs 1 and 3, A led 2 and 4; nothing of 1, 2 and 3 was committed.
 
     A first answers with an epoch that B never saw. With the end offset alone, B would keep its record of epoch 1 at an
@@ -86,7 +86,7 @@ async def test_a_truncation_that_removes_no_record_removes_the_epoch(tmp_path: P
 
 @pytest.mark.conforms("H10")
 @in_loop
-async def test_power_goes_between_the_epoch_file_and_its_rename(tmp_path: Path) -> None:
+async def test_power_is_lost_between_the_epoch_file_and_its_rename(tmp_path: Path) -> None:
     """KAFKA-16541: the new text is torn, the old file is what counts, and the batches complete it."""
     log = await replica(tmp_path, "a")
     await write(log, 0, "m0")

@@ -49,7 +49,7 @@ class Log:
 
 
 @pytest.mark.conforms("K98-2")
-def test_a_producer_that_numbers_its_records_is_heard() -> None:
+def test_a_producer_with_sequence_numbers_is_recorded() -> None:
     log = Log()
     assert [log.append(0, 3), log.append(3), log.append(4, 2)] == [0, 3, 4]
 
@@ -63,7 +63,7 @@ def test_a_batch_that_is_sent_again_gets_its_offset_again() -> None:
 
 
 @pytest.mark.conforms("K98-3")
-def test_only_the_last_five_batches_are_known_again() -> None:
+def test_only_the_last_five_batches_are_recognized_as_duplicates() -> None:
     log = Log()
     for sequence in range(REMEMBERED + 1):
         log.append(sequence)
@@ -184,7 +184,7 @@ def test_partly_duplicate_batches_are_refused() -> None:
 
 
 @pytest.mark.conforms("K98-5")
-def test_a_producer_that_is_silent_is_forgotten() -> None:
+def test_a_silent_producer_expires() -> None:
     log = Log()
     log.append(0)
     log.now = 5.0
@@ -194,7 +194,7 @@ def test_a_producer_that_is_silent_is_forgotten() -> None:
     assert log.append(9) == 2, "it may begin anywhere"
 
 
-def test_where_the_known_ends() -> None:
+def test_the_state_reaches_exactly_the_appended_offsets() -> None:
     log = Log()
     assert not log.state.reaches(0)
     log.append(0, 3)

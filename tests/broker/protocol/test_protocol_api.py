@@ -85,7 +85,7 @@ def package_of(directory: Path, monkeypatch: pytest.MonkeyPatch, **keys: int) ->
     return importlib.import_module(package.name)
 
 
-def test_an_api_is_served_once_its_module_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_api_is_served_when_its_module_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = discover(package_of(tmp_path, monkeypatch, ListTransactions=66, EndTxn=26))
     assert list(table) == [ApiKey.END_TXN, ApiKey.LIST_TRANSACTIONS]
     api = table[ApiKey.END_TXN]

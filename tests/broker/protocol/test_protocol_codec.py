@@ -89,7 +89,7 @@ HUGE_LENGTHS = [
 
 
 @pytest.mark.parametrize(("cls", "version", "data"), HUGE_LENGTHS)
-def test_a_huge_length_is_refused_before_anything_is_allocated(cls: type[Message], version: int, data: bytes) -> None:
+def test_a_huge_length_is_refused_before_any_allocation(cls: type[Message], version: int, data: bytes) -> None:
     with pytest.raises(DecodeError):  # compile first: what the compiler allocates is not the point
         decode(cls, version, data)
     tracemalloc.start()
@@ -177,7 +177,7 @@ def test_fetching_replica_is_found_at_every_version() -> None:
     assert fetch.fetching_replica(consumer).replica_id == -1
 
 
-def test_a_message_that_cannot_be_encoded_leaves_the_buffer_alone() -> None:
+def test_a_message_that_cannot_be_encoded_leaves_the_buffer_unchanged() -> None:
     out = bytearray(b"before")
     bad = offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=2**40)
     with pytest.raises(EncodeError, match="OffsetForLeaderEpochRequest v3"):
@@ -201,7 +201,7 @@ def test_bytes_behind_a_message_are_noticed() -> None:
         decode_exactly(vote.VoteRequest, 0, data + b"x")
 
 
-def test_a_vote_request_has_the_bytes_that_the_schema_says() -> None:
+def test_a_vote_request_has_the_bytes_of_the_schema() -> None:
     partition = vote.PartitionData(0, 5, 1, b"D" * 16, NO_ID, 4, 77, True)
     request = vote.VoteRequest("c", 2, [vote.TopicData("t", [partition])])
     body = b"\2c" + struct.pack(">i", 2) + b"\2" + b"\2t" + b"\2"

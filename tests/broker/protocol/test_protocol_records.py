@@ -47,7 +47,7 @@ def test_a_batch_survives_the_round_trip() -> None:
     assert read_records(batch) == RECORDS
 
 
-def test_a_control_batch_says_so_and_one_timestamp_may_hold_for_all() -> None:
+def test_a_control_batch_is_marked_and_may_have_one_timestamp_for_all_records() -> None:
     batch = build_batch(RECORDS, 10, 3, 5, control=True)
     assert validate_batch(batch).is_control
     assert {record.timestamp for record in read_records(batch)} == {5}

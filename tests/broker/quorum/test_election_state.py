@@ -50,7 +50,7 @@ def test_the_fields_are_kafkas() -> None:
         ElectionState(7).encode().replace('"currentVoters":[]', '"currentVoters":[1]'),
     ],
 )
-def test_a_broken_file_is_named_and_never_taken_for_an_empty_one(broken: str) -> None:
+def test_a_damaged_file_is_named_and_never_read_as_empty(broken: str) -> None:
     with pytest.raises(StartupError, match="dir/quorum-state: is not a quorum-state file"):
         ElectionState.decode(broken, "dir/quorum-state")
 

@@ -86,7 +86,7 @@ def test_a_node_without_a_leader_queries_each_voter_and_follows_the_named_leader
 
 
 @pytest.mark.conforms("K595-42", "K595-39")
-def test_an_observer_looks_for_a_leader_for_ever_in_an_order_of_its_own() -> None:
+def test_an_observer_searches_for_a_leader_without_end_in_its_own_order() -> None:
     story = Story(node=9)
     asked_first = set()
     for _ in range(20):
@@ -121,7 +121,7 @@ def test_a_node_sends_no_cluster_id_until_it_is_committed() -> None:
 
 
 @pytest.mark.conforms("K595-39")
-def test_a_follower_that_is_fenced_follows_the_new_leader_or_looks_for_it() -> None:
+def test_a_fenced_follower_follows_the_new_leader_or_searches_for_it() -> None:
     story = Story()
     story.follow(2, epoch=4)
     story.fetch_refused(2, ErrorCode.FENCED_LEADER_EPOCH, leader=3, epoch=5)

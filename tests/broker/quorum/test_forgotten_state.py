@@ -120,7 +120,7 @@ async def opened(path: Path, voters: int = 3, *, node: int = 1, took_part: bool,
 
 @pytest.mark.conforms("H22")
 @in_loop
-async def test_a_directory_is_the_same_disk_for_as_long_as_it_remembers(tmp_path: Path) -> None:
+async def test_a_directory_keeps_its_id_while_its_state_file_exists(tmp_path: Path) -> None:
     first = await opened(tmp_path, took_part=True)
     assert await opened(tmp_path, took_part=True) == first
     (tmp_path / METADATA_DIRECTORY / QUORUM_STATE).unlink()

@@ -111,7 +111,7 @@ def test_a_fetch_that_diverges_does_not_count_as_progress() -> None:
     assert story.node.high_watermark == 0
 
 
-def test_a_fetch_at_the_end_is_parked_until_there_are_records() -> None:
+def test_a_fetch_at_the_end_is_parked_until_records_arrive() -> None:
     story, epoch = leading()
     story.fetch(2, epoch, 1, epoch)
     assert story.fetch(2, epoch, 1, epoch) is None
@@ -155,7 +155,7 @@ def test_a_second_fetch_of_a_replica_ends_its_parked_one() -> None:
 
 
 @pytest.mark.conforms("H24", "K595-38")
-def test_parked_fetches_get_an_error_when_the_leader_goes() -> None:
+def test_parked_fetches_get_an_error_when_the_leader_resigns() -> None:
     story, epoch = leading()
     story.fetch(2, epoch, 1, epoch)
     assert story.fetch(2, epoch, 1, epoch) is None
@@ -336,7 +336,7 @@ def test_a_leader_that_has_resigned_follows_the_one_that_a_voter_names() -> None
 
 
 @pytest.mark.conforms("K595-27")
-def test_a_candidate_that_stops_says_so() -> None:
+def test_a_stopping_candidate_sends_an_end_request() -> None:
     story = Story()
     epoch = story.become_candidate()
     story.stop()
@@ -382,7 +382,7 @@ def test_describe_quorum_returns_log_ends_and_caught_up_times() -> None:
 
 
 @pytest.mark.conforms("K595-42")
-def test_silent_observers_are_forgotten() -> None:
+def test_silent_observers_are_removed() -> None:
     story = Story(voters=(1,))
     epoch = story.is_a(Leader).epoch
     story.fetch(8, epoch, 0, -1)

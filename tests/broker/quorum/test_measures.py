@@ -26,7 +26,7 @@ def test_a_window_keeps_no_more_than_its_span_has_seconds() -> None:
 
 
 @pytest.mark.conforms("K595-52")
-def test_an_election_lasts_until_a_leader_is_known() -> None:
+def test_the_time_of_an_election_ends_with_a_known_leader() -> None:
     measures = QuorumMeasures()
     measures.role_changed(1.0, standing=False, leader_known=True)
     assert measures.elections.largest(1.0) == 0.0

@@ -146,7 +146,7 @@ def test_only_the_leader_appends(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("K595-43", "K595-53", "H19", "H24")
-def test_a_leader_that_is_cut_off_lets_go_of_its_appends_and_rejoins(tmp_path: Path) -> None:
+def test_an_isolated_leader_fails_its_appends_and_rejoins(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 3, 0, **QUICK) as cluster:
             old = await cluster.leader()
@@ -177,7 +177,7 @@ def test_a_leader_that_stops_hands_over_without_a_timeout(tmp_path: Path) -> Non
 
 
 @pytest.mark.conforms("K595-6", "K595-7", "H18")
-def test_a_restarted_quorum_replays_everything_committed(tmp_path: Path) -> None:
+def test_a_restarted_quorum_replays_every_committed_record(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 3) as cluster:
             leader = await cluster.leader()

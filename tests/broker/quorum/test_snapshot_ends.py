@@ -107,7 +107,7 @@ async def test_a_crash_just_after_the_cut_is_made_good_at_the_next_start(tmp_pat
 
 
 @pytest.mark.conforms("K595-18")
-@pytest.mark.parametrize("behind_it", [False, True], ids=["nothing behind it", "records behind it"])
+@pytest.mark.parametrize("behind_it", [False, True], ids=["no record after it", "records behind it"])
 def test_a_node_without_its_snapshot_does_not_accept_its_log_as_complete(tmp_path: Path, behind_it: bool) -> None:
     """It would vote as if it had nothing, or lead with an empty image."""
 

@@ -111,7 +111,7 @@ def test_a_late_piece_is_followed_by_the_next(refused_first: bool) -> None:
     assert [request.position for _, request in story.sent(SnapshotRequest)] == [7]
 
 
-def test_a_fetch_that_fails_while_the_leader_is_out_of_sight_is_made_again_once_it_is_heard() -> None:
+def test_a_failed_snapshot_fetch_is_repeated_when_the_leader_answers_again() -> None:
     story = Story(log=[1])
     story.follow(2, epoch=3)
     story.wait(1.31)
@@ -126,7 +126,7 @@ def test_a_fetch_that_fails_while_the_leader_is_out_of_sight_is_made_again_once_
 @pytest.mark.parametrize(
     ("data", "position", "error"),
     [(b"abc", 4, ErrorCode.NONE), (b"", None, ErrorCode.NONE), (b"", None, ErrorCode.SNAPSHOT_NOT_FOUND)],
-    ids=["another piece", "nothing", "no such snapshot"],
+    ids=["another piece", "empty piece", "no such snapshot"],
 )
 def test_a_failed_download_restarts_with_a_fetch(data: bytes, position: int | None, error: ErrorCode) -> None:
     story = Story(log=[1])

@@ -81,7 +81,7 @@ async def test_a_snapshot_is_fetched_in_pieces(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "no footer"])
 @in_loop
-async def test_a_damaged_snapshot_is_not_believed(tmp_path: Path, damage: str) -> None:
+async def test_a_damaged_snapshot_is_refused(tmp_path: Path, damage: str) -> None:
     store = snapshots(tmp_path)
     await store.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
     data = bytearray((tmp_path / NAME).read_bytes())
@@ -175,7 +175,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
     assert again.removed_topics == gone  # a snapshot does not say what was deleted before it, only what is left
 
 
-def test_everything_that_an_image_has_is_in_its_records() -> None:
+def test_the_records_of_an_image_restore_all_of_it() -> None:
     """Whoever adds something to the image adds it to `records_of`, to the test above, and then here."""
 
     def names(cls: type) -> set[str]:
@@ -270,7 +270,7 @@ def test_a_lone_node_applies_its_known_committed_records(snapshots_from: str) ->
 
 
 @pytest.mark.conforms("K595-7")
-def test_a_snapshot_is_durable_by_its_name_before_any_of_the_log_goes() -> None:
+def test_a_snapshot_and_its_name_are_durable_before_the_log_is_trimmed() -> None:
     """A power cut at any moment, also between the two, leaves one or the other."""
     properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": "200"}
     with SimulatedCluster(1, properties=properties, file_system=FileSystem.STRICT) as cluster:
@@ -305,7 +305,7 @@ def test_a_snapshot_is_durable_by_its_name_before_any_of_the_log_goes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_crash_at_any_moment_leaves_a_log_that_goes_on(seed: int) -> None:
+def test_a_crash_at_any_moment_leaves_a_usable_log(seed: int) -> None:
     properties = {**SMALL, "metadata.log.max.record.bytes.between.snapshots": "200"}
     with SimulatedCluster(seed, properties=properties) as cluster:
 

@@ -78,7 +78,7 @@ def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interval() ->
 
 
 @pytest.mark.conforms("LOG-4")
-def test_an_interval_of_0_leaves_it_to_the_bytes() -> None:
+def test_an_interval_of_0_disables_snapshots_by_time() -> None:
     with SimulatedCluster(
         5, nodes=1, properties={**PROPERTIES, "metadata.log.max.snapshot.interval.ms": "0"}
     ) as cluster:
@@ -94,7 +94,7 @@ def test_an_interval_of_0_leaves_it_to_the_bytes() -> None:
 
 
 @pytest.mark.conforms("LOG-4")
-def test_a_day_of_small_records_leaves_an_hour_of_them_for_the_next_start() -> None:
+def test_after_a_day_of_small_records_a_start_replays_at_most_an_hour() -> None:
     schedule = SnapshotSchedule.of(
         BrokerConfig.from_properties({"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d"})
     )

@@ -109,7 +109,7 @@ def test_observers_find_leaders_and_follow_and_never_start_an_election() -> None
     assert not allowed(role(Unattached, 5), role(Prospective, 5), is_voter=False)
 
 
-def test_a_refused_transition_leaves_the_role_as_it_was() -> None:
+def test_a_refused_transition_leaves_the_role_unchanged() -> None:
     story = Story()
     core = story.node._core
     before = core.role

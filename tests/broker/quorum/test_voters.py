@@ -343,7 +343,7 @@ def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) 
 
 
 @pytest.mark.conforms("H22")
-def test_a_leader_that_was_deposed_forgets_the_voters_that_it_had_named_alone() -> None:
+def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
     """It was cut off with a voter whose disk was replaced, took that one's vote away, and could not commit it."""
     with SimulatedCluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"}) as cluster:
 
@@ -416,7 +416,7 @@ def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_a_voter_that_is_alone_on_another_disk_does_not_start_and_says_which_it_was(tmp_path: Path) -> None:
+def test_a_single_voter_on_another_disk_refuses_to_start_and_names_the_expected_disk(tmp_path: Path) -> None:
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 1)
         await cluster.start()

@@ -65,7 +65,7 @@ def test_the_delay_before_an_election_is_random_and_bounded() -> None:
 
 
 @pytest.mark.conforms("H20")
-def test_pre_votes_leave_epoch_and_disk_alone() -> None:
+def test_pre_votes_leave_epoch_and_disk_unchanged() -> None:
     story = Story()
     story.wait(1.1)
     story.is_a(Prospective, 0)
@@ -173,7 +173,7 @@ def test_a_silent_voter_gets_repeated_requests_with_backoff() -> None:
 
 
 @pytest.mark.conforms("H20", "K595-43")
-def test_a_node_that_is_cut_off_keeps_its_epoch_and_goes_on_trying() -> None:
+def test_an_isolated_node_keeps_its_epoch_and_repeats_pre_votes() -> None:
     story = Story()
     story.follow(2, epoch=3)
     for _ in range(20):
@@ -209,7 +209,7 @@ def test_a_leader_that_refuses_a_pre_vote_has_the_whole_fetch_timeout_again() ->
 
 
 @pytest.mark.conforms("K595-12", "H20")
-def test_a_leader_that_refuses_a_pre_vote_is_heard_also_where_the_third_voter_is_dead() -> None:
+def test_a_leaders_refusal_of_a_pre_vote_counts_when_the_third_voter_is_dead() -> None:
     story = lost_sight_of_its_leader()
     story.vote(2, granted=False, leader=2)
     heard_at = story.now
@@ -236,7 +236,7 @@ def test_where_others_alone_refuse_a_pre_vote_the_next_follows_within_the_backof
 
 
 @pytest.mark.conforms("K595-14", "K595-16", "K595-19")
-def test_a_vote_is_on_disk_before_the_grant_leaves_and_never_changes() -> None:
+def test_a_vote_is_on_disk_before_the_grant_is_sent_and_never_changes() -> None:
     story = Story()
     assert story.vote_request(2, epoch=1).granted
     reply = next(effect for effect in story.done(Reply))
@@ -249,7 +249,7 @@ def test_a_vote_is_on_disk_before_the_grant_leaves_and_never_changes() -> None:
 
 
 @pytest.mark.conforms("K595-14")
-def test_a_vote_that_a_crash_left_in_the_page_cache_is_written_again_before_it_is_repeated() -> None:
+def test_a_vote_left_unsynced_by_a_crash_is_written_again_before_it_is_repeated() -> None:
     story = Story(remembers=ElectionState(4, None, 2, VOTERS))
     assert story.journal[0] == Persist(ElectionState(4, None, 2, VOTERS))
 
@@ -315,7 +315,7 @@ def test_a_candidate_steps_down_for_a_higher_epoch_and_may_grant() -> None:
 
 
 @pytest.mark.conforms("K595-20", "K595-26")
-def test_a_candidate_that_learns_of_the_leader_of_its_epoch_follows_and_keeps_its_vote() -> None:
+def test_a_candidate_follows_the_leader_of_its_epoch_and_keeps_its_vote() -> None:
     story = Story()
     epoch = story.become_candidate()
     story.vote(2, granted=False, leader=3)
@@ -335,7 +335,7 @@ def test_the_vote_survives_learning_of_the_leader_and_a_restart() -> None:
 
 
 @pytest.mark.conforms("H20")
-def test_a_follower_that_hears_from_its_leader_refuses_pre_votes() -> None:
+def test_a_follower_with_a_live_leader_refuses_pre_votes() -> None:
     story = Story()
     story.follow(2, epoch=4)
     assert story.vote_request(3, epoch=4, pre_vote=True).granted, "it has not heard from the leader yet"
@@ -362,7 +362,7 @@ def test_a_candidate_of_another_cluster_is_only_rejected_and_one_without_cluster
 
 
 @pytest.mark.conforms("K595-47", "K595-48")
-def test_a_candidate_goes_on_when_a_voter_says_that_the_cluster_is_another() -> None:
+def test_a_candidate_continues_when_a_voter_names_another_cluster() -> None:
     story = Story()
     story.become_candidate()
     story.answer(2, VoteRequest, VoteResponse(ErrorCode.INCONSISTENT_CLUSTER_ID, None, 0, False))
@@ -406,7 +406,7 @@ def test_a_restarted_candidate_starts_an_election_in_a_new_epoch() -> None:
     assert story.become_candidate() == 6
 
 
-def test_a_follower_that_restarts_fetches_from_the_leader_it_remembers() -> None:
+def test_a_restarted_follower_fetches_from_its_stored_leader() -> None:
     story = Story(remembers=ElectionState(5, 2, 3, VOTERS))
     assert story.is_a(Follower, 5).voted_id == 3
     assert [to for to, _ in story.sent(FetchRequest)] == [2]

@@ -131,7 +131,7 @@ def test_only_the_one_metadata_partition_is_meant() -> None:
 
 
 @pytest.mark.conforms("K595-10", "K595-33")
-def test_a_fetch_of_something_else_or_in_an_old_version_is_invalid() -> None:
+def test_a_fetch_of_another_topic_or_in_an_old_version_is_invalid() -> None:
     def asked(**fields: object) -> fetch.FetchRequest:
         partition = fetch.FetchPartition(**fields)  # type: ignore[arg-type]
         return fetch.FetchRequest(topics=[fetch.FetchTopic(topic=wire.METADATA_TOPIC, partitions=[partition])])
@@ -171,7 +171,7 @@ def test_a_fetch_answer_with_a_gap_is_malformed(records: bytes) -> None:
         wire.decode_response(FETCH, message)
 
 
-def test_an_answer_about_something_else_is_malformed() -> None:
+def test_an_answer_about_another_topic_is_malformed() -> None:
     with pytest.raises(wire.MalformedResponseError):
         wire.decode_response(VOTE, vote.VoteResponse())
     with pytest.raises(wire.MalformedResponseError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.replica.fetch_size import LEAST_BYTES, MOST_BYTES, AnswerSize
 
 
-def test_long_answers_shrink_it_and_quick_ones_let_it_grow_again() -> None:
+def test_slow_answers_shrink_the_size_and_fast_ones_increase_it() -> None:
     size = AnswerSize(1.0)
     assert size.bytes == MOST_BYTES
     size.answered(MOST_BYTES, 4.0)

@@ -48,7 +48,7 @@ async def killed_with_records(cluster: Cluster, victim: int, *values: str) -> No
 
 
 @pytest.mark.conforms("K595-7")
-def test_a_replica_that_was_cut_is_not_taken_for_damaged_after_a_crash(tmp_path: Path) -> None:
+def test_a_truncated_replica_does_not_count_as_damaged_after_a_crash(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -75,7 +75,7 @@ def test_a_replica_that_was_cut_is_not_taken_for_damaged_after_a_crash(tmp_path:
     tell(tmp_path, story, **FLUSH, **rarely, replica_lag_time_max_ms=20_000)
 
 
-def test_a_damaged_replica_on_which_others_count_goes_offline_with_the_reason(tmp_path: Path) -> None:
+def test_a_damaged_replica_in_the_isr_goes_offline_with_the_reason(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])
@@ -218,7 +218,7 @@ def test_a_damaged_replica_that_has_moved_away_is_kept_aside(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
-def test_only_the_data_of_topics_that_were_deleted_goes(tmp_path: Path, forgotten: bool) -> None:
+def test_only_the_data_of_deleted_topics_is_removed(tmp_path: Path, forgotten: bool) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])

@@ -89,9 +89,7 @@ def test_a_new_partition_does_not_reuse_files_of_an_earlier_topic_of_its_name(tm
 
 
 @pytest.mark.parametrize("renames", range(4))
-def test_a_log_that_is_set_aside_goes_whole_or_stays_whole_whenever_its_broker_is_killed(
-    tmp_path: Path, renames: int
-) -> None:
+def test_a_log_is_moved_completely_or_not_when_its_broker_is_killed(tmp_path: Path, renames: int) -> None:
     """Without its first segments it would be taken for one whose beginning was deleted."""
 
     async def story() -> None:

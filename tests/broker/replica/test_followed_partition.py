@@ -94,7 +94,7 @@ def tell(path: Path, story: Callable[[Bench], Awaitable[None]], **settings: Any)
 
 
 @pytest.mark.conforms("H11")
-def test_batches_of_an_epoch_that_is_not_known_yet_are_left_out(tmp_path: Path) -> None:
+def test_batches_of_an_unknown_epoch_are_omitted(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(3)
         await it.append(batches(2, 3, 4), high_watermark=3)
@@ -192,7 +192,7 @@ def test_no_new_role_starts_between_an_epoch_and_its_records(tmp_path: Path) -> 
 
 
 @pytest.mark.conforms("K101-7", "H8")
-def test_a_truncation_trims_epochs_first_and_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_a_truncation_trims_epochs_first_and_persists_over_a_restart(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         it = await bench.fetching(5)
         await it.append(batches(2, 2, 4), high_watermark=1)

@@ -124,7 +124,7 @@ def test_more_replicas_may_require_more_in_sync() -> None:
     assert not it.log_grew(12), "as the controller counts"
 
 
-def test_joining_takes_everything_below_the_high_watermark() -> None:
+def test_a_follower_joins_with_every_record_below_the_high_watermark() -> None:
     it = leader(isr=(1, 2), start=0)
     fetch(it, 2, 8)
     fetch(it, 3, 7)
@@ -134,7 +134,7 @@ def test_joining_takes_everything_below_the_high_watermark() -> None:
 
 
 @pytest.mark.conforms("H5")
-def test_joining_takes_everything_before_this_epoch_because_a_new_leaders_high_watermark_lags() -> None:
+def test_a_follower_joins_with_every_record_before_the_epoch_of_a_new_leader() -> None:
     it = leader(isr=(1, 2), start=6, high_watermark=2)
     fetch(it, 3, 5)
     assert it.propose_expansion(3, 60) is None
@@ -172,7 +172,7 @@ def test_one_proposal_is_in_flight_at_a_time() -> None:
     assert it.propose_shrink(10, LAG + 1, 60) is None
 
 
-def test_a_refused_proposal_counts_no_more() -> None:
+def test_a_refused_proposal_is_discarded() -> None:
     it = leader(isr=(1, 2), start=0)
     fetch(it, 2, 8)
     fetch(it, 3, 8)

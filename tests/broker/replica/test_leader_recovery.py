@@ -160,7 +160,7 @@ async def begins_a_transaction_in_vain(leader: Node) -> None:
 
 
 @pytest.mark.conforms("K704-6")
-def test_no_transaction_is_pending_when_a_recovery_is_over(tmp_path: Path, gate: Gate) -> None:
+def test_no_transaction_is_pending_when_a_recovery_ends(tmp_path: Path, gate: Gate) -> None:
     async def story(cluster: Cluster) -> None:
         gate.open.set()
         await unclean(cluster)

@@ -184,7 +184,7 @@ def test_a_parked_consumer_wakes_when_the_high_watermark_rises(tmp_path: Path) -
     tell(tmp_path, story)
 
 
-def test_a_parked_replica_hears_of_a_new_high_watermark_only_with_its_next_answer(tmp_path: Path) -> None:
+def test_a_parked_replica_gets_a_new_high_watermark_only_with_its_next_answer(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])
@@ -232,7 +232,7 @@ def test_a_leader_without_records_has_the_start_of_its_epoch(tmp_path: Path) -> 
 
 
 @pytest.mark.conforms("K101-5", "K101-6")
-def test_only_the_leader_says_where_an_epoch_ends(tmp_path: Path) -> None:
+def test_only_the_leader_answers_the_end_of_an_epoch(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])

@@ -349,7 +349,7 @@ def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again(tmp_p
     tell(tmp_path, story, **SETTINGS)
 
 
-def test_a_broker_without_remote_storage_says_so(tmp_path: Path) -> None:
+def test_a_broker_without_remote_storage_answers_with_an_error(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)
@@ -362,7 +362,7 @@ def test_a_broker_without_remote_storage_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_follower_that_jumped_goes_on_after_a_restart(tmp_path: Path, killed: bool) -> None:
+def test_a_follower_that_jumped_continues_after_a_restart(tmp_path: Path, killed: bool) -> None:
     async def story(cluster: Cluster) -> None:
         tiered = Tiered(cluster)
         await tiered.begin(feature=True)

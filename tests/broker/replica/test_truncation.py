@@ -163,7 +163,7 @@ def test_an_answer_with_an_unknown_epoch_truncates_to_the_next_larger_and_querie
 
 
 @pytest.mark.conforms("K101-9")
-def test_a_leader_without_epoch_information_leaves_the_old_rule() -> None:
+def test_a_leader_without_epoch_information_uses_the_old_rule() -> None:
     follower, log = follower_of([(2, 0)], 7, high_watermark=5)
     assert follower.epoch_end_answered(log, -1, -1) == Truncate(5, "high-watermark")
 
@@ -273,7 +273,7 @@ def test_an_empty_follower_above_the_leaders_end_reports_a_lossy_truncation() ->
 
 
 @pytest.mark.conforms("H1", "H2")
-def test_epochs_that_the_leader_never_saw_all_go() -> None:
+def test_every_epoch_unknown_to_the_leader_is_removed() -> None:
     follower, log = follower_of([(4, 0), (5, 4)], 7)
     log.epochs.end_offset_for = lambda *_: (-1, -1)  # type: ignore[method-assign]
     assert follower.epoch_end_answered(log, 3, 9) == Truncate(0, "epoch")

@@ -131,7 +131,7 @@ def test_new_rules_replace_every_earlier_decision() -> None:
         ([acl("*", WRITE), acl("t", WRITE, DENY, pattern=PREFIXED)], True),
     ],
 )
-def test_whether_there_is_any_topic_to_write_to(acls: list[Acl], allowed: bool) -> None:
+def test_the_authorizer_reports_whether_any_topic_is_writable(acls: list[Acl], allowed: bool) -> None:
     assert authorizer(*acls).allows_any(ALICE, WRITE, TOPIC) is allowed
     assert authorizer(*acls).allows_any(Caller("User:root", "h"), WRITE, TOPIC)
     assert authorizer(open_otherwise=True).allows_any(ALICE, WRITE, TOPIC)

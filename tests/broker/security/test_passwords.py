@@ -43,7 +43,7 @@ def test_a_line_that_is_wrong_is_named_by_its_number(tmp_path: Path, line: str) 
 
 
 @pytest.mark.conforms("SEC-6")
-def test_a_file_that_everybody_can_read_is_refused(tmp_path: Path) -> None:
+def test_a_world_readable_file_is_refused(tmp_path: Path) -> None:
     path = write_private(tmp_path / "users", f"alice={SECRET}\n")
     path.chmod(0o644)
     with pytest.raises(StartupError, match=f"chmod 600 {path}"):

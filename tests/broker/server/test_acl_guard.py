@@ -234,7 +234,7 @@ def test_metadata_hides_topics_without_the_describe_right(version: int) -> None:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_a_topic_is_not_created_by_asking_for_it_without_the_right_to() -> None:
+def test_automatic_topic_creation_needs_the_create_right() -> None:
     request = MetadataRequest(topics=[MetadataRequestTopic(name="new"), MetadataRequestTopic(name="mine")])
     rules = topic("*", AclOperation.DESCRIBE)
     assert [it.name for it in check(request, 12, rules).request.topics] == ["mine"]  # type: ignore[attr-defined]

@@ -293,7 +293,7 @@ def test_the_record_with_the_largest_timestamp_is_found() -> None:
 
 
 @pytest.mark.parametrize("allowed", [False, True])
-def test_topics_are_made_by_asking_for_them_only_where_that_is_allowed(allowed: bool) -> None:
+def test_automatic_topic_creation_needs_the_setting(allowed: bool) -> None:
     properties = {"auto.create.topics.enable": str(allowed).lower(), "num.partitions": "2"}
     with SimulatedCluster(6, properties=properties) as cluster:
 

@@ -209,7 +209,7 @@ def test_a_peer_that_is_away_is_found_again_when_it_is_back() -> None:
     story(tell)
 
 
-def test_an_unknown_broker_and_one_that_is_learned() -> None:
+def test_a_broker_is_reachable_when_its_address_is_known() -> None:
     async def tell(peer: Peer, connector: PeerConnector) -> None:
         with pytest.raises(ConnectionError, match="address of broker 9"):
             await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)

@@ -410,7 +410,7 @@ def test_connections_beyond_the_bound_are_refused_and_room_is_found_again() -> N
     serve(story, max_connections=3)
 
 
-def test_waiting_for_a_peer_that_has_gone_is_cancelled() -> None:
+def test_a_wait_for_a_disconnected_peer_is_cancelled() -> None:
     async def story(echo: Echo, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(b"late1xxx"))

@@ -105,7 +105,7 @@ def test_large_ranges_stay_ranges_and_small_ones_do_not() -> None:
     assert [part for part in reply if isinstance(part, Slice)] == [large]
 
 
-def test_a_small_range_that_was_cut_off_meanwhile_is_left_to_the_connection() -> None:
+def test_a_small_range_truncated_meanwhile_is_left_to_the_connection() -> None:
     gone = Slice(MemoryFile(b"short"), 0, 100)
     reply = fetch_reply(12, 1, [TopicAnswer("t", [read(0, 1, 0, [gone])])])
     assert gone in reply

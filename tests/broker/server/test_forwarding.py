@@ -75,7 +75,7 @@ def test_a_request_waits_for_the_next_controller_within_its_time(seed: int) -> N
 
 
 @pytest.mark.parametrize(("timeout_ms", "within_s"), [(2_000, 2.5), ((1 << 31) - 1, 61.0)])
-def test_a_request_in_vain_is_answered_when_its_time_is_up(timeout_ms: int, within_s: float) -> None:
+def test_a_forwarded_request_without_an_answer_times_out(timeout_ms: int, within_s: float) -> None:
     with SimulatedCluster(3) as cluster:
 
         async def story() -> None:

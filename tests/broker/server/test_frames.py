@@ -205,7 +205,7 @@ def test_a_buffer_counts_its_memory_during_a_reservation(*, lends: bool) -> None
     assert budget.left + of_others == 1 << 20
 
 
-def test_there_is_room_however_many_whole_frames_are_waiting() -> None:
+def test_the_buffer_has_room_for_any_number_of_waiting_frames() -> None:
     buffer = FrameBuffer(1 << 20, Unlimited())
     buffer.make_room()
     stream = framed(b"short") * (5 * SMALL)

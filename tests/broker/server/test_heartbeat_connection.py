@@ -62,7 +62,7 @@ def test_an_orderly_connection_end_follows_the_lease() -> None:
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("end", [PeerConnection.retire, lambda connection: connection.drop("no answer")])
-def test_a_connection_that_the_broker_gives_up_is_reset_and_the_lease_stays(
+def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
     end: Callable[[PeerConnection], None],
 ) -> None:
     async def story(it: Story) -> None:
@@ -75,7 +75,7 @@ def test_a_connection_that_the_broker_gives_up_is_reset_and_the_lease_stays(
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("reset", [False, True])
-def test_an_end_by_the_controller_leaves_the_lease(reset: bool) -> None:
+def test_an_end_by_the_controller_keeps_the_lease(reset: bool) -> None:
     async def story(it: Story) -> None:
         if reset:
             sock = it.writer.get_extra_info("socket")

@@ -164,7 +164,7 @@ def test_the_lease_counts_from_when_the_heartbeat_was_sent() -> None:
     story(tell)
 
 
-def test_a_registration_that_is_forgotten_is_made_again() -> None:
+def test_a_lost_registration_is_repeated() -> None:
     async def tell(controller: Controller) -> None:
         await controller.lifecycle.unfenced.wait()
         controller.registration = BrokerRegistrationResponse(broker_epoch=20)
@@ -211,7 +211,7 @@ def test_another_cluster_is_fatal() -> None:
     play(run())
 
 
-def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_left_behind_is_waited_for() -> None:
+def test_an_id_in_use_is_fatal_and_an_old_session_is_waited_for() -> None:
     async def run() -> None:
         controller = Controller(replace(CONFIG, broker_session_timeout_ms=200))
         controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
@@ -228,7 +228,7 @@ def test_a_number_that_another_process_goes_on_having_is_fatal_and_a_session_lef
     story(tell)
 
 
-def test_a_session_left_behind_is_waited_for_from_the_first_refusal() -> None:
+def test_the_wait_for_an_old_session_starts_at_the_first_refusal() -> None:
     """There was no controller for longer than that: the next one gives every broker that it knows a session anew."""
 
     async def run() -> None:

@@ -35,7 +35,7 @@ def handler(image: MetadataImage, *, caught_up: bool, controller: int | None = 1
     )
 
 
-def test_fenced_brokers_are_listed_so_that_clients_do_not_take_them_for_gone() -> None:
+def test_fenced_brokers_are_listed_in_metadata() -> None:
     async def story() -> list[int]:
         response = await handler(two_brokers(second_fenced=True), caught_up=True).metadata(
             MetadataRequest(), VERSION, None

@@ -48,7 +48,7 @@ def test_a_listener_without_authentication_is_named(
         assert ("serves controllers" in line) == ("listener CONTROLLER" in line)
 
 
-def test_the_broker_says_so_when_it_starts(tmp_path: Path) -> None:
+def test_the_broker_names_open_listeners_at_its_start(tmp_path: Path) -> None:
     """It ends then, for its host is not known: what it said before is what counts."""
     properties = {
         **BASE,

@@ -224,7 +224,7 @@ def test_an_answer_that_is_made_at_once_counts_for_its_length(cluster: Simulated
     cluster.run(story())
 
 
-def test_records_in_which_a_time_is_looked_for_count_in_the_turn(cluster: SimulatedCluster) -> None:
+def test_records_read_for_a_time_lookup_count_in_the_turn(cluster: SimulatedCluster) -> None:
     records = 10_000
     batch = build_batch([Record(number, 1_000 + number, None, b"v") for number in range(records)])
     last = ListOffsetsPartition(partition_index=0, timestamp=1_000 + records - 1)

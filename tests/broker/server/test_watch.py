@@ -76,7 +76,7 @@ def tell(story: Callable[[Story, asyncio.Server], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_killed_broker_looks_dead_at_once() -> None:
+def test_a_killed_broker_is_detected_immediately() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
         wire = Wire()
         it.heartbeat(wire)
@@ -141,7 +141,7 @@ def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> Non
     tell(story)
 
 
-def test_a_new_controller_looks_at_everybody_else() -> None:
+def test_a_new_controller_watches_every_other_broker() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
         it.watch.probe_all()
         await it.probes_done()
@@ -154,7 +154,7 @@ def test_a_new_controller_looks_at_everybody_else() -> None:
     tell(story)
 
 
-def test_others_than_the_controller_and_fenced_brokers_are_left_alone() -> None:
+def test_only_the_controller_probes_and_only_unfenced_brokers() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
         server.close()
         it.is_active = False

@@ -116,7 +116,7 @@ def test_a_pending_upload_that_stays_unknown_does_not_hold_the_replica_up_for_ev
 
 
 @pytest.mark.conforms("K1023-10")
-def test_a_pending_upload_below_the_log_start_means_that_everything_is_local() -> None:
+def test_a_pending_upload_below_the_log_start_means_that_every_record_is_local() -> None:
     again = empty(pending=LogPlace(7, 0))
     assert next_step(again) == AskOffset(EARLIEST_LOCAL)
     assert next_step(replace(again, local_start=LogPlace(10, 0))) == StartAt(10)
@@ -135,9 +135,7 @@ def test_records_that_are_nowhere_are_not_skipped() -> None:
     ("earlier", "below"),
     [(LogPlace(200, 2), 2), (LogPlace(199, 2), 4), (LogPlace(-1, -1), 4), (LogPlace(200, 3), 3)],
 )
-def test_the_segment_below_the_start_is_looked_for_in_the_epoch_of_its_last_record(
-    earlier: LogPlace, below: int
-) -> None:
+def test_the_segment_below_the_start_is_found_by_the_epoch_of_its_last_record(earlier: LogPlace, below: int) -> None:
     """The record below the start may be of an earlier epoch, which is not always the one before."""
     jump = empty(pending=LogPlace(200, 4))
     assert next_step(jump) == AskEarlierEpoch(3)

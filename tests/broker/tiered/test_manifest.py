@@ -138,7 +138,7 @@ def test_deletion_of_the_last_segment_lowers_the_tiered_end() -> None:
     assert manifest.highest_tiered(lineage(40, (0, 0))) == TieredOffset(9, 0)
 
 
-def test_a_copy_that_was_finished_is_not_given_up() -> None:
+def test_a_finished_copy_is_kept() -> None:
     """The answer to COPY_FINISHED was lost; replicas have deleted their local records because of it."""
     one, manifest = segment("a", 0, 9), Manifest()
     give_up = SegmentEvent.to(DELETING, one, expected=STARTED)

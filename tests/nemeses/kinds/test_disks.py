@@ -142,7 +142,7 @@ def test_a_service_that_met_it_has_ended_and_runs_again(
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_an_end_that_does_not_say_why_is_a_mismatch(service: Service, disks: FakeDisks, code: int) -> None:
+def test_an_exit_without_a_reason_is_a_mismatch(service: Service, disks: FakeDisks, code: int) -> None:
     site = nemesis(service, disks)
     site.inject(ERROR)
     disks.failed += 1
@@ -151,7 +151,7 @@ def test_an_end_that_does_not_say_why_is_a_mismatch(service: Service, disks: Fak
 
 
 @pytest.mark.parametrize(("fault", "counter"), [(ERROR, "failed"), (FULL, "refused")])
-def test_a_service_that_goes_on_after_it_is_a_mismatch(
+def test_a_service_that_continues_after_a_disk_error_is_a_mismatch(
     service: Service, disks: FakeDisks, fault: Fault, counter: str
 ) -> None:
     site = nemesis(service, disks)
@@ -197,7 +197,7 @@ def test_a_disk_that_does_not_misbehave_is_a_mismatch(service: Service, disks: F
 
 
 @pytest.mark.parametrize(("code", "status"), [(64, "confirmed"), (1, "mismatch")])
-def test_a_service_that_notices_says_so_by_its_exit_code(
+def test_a_service_that_detects_the_error_has_its_exit_code(
     service: Service, disks: FakeDisks, code: int, status: str
 ) -> None:
     site = nemesis(service, disks)

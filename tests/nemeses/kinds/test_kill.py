@@ -20,7 +20,7 @@ GONE = {"start": "7", "signalled": "yes", "state": "gone", "port": "closed"}
         ({"start": ""}, "inconclusive"),
     ],
 )
-def test_a_kill_is_a_process_gone_and_a_port_closed(change: dict[str, str], status: str) -> None:
+def test_a_kill_is_confirmed_by_an_ended_process_and_a_closed_port(change: dict[str, str], status: str) -> None:
     evidence = inject("kill", FakeHost("n1", lambda _: lines(**{**GONE, **change})))
     assert evidence.status == status
     assert evidence.detail["n1"]["pid"] == 42

@@ -73,7 +73,7 @@ def test_a_failed_packet_fault_is_inconclusive(machine: FakeMachine, fault: Faul
     assert evidence.detail["n1"]["error"]
 
 
-def test_the_loopback_device_is_left_alone(machine: FakeMachine) -> None:
+def test_the_loopback_device_is_not_changed(machine: FakeMachine) -> None:
     machine.device = "lo"
     assert inject(machine, DELAY).status == "inconclusive"
     assert machine.queue is None

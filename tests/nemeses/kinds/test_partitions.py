@@ -110,7 +110,7 @@ def test_an_unreadable_network_is_inconclusive_and_other_faults_are_healed(
     assert everything.detail.keys() >= {"packets", "clocks", "services"}
 
 
-def test_a_partition_where_one_side_is_down_is_one_all_the_same_and_says_so() -> None:
+def test_a_partition_with_one_stopped_side_is_confirmed_with_a_note() -> None:
     cluster = Cluster()
     cluster.hosts["n2"].pid, cluster.hosts["n3"].threads = None, "T"
     injected = cluster.nemesis.inject(ISOLATE)
@@ -140,6 +140,6 @@ def test_a_partition_that_should_reject_and_is_silent_is_a_mismatch() -> None:
     assert injected.detail["not_refused"]["n1"] == ["n2", "n3"]
 
 
-def test_a_rejecting_partition_says_so() -> None:
+def test_the_evidence_of_a_rejecting_partition_states_the_rejection() -> None:
     assert KINDS["reject"].sentence(REJECT) == "n1 is cut off from the other nodes, both ways: connections are refused"
     assert KINDS["reject"].proof({"dropped": {"n1->n2": 3}}, {}) == "3 packets rejected on 1 directed links"

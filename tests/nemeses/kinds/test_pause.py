@@ -27,7 +27,7 @@ def test_a_pause_is_every_thread_stopped(change: dict[str, str], status: str) ->
 @pytest.mark.parametrize(
     ("after", "status"), [("S", "confirmed"), ("RS", "confirmed"), ("T", "mismatch"), ("", "mismatch")]
 )
-def test_a_pause_is_over_when_no_thread_is_stopped(after: str, status: str) -> None:
+def test_a_pause_ends_when_no_thread_is_stopped(after: str, status: str) -> None:
     assert heal("pause", FakeHost("n1", lambda _: lines(**{**STOPPED, "after": after}))).status == status
 
 

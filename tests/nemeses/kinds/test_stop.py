@@ -104,7 +104,7 @@ def test_a_real_process_that_will_not_end_is_a_mismatch(service: RealService) ->
     assert "had not exited after" in KINDS["stop"].proof(evidence.detail, {})
 
 
-def test_its_sentence_proof_script_words_and_worlds() -> None:
+def test_a_stop_has_its_sentence_proof_script_words_and_worlds() -> None:
     kind = KINDS["stop"]
     assert kind.sentence(STOP) == "the service on n1 gets SIGTERM and shuts down"
     assert kind.proof({"n1": ENDED}, {}) == "n1: it exited within 3 s"

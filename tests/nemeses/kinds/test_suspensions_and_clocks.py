@@ -38,7 +38,7 @@ def stop(fault: Fault, machine: FakeMachine, suspender: Any, seconds: float = 3.
     return injected, nemesis.heal(fault)
 
 
-def test_a_stalled_machine_is_silent_and_its_clocks_go_on(machine: FakeMachine) -> None:
+def test_a_stalled_machine_is_silent_and_its_clocks_continue(machine: FakeMachine) -> None:
     injected, healed = stop(STALL, machine, FakeSuspender(machine))
     assert (injected.status, healed.status) == ("confirmed", "confirmed")
     assert injected.detail["n1"]["state"] == "stalled"
@@ -74,7 +74,7 @@ def test_a_machine_that_answers_was_not_stopped(machine: FakeMachine, fault: Fau
     assert injected.detail["n1"]["answers_after_s"] >= 0
 
 
-def test_a_machine_that_is_said_to_run_was_not_stopped(machine: FakeMachine) -> None:
+def test_a_machine_reported_as_running_is_not_suspended(machine: FakeMachine) -> None:
     assert stop(STALL, machine, FakeSuspender(machine, says="running"))[0].status == "mismatch"
     assert stop(STALL, machine, FakeSuspender(machine, says="frozen"))[1].status == "mismatch", "it does not go on"
 

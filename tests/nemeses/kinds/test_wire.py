@@ -139,7 +139,7 @@ def test_parameters_that_cannot_be_measured_are_refused(
         nemesis(wire).inject(Fault(kind, ("n1",), parameters=parameters))
 
 
-def test_everything_is_ended_at_the_end(wire: FakeWire) -> None:
+def test_every_wire_fault_ends_at_the_end_of_a_run(wire: FakeWire) -> None:
     site = nemesis(wire)
     for fault in (DUPLICATE, REORDER, RESET):
         site.inject(fault)

@@ -103,7 +103,7 @@ def test_invocations_after_the_whole_campaign_count(campaign: StoredCampaign) ->
     assert answer.json["invocations"] == campaign.plans
 
 
-def test_a_part_of_the_campaign_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_partial_campaign_is_reported_as_partial(tmp_path: Path) -> None:
     campaign = StoredCampaign(tmp_path / "store")
     campaign.made(seeds=[1])
     assert decided(campaign.path).json["whole"] is False
@@ -150,7 +150,7 @@ def _plan_gone(plan: Path) -> None:
         (_plan_gone, "has no plan, so it is unknown which runs are missing"),
     ],
 )
-def test_a_plan_that_is_damaged_or_gone_is_unknown(
+def test_a_damaged_or_missing_plan_is_unknown(
     campaign: StoredCampaign, damage: Callable[[Path], None], words: str
 ) -> None:
     damage(campaign.path / "plans" / f"{campaign.plans[0]}.toml")

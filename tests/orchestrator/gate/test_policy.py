@@ -148,7 +148,7 @@ def test_a_mutant_without_an_expected_failure_is_not_counted(tmp_path: Path, exp
 KNOWN = '[[known]]\nanomaly = "stale-read"\nsystem = "etcd"\nreason = "ticket 7"\nexpires = '
 
 
-def test_known_failures_are_let_through_until_they_expire(tmp_path: Path) -> None:
+def test_known_failures_pass_until_they_expire(tmp_path: Path) -> None:
     entries = run(1), run(2, "fail", anomalies=("stale-read",))
     assert verdicts(tmp_path, "", *entries)[0] == "fail"
     assert verdicts(tmp_path, KNOWN + "2030-01-01", *entries)[0] == "pass"

@@ -43,7 +43,7 @@ def test_a_campaign_without_its_runs_and_plans_is_unknown(campaign: StoredCampai
 
 
 @pytest.mark.parametrize("others", [True, False])
-def test_a_link_to_a_campaign_that_is_gone_is_unknown(campaign: StoredCampaign, *, others: bool) -> None:
+def test_a_link_to_a_missing_campaign_is_unknown(campaign: StoredCampaign, *, others: bool) -> None:
     (campaign.store / "demo").symlink_to("/nonexistent")
     (campaign.store / "latest").unlink(missing_ok=True)
     (campaign.store / "latest").symlink_to("demo/gone")  # names no campaign

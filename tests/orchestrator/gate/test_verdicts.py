@@ -146,7 +146,7 @@ def _other_campaign(run: Path) -> None:
         (_other_campaign, "is not the campaign that was planned"),
     ],
 )
-def test_a_verdict_that_cannot_be_believed_is_unknown(
+def test_an_implausible_verdict_is_unknown(
     campaign: StoredCampaign, damage: Callable[[Path], None], words: str
 ) -> None:
     run = runs_of(campaign)[0]

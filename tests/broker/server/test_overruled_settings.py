@@ -21,7 +21,7 @@ def test_a_file_with_another_value_gets_a_warning_and_one_without_a_value_does_n
     assert str(each).endswith("--entity-type brokers --entity-default --add-config min.insync.replicas=1")
 
 
-def test_a_broker_that_is_started_with_another_file_says_so() -> None:
+def test_a_broker_started_with_another_file_prints_the_overruled_setting() -> None:
     with SimulatedCluster(1, properties={MINIMUM: "2"}) as cluster:
         said: list[str] = []
         cluster.machines["n3"].say = said.append

@@ -130,7 +130,7 @@ def test_a_truncation_covers_a_write_cancelled_in_progress(
 
 
 @pytest.mark.parametrize("of", [recovery_points, starts, high_water, cleaned])
-def test_a_cut_that_was_given_up_before_it_was_written_down_is_written_down_by_the_next(
+def test_the_next_truncation_records_a_cancelled_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Callable[[RealDisk], Written]
 ) -> None:
     async def story() -> None:

@@ -276,7 +276,7 @@ def test_a_broker_with_wrong_voters_is_found(lies: bool, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("accepts", [True, False])
-def test_a_log_that_lets_in_a_batch_that_is_not_whole_is_found(accepts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_accepts_an_incomplete_batch_is_found(accepts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copy = LogRules(TOPIC, 0, findings), CopiedLog("n1")

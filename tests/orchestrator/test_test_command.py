@@ -41,7 +41,7 @@ def test_a_test_that_hangs_fails_sooner_in_the_quick_tier() -> None:
     assert "--timeout" not in pytest_command([], "rest")
 
 
-def test_arguments_go_to_pytest_as_they_are() -> None:
+def test_arguments_are_passed_to_pytest_unchanged() -> None:
     assert pytest_command(["-k", "torn"], "quick")[3:] == ["-k", "torn"]
 
 

@@ -30,7 +30,7 @@ world = "process"
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_a_broker_that_gives_up_is_not_waited_for(tmp_path: Path) -> None:
+def test_the_run_does_not_wait_for_an_ended_broker(tmp_path: Path) -> None:
     campaign = tmp_path / "alien.toml"
     campaign.write_text(ALIEN)
     code = main(["run", str(campaign), "--store", str(tmp_path / "store"), *UNDRAWN])
@@ -61,7 +61,7 @@ duration_s = 0.1
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_one_that_ends_after_everything_was_healed_is_found_and_the_run_is_finished_without_it(
+def test_a_broker_that_exits_after_all_heals_is_found_and_the_run_completes_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign, note_phase = tmp_path / "mortal.toml", Journal.phase

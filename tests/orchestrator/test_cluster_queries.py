@@ -74,7 +74,7 @@ def broker(quorum_answer: describe_quorum.DescribeQuorumResponse, state: metadat
     return answer
 
 
-def test_the_tool_follows_a_brokers_word_to_the_leader(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tool_follows_a_brokers_answer_to_the_leader(capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as stack:
         leader = stack.enter_context(fake_broker(broker(quorum(), cluster_state({}))))
         hint = broker(quorum(ErrorCode.NOT_LEADER_OR_FOLLOWER, leader=1), cluster_state({1: leader}))
@@ -100,7 +100,7 @@ def test_the_tool_follows_a_brokers_word_to_the_leader(capsys: pytest.CaptureFix
     )
 
 
-def test_the_leader_of_the_newest_epoch_is_believed() -> None:
+def test_the_leader_of_the_newest_epoch_counts() -> None:
     with ExitStack() as stack:
         deposed = stack.enter_context(fake_broker(broker(quorum(leader=1, epoch=4), cluster_state({}, leader=1))))
         state = cluster_state({1: ("a", 1), 2: ("b", 2)}, leader=2)
@@ -172,7 +172,7 @@ def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
     assert elected.topic_partitions == [elect_leaders.TopicPartitions("log", [0])]
 
 
-def test_an_answer_that_is_not_the_protocol_is_said_to_be() -> None:
+def test_an_invalid_protocol_answer_is_reported() -> None:
     request = metadata.MetadataRequest(topics=[])
     for raw, words in (
         (b"HTTP/1.1 400", "is not the Kafka protocol"),

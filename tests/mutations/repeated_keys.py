@@ -1,4 +1,4 @@
-"""One thing told twice in a file: JSON with a key that is repeated, properties that name two nodes.
+"""Files that state one thing twice: JSON with a repeated key, properties that name two nodes.
 
 What the last one says is what the run left, so that a reader that takes it sees nothing; one that takes the first sees
 another run. All checksums are right.
@@ -46,7 +46,7 @@ def _in_text(name: str, pattern: bytes, replacement: bytes) -> Callable[[Stored]
 
 
 def _catalog(base: str, **changes: tuple[Callable[[Stored], None], str]) -> Catalog:
-    catalog = Catalog(f"told twice in the {base} run", base=base)
+    catalog = Catalog(f"repeated keys in the {base} run", base=base)
     for name, (change, told) in changes.items():
         catalog.add(name, change, unknown(told))
     return catalog

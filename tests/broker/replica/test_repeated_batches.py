@@ -45,7 +45,7 @@ def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_a_batch_that_was_cut_off_is_taken_again_although_retention_looked_at_the_log_meanwhile(tmp_path: Path) -> None:
+def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_path: Path) -> None:
     """A segment that begins in mid-truncation would have a snapshot of the producers that still knows the batch."""
 
     async def story() -> None:

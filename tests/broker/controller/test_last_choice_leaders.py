@@ -64,7 +64,7 @@ def test_it_leads_if_no_other_is_in_sync() -> None:
     assert leaders(world)["t"] == 2
 
 
-def test_it_is_as_good_as_the_others_once_it_does_not_report_it_any_more() -> None:
+def test_a_broker_without_the_report_has_the_same_rank_as_the_others() -> None:
     world = led_by_1(is_on=True)
     report(world, 2)
     world.fence(1)

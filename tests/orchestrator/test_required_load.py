@@ -86,7 +86,7 @@ def test_missing_loads_and_faults_are_stated_as_limits(text: str, limit: str) ->
     assert bool(found) == bool(limit)
 
 
-def test_a_campaign_that_expects_little_of_its_load_has_it_said() -> None:
+def test_a_campaign_with_a_low_minimum_load_gets_a_note() -> None:
     assert stake(LOAD + RANDOM + "[checks]\nmin_share = 0.25").limits == (
         "the campaign expects its load to be throttled: 25% of the planned changes are enough",
     )

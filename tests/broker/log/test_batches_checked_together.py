@@ -67,7 +67,7 @@ def test_each_gets_its_offset_and_its_time(key: bytes | None) -> None:
 
 @pytest.mark.parametrize("value", [b"v" * 70, b"v" * 200])
 @pytest.mark.parametrize("mended", [True, False])
-def test_a_byte_that_is_otherwise_makes_the_difference_that_it_makes_alone(value: bytes, mended: bool) -> None:
+def test_a_changed_byte_has_the_same_effect_together_and_alone(value: bytes, mended: bool) -> None:
     chance = random.Random(1)
     size = len(batch(0, value=value))
     refused = 0
