@@ -5,7 +5,8 @@ one of them and no other. For *fail* it names an anomaly, and what must hold in 
 cannot hide a second one:
 
 - `before-faults`: what was acknowledged before the first fault is in the final log;
-- `no-other-anomaly`: no anomaly of another name;
+- `above-uploads`: what was acknowledged above the last segment of remote storage is in the final log;
+- `no-other-anomaly`: no anomaly besides the expected one and those that the cell names in `may_show`;
 - `no-` and an anomaly's name: not this anomaly;
 - a class of docs/anomalies.md: no anomaly of this class.
 
@@ -28,11 +29,21 @@ from analysis.doubt import CHECKER_CRASHED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
 
 BEFORE_FAULTS: Final = "before-faults"
+ABOVE_UPLOADS: Final = "above-uploads"
 NO_OTHER: Final = "no-other-anomaly"
 NO: Final = "no-"
 LOST_BEFORE_FAULTS: Final = "lost_before_faults"
 """The statistic that decides `before-faults`; see `analysis.evidence.losses_before_faults`."""
-DEMANDS: Final = (BEFORE_FAULTS, NO_OTHER, *(f"{NO}{name}" for name in CLASSES), *sorted(set(CLASSES.values())))
+ACKNOWLEDGED_ABOVE_UPLOADS: Final = "acknowledged_above_uploads"
+LOST_ABOVE_UPLOADS: Final = "lost_above_uploads"
+"""The statistics that decide `above-uploads`; see `analysis.evidence.losses_above_uploads`."""
+DEMANDS: Final = (
+    BEFORE_FAULTS,
+    ABOVE_UPLOADS,
+    NO_OTHER,
+    *(f"{NO}{name}" for name in CLASSES),
+    *sorted(set(CLASSES.values())),
+)
 """The demands that a cell can state in `must_hold`, besides anomalies and their classes."""
 
 
@@ -79,8 +90,11 @@ def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[st
     if demand == BEFORE_FAULTS:
         yield from _lost_before_faults(verdict)
         return
+    if demand == ABOVE_UPLOADS:
+        yield from _lost_above_uploads(verdict)
+        return
     if demand == NO_OTHER:
-        forbidden = set(CLASSES) - {expected.anomaly}
+        forbidden = set(CLASSES) - {expected.anomaly, *expected.may_show}
     else:
         forbidden = {name for name, klass in CLASSES.items() if demand in (f"{NO}{name}", klass)}
     if not forbidden:
@@ -100,11 +114,26 @@ def _undecided(names: set[str], verdict: Verdict) -> list[str]:
 
 
 def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
-    said = {check.name: check.verdict for check in verdict.checks}
     lost = verdict.stats.get(LOST_BEFORE_FAULTS)
-    is_read = said.get(PARTITION_LOGS.name) in (PASS, FAIL) and NOT_READ.code not in verdict.codes
-    if not is_read or type(lost) is not int or CHECKER_CRASHED.code in verdict.codes:
+    if not _is_checked(verdict) or NOT_READ.code in verdict.codes or type(lost) is not int:
         yield f"{BEFORE_FAULTS} must hold, but the final reads of the log are incomplete"
     elif lost:
         what = f"{counted(lost, 'record')} acknowledged before the first fault"
         yield f"{BEFORE_FAULTS} must hold, but the log lacks {what}"
+
+
+def _lost_above_uploads(verdict: Verdict) -> Iterator[str]:
+    acknowledged, lost = (verdict.stats.get(name) for name in (ACKNOWLEDGED_ABOVE_UPLOADS, LOST_ABOVE_UPLOADS))
+    if not _is_checked(verdict) or type(acknowledged) is not int or type(lost) is not int:
+        yield f"{ABOVE_UPLOADS} must hold, but the final reads of the log or the remote metadata are incomplete"
+    elif not acknowledged:
+        yield f"{ABOVE_UPLOADS} must hold, but no record above remote storage was acknowledged"
+    elif lost:
+        what = f"{counted(lost, 'record')} acknowledged above remote storage"
+        yield f"{ABOVE_UPLOADS} must hold, but the log lacks {what}"
+
+
+def _is_checked(verdict: Verdict) -> bool:
+    """Whether the clients' operations on logs could be checked."""
+    said = {check.name: check.verdict for check in verdict.checks}
+    return said.get(PARTITION_LOGS.name) in (PASS, FAIL) and CHECKER_CRASHED.code not in verdict.codes

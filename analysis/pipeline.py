@@ -25,9 +25,16 @@ from analysis.engines.meter import Meter
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import task_map
 from analysis.evidence.load import load_of, load_statistics
+from analysis.evidence.losses_above_uploads import first_above_uploads, lost_above_uploads
 from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.evidence.run_directory import RunDescription, describe, events_by_node
-from analysis.expectation import LOST_BEFORE_FAULTS, unmet
+from analysis.expectation import (
+    ABOVE_UPLOADS,
+    ACKNOWLEDGED_ABOVE_UPLOADS,
+    LOST_ABOVE_UPLOADS,
+    LOST_BEFORE_FAULTS,
+    unmet,
+)
 from analysis.placeholder_verdict import begin
 from analysis.plots.data import fault_rows, view_of
 from analysis.run_statistics import statistics
@@ -139,6 +146,7 @@ def _judge(
         stats=statistics(history, view)
         | load_statistics(description, load_of(history))
         | _losses(run)
+        | _losses_above_uploads(run)
         | figures(history.journal),
         upper_bound=description.requirements.upper_bound,
         world=description.world,
@@ -175,6 +183,17 @@ def _losses(run: CheckedRun) -> dict[str, int]:
     if run.description.judge != "log" or run.forgetting:
         return {}
     return {LOST_BEFORE_FAULTS: lost_before_faults(run.history)}
+
+
+def _losses_above_uploads(run: CheckedRun) -> dict[str, int]:
+    """Records above remote storage that were acknowledged, and how many of them are lost; empty if the expectation does
+    not need it, or evidence is missing."""
+    if ABOVE_UPLOADS not in run.description.expected.must_hold or run.description.judge != "log":
+        return {}
+    places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
+    first = first_above_uploads(places, run.history)
+    found = None if first is None else lost_above_uploads(run.history, first)
+    return {} if found is None else {ACKNOWLEDGED_ABOVE_UPLOADS: found.acknowledged, LOST_ABOVE_UPLOADS: found.lost}
 
 
 def _check(run: CheckedRun, findings: RunFindings) -> None:

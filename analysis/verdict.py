@@ -47,8 +47,8 @@ class Expectation:
     """The result that a campaign's cell expects; `analysis.expectation` decides whether a run meets it.
 
     `verdict`. For *fail*: the `anomaly` that must be found, in `must_hold` what must hold in spite of it, in `may_show`
-    anomalies that may accompany it though their promise stands alone. For *unknown*: the codes of the accepted
-    `reasons`; the run must have at least one of them and no other.
+    anomalies that may accompany it although `must_hold` or their class would exclude them. For *unknown*: the
+    codes of the accepted `reasons`; the run must have at least one of them and no other.
     """
 
     verdict: str = PASS

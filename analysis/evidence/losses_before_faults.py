@@ -22,7 +22,7 @@ def lost_before_faults(history: History) -> int:
     their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
     value at another offset than acknowledged is not lost."""
     first = min((each["invoked"] for each in history.faults.to_pylist() if each["invoked"] is not None), default=INF)
-    shown = _shown_in_the_end(history)
+    shown = shown_in_the_end(history)
     lost = 0
     for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
         kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
@@ -32,7 +32,7 @@ def lost_before_faults(history: History) -> int:
     return lost
 
 
-def _shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
+def shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
     """The values that final reads returned, by partition."""
     found: dict[Place, ValueRuns] = {}
     for part in history.parts("f", "type", "phase", "topic", "partition", "values"):

@@ -11,7 +11,7 @@ from typing import Final
 
 from analysis.checker_registry import CLASSES as ANOMALIES
 from analysis.checker_registry import REASONS
-from analysis.expectation import BEFORE_FAULTS, DEMANDS, contradicts
+from analysis.expectation import ABOVE_UPLOADS, BEFORE_FAULTS, DEMANDS, contradicts
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from orchestrator.campaign.model import VERDICTS
 from systems.toml_tables import Table, suggestion
@@ -19,8 +19,9 @@ from systems.toml_tables import Table, suggestion
 LOG: Final = "log"
 
 
-def read_expect(table: Table, judge: str = LOG) -> Expectation:
-    """The expectation of a cell. `judge`: the data type of its workload's operations. Raises `InputError`."""
+def read_expect(table: Table, judge: str = LOG, *, is_tiered: bool = True) -> Expectation:
+    """The expectation of a cell. `judge`: the data type of its workload's operations. `is_tiered`: its topic uses
+    remote storage. Raises `InputError`."""
     verdict = table.text("verdict", PASS, choices=VERDICTS)
     anomaly = table.text("anomaly", "") or None
     reasons = _one_or_more(table, "reason")
@@ -42,8 +43,13 @@ def read_expect(table: Table, judge: str = LOG) -> Expectation:
         table.refuse("anomaly is missing; a cell that must fail names it", "verdict")
     if verdict == UNKNOWN and not reasons:
         table.refuse("reason is missing; a cell that must be unknown says why: a code of docs/anomalies.md", "verdict")
-    if BEFORE_FAULTS in must_hold and judge != LOG:
-        table.refuse(f"must_hold: {BEFORE_FAULTS!r} exists for logs only; leave it out", "must_hold")
+    for demand in must_hold:
+        if demand in (BEFORE_FAULTS, ABOVE_UPLOADS) and judge != LOG:
+            table.refuse(f"must_hold: {demand!r} exists for logs only; leave it out", "must_hold")
+    if ABOVE_UPLOADS in must_hold and not is_tiered:
+        table.refuse(
+            f"must_hold: {ABOVE_UPLOADS!r} exists for topics with tiered storage only; leave it out", "must_hold"
+        )
     for demand in must_hold:
         if contradicts(demand, anomaly):
             table.refuse(f"must_hold: {demand!r} cannot hold where {anomaly} is expected; leave it out", "must_hold")

@@ -392,7 +392,8 @@ def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workloa
     mutants = table.texts("mutants", (), choices=system.mutants.keys())
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)
-    expect = read_expect(table.table("expect"), WORKLOADS[workload.kind].judge)
+    is_tiered = workload.topic_settings.get("remote.storage.enable") == "true"
+    expect = read_expect(table.table("expect"), WORKLOADS[workload.kind].judge, is_tiered=is_tiered)
     cell = Cell(name, mutants, settings, version, expect, options)
     table.done()
     return cell

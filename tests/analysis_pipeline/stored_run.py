@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from analysis.evidence.earlier_dumps import REACHING
 from history.client_files import left_by
@@ -22,6 +23,7 @@ from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.plan import derived_seed
 from tests.analysis.message_files import message, messages, wrapper
+from tests.analysis.remote_files import json_started, write_events
 from tests.analysis.segment_files import (
     batch,
     log_bytes,
@@ -69,6 +71,7 @@ class StoredRun:
     fault_shows: str = "gone"  # the state of the node that it hit, as its evidence has it
     lost: int | None = None  # this offset's value is gone, and what follows has moved up
     diverging: str | None = None  # this node has another record at the last offset
+    uploaded: int | None = None  # the last offset of a remote segment that the metadata on n1 declare
     final_read: bool = True
     shown_from: int = 0  # a read of the whole log begins here, and so does what a member of a group is given
     has_group: bool = False  # there is such a member, and it commits the end
@@ -301,6 +304,8 @@ class StoredRun:
             write_high_watermarks(data, {("log", 0): len(values)})
             write_identity(data, NODES.index(node) + 1)
             self._events(node, len(values))
+        if self.uploaded is not None:
+            write_events(self.path / "nodes" / "n1" / "data", [json_started(UUID(int=1), 0, self.uploaded, [(1, 0)])])
 
     def _log_bytes(self, values: list[int]) -> bytes:
         if self.magic == 2:

@@ -92,6 +92,20 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         # A record that nobody sent, as the diverging replica has, comes from no loss.
         ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is not a consequence"),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
+        (["above-uploads"], {"lost": 5, "uploaded": 9}, ""),
+        (["above-uploads"], {"lost": 5, "uploaded": 9, "shown_from": 9}, ""),  # the log starts above the lost record
+        (
+            ["above-uploads"],
+            {"lost": 20, "uploaded": 9},
+            "above-uploads must hold, but the log lacks 1 record acknowledged above remote storage",
+        ),
+        (["above-uploads"], {"lost": 5}, "above-uploads must hold, but the final reads of the log or the remote "),
+        (["above-uploads"], {"lost": 5, "uploaded": 9, "shown_from": 15}, "final reads of the log or the remote "),
+        (
+            ["above-uploads"],
+            {"lost": 5, "uploaded": RECORDS - 1},
+            "above-uploads must hold, but no record above remote storage was acknowledged",
+        ),
         (["no-such-thing"], {"lost": FAULT_BEHIND + 5}, "no-such-thing is not a known demand"),
     ],
 )
@@ -129,12 +143,23 @@ def test_a_single_anomaly_can_be_expected(tmp_path: Path) -> None:
     assert both.unmet == (f"AWL must hold, but {LOST} was found",)
 
 
+def test_a_run_may_show_exceptions_from_no_other_anomaly(tmp_path: Path) -> None:
+    found = {"lost": FAULT_BEHIND + 5, "diverging": "n3"}
+    seen = {each.name for each in judged(tmp_path / "a", failing(), **found).anomalies} - {LOST}
+    assert seen
+    allowed = failing("no-other-anomaly") | {"may_show": sorted(seen)}
+    assert judged(tmp_path / "b", allowed, **found).met
+    for name in seen:
+        fewer = failing("no-other-anomaly") | {"may_show": sorted(seen - {name})}
+        unmet = judged(tmp_path / name, fewer, **found).unmet
+        assert f"no-other-anomaly must hold, but {name} was found" in unmet
+
+
 def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:
     verdict = analyze(StoredRegisters(tmp_path / "run").write(), engine="in-process", plots=False)
     assert "lost_before_faults" not in verdict.stats
 
 
 def test_each_anomaly_and_each_class_has_a_name() -> None:
-    assert {f"no-{name}" for name in CLASSES} | set(CLASSES.values()) | {"before-faults", "no-other-anomaly"} == set(
-        DEMANDS
-    )
+    words = {"before-faults", "above-uploads", "no-other-anomaly"}
+    assert {f"no-{name}" for name in CLASSES} | set(CLASSES.values()) | words == set(DEMANDS)

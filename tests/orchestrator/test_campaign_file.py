@@ -234,6 +234,9 @@ WRONG = {
     'expect = { verdict = "fail", anomaly = "stale-register-read", must_hold = ["before-faults"] }': (
         "c.toml:8: [cell.expect] must_hold: 'before-faults' exists for logs only; leave it out"
     ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", must_hold = ["above-uploads"] }': (
+        "c.toml:4: [cell.expect] must_hold: 'above-uploads' exists for topics with tiered storage only; leave it out"
+    ),
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail names it"
     ),

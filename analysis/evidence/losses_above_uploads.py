@@ -1,0 +1,95 @@
+"""Counts the lost records that remote storage never had.
+
+A run whose remote records are lost as expected is checked with it (`analysis.expectation`): the brokers' own files must
+have every record above the last segment whose upload was ever declared. Segments that were deleted since count too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.evidence.losses_before_faults import Place, shown_in_the_end
+from analysis.replicafiles.remote_metadata import read_metadata
+from history.operation_tables import by_partition
+from history.reader import History
+from history.schemas import ACKS_ALL, APPEND, END, OK, PHASE_FINAL, READ
+from history.value_runs import ValueRuns
+
+
+class AboveUploads(NamedTuple):
+    """Records that all in-sync replicas acknowledged above every remote segment, and how many of them no final read
+    returns."""
+
+    acknowledged: int
+    lost: int
+
+
+def first_above_uploads(places: Mapping[str, Path], history: History) -> Mapping[Place, int] | None:
+    """For each partition with operations the offset after its last declared remote segment. `places`: the nodes' data
+    directories, by node. None if a partition has no segment, or metadata cannot be read."""
+    declared = read_metadata({node: path for node, path in places.items() if path.is_dir()})
+    segments = {place: declared.of(*place) for place in history.places}
+    if declared.doubts or not all(segments.values()):
+        return None
+    return {place: 1 + max(each.end for each in found) for place, found in segments.items()}
+
+
+def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUploads | None:
+    """`first`: the offset of each partition from which on records count. None if the final reads of a partition do not
+    cover its log from there to its end, or a record that they lack may be below: its offset is unknown."""
+    shown, read, ends = shown_in_the_end(history), _offsets_read(history), _ends(history)
+    if not all(_is_covered(read.get(place, ValueRuns()), start, ends.get(place)) for place, start in first.items()):
+        return None
+    acknowledged = lost = 0
+    for part in history.parts("f", "type", "acks", "topic", "partition", "offset", "value"):
+        kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        for place, appends in by_partition(part.filter(pc.and_(kept, pc.equal(part["type"], OK)))):
+            offset = appends["offset"].to_numpy()
+            missing = shown.get(place, ValueRuns()).missing(appends["value"].to_numpy())
+            if np.any(missing & (offset < 0)):
+                return None
+            acknowledged += int((offset >= first[place]).sum())
+            lost += int((missing & (offset >= first[place])).sum())
+    return AboveUploads(acknowledged, lost)
+
+
+def _is_covered(read: ValueRuns, start: int, end: int | None) -> bool:
+    return end is not None and read.within(start, max(0, end - start)) == max(0, end - start)
+
+
+def _offsets_read(history: History) -> dict[Place, ValueRuns]:
+    """The offsets that final reads returned, by partition."""
+    found: dict[Place, ValueRuns] = {}
+    for part in history.parts("f", "type", "phase", "topic", "partition", "offsets"):
+        for place, reads in by_partition(part.filter(_is_final(part, READ))):
+            offsets = ValueRuns.of(pc.list_flatten(reads["offsets"]).to_numpy())
+            found[place] = ValueRuns.union([found.get(place, ValueRuns()), offsets])
+    return found
+
+
+def _ends(history: History) -> dict[Place, int]:
+    """The end of each log by final queries that were sent after the last acknowledgement; without such a query a
+    partition is missing."""
+    last: dict[Place, int] = {}
+    for part in history.parts("f", "type", "topic", "partition", "ret"):
+        is_append = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["type"], OK))
+        for place, appends in by_partition(part.filter(is_append)):
+            last[place] = max(last.get(place, -1), pc.max(appends["ret"]).as_py())
+    found: dict[Place, int] = {}
+    for part in history.parts("f", "type", "phase", "topic", "partition", "inv", "lo"):
+        for place, queries in by_partition(part.filter(_is_final(part, END))):
+            late = queries.filter(pc.greater(queries["inv"], last.get(place, -1)))["lo"]
+            if len(late):
+                found[place] = max(found.get(place, -1), pc.max(late).as_py())
+    return {place: end for place, end in found.items() if end >= 0}
+
+
+def _is_final(part: pa.Table, f: int) -> pa.ChunkedArray:
+    is_final = pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL)
+    return pc.and_(is_final, pc.and_(pc.equal(part["f"], f), pc.equal(part["type"], OK)))
