@@ -29,8 +29,8 @@ def main(options: argparse.Namespace) -> int:
     campaign = shortest(directory.resolve() / "chaos.toml")
     say(f"written to {directory}: {', '.join(texts)}")
     say(f"next: {directory / 'README.md'} lists what to change; then")
-    print(f"  {command('run', str(campaign), '--dry-run')}")
-    print(f"  {command('run', str(campaign))}")
+    say(f"  {command('run', str(campaign), '--dry-run')}")
+    say(f"  {command('run', str(campaign))}")
     return EXIT_PASS
 
 

@@ -16,6 +16,7 @@ from orchestrator.command.gate import is_campaign
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import store_option
 from orchestrator.errors import UsageError
+from orchestrator.printing import say
 
 
 def main(options: argparse.Namespace) -> int:
@@ -23,7 +24,7 @@ def main(options: argparse.Namespace) -> int:
     named = Store(options.store or default_store()).locate(options.path)
     path = named.resolve()
     try:
-        print(_rendered(named, path))
+        say(str(_rendered(named, path)))
     except OSError as error:
         raise UsageError(
             f"{error.filename or path}: {error.strerror}; the report is written beside the verdict: copy the "

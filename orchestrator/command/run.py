@@ -245,7 +245,7 @@ def _print(result: GateResult, *, as_json: bool) -> None:
         return
     print_result(result)
     only = result.directory / result.entries[0].run / "report.html" if len(result.entries) == 1 else None
-    print(f"report: {shortest(only if only is not None and only.exists() else result.directory / 'report.html')}")
+    say(f"report: {shortest(only if only is not None and only.exists() else result.directory / 'report.html')}")
 
 
 def _options(command: argparse.ArgumentParser) -> None:

@@ -135,6 +135,10 @@ class _File(_Guarded, tornado.web.StaticFileHandler):
         _Guarded.initialize(self, token)
         tornado.web.StaticFileHandler.initialize(self, str(store))
 
+    def decode_argument(self, value: bytes, name: str | None = None) -> str:
+        """A path may have bytes that are not UTF-8, as file names may."""
+        return os.fsdecode(value) if name is None else super().decode_argument(value, name)
+
     def get_cache_time(self, path: str, modified: datetime | None, mime_type: str) -> int:
         del path, modified, mime_type
         return 0

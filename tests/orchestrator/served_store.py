@@ -40,6 +40,12 @@ class Server:
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode(), error.headers)
 
+    def get_bytes(self, path: str) -> bytes:
+        """The content of a file. Raises `HTTPError` without one."""
+        with urllib.request.urlopen(f"{self.base}{path}", timeout=20) as answer:
+            content: bytes = answer.read()
+        return content
+
 
 @contextlib.contextmanager
 def served(store: Path, *options: str) -> Iterator[Server]:
