@@ -14,6 +14,7 @@ from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UND
 from analysis.engines.meter import Meter
 from analysis.evidence.tester_shortages import cause_of, shortages
 from analysis.verdict import UNKNOWN
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -166,7 +167,7 @@ class Checker:
         doubts = EVIDENCE_CHANGED.say(
             f"{each.name}, from evidence that was changed: {each.sentence}" for each in outcome.anomalies
         )
-        detail = f"{len(outcome.anomalies)} anomalies that prove nothing: {first_of(changed)}"
+        detail = f"{counted(len(outcome.anomalies), 'anomaly', 'anomalies')} that prove nothing: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
 
     def _with_promises(self, outcome: Outcome) -> Outcome:
@@ -185,7 +186,9 @@ def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:
         return outcome
     proven = tuple(each for each, why in causes if not why)
     verdict = outcome.verdict if proven else UNKNOWN
-    detail = outcome.detail if proven else f"{len(doubts)} anomalies that the tester may have caused"
+    detail = (
+        outcome.detail if proven else f"{counted(len(doubts), 'anomaly', 'anomalies')} that the tester may have caused"
+    )
     return Outcome(verdict, detail, proven, (*outcome.doubts, *doubts))
 
 

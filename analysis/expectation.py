@@ -24,9 +24,9 @@ from typing import Final
 from analysis.checker_registry import CHECKERS, CLASSES, STANDING_ALONE
 from analysis.checkers.partition_logs import CHECKER as PARTITION_LOGS
 from analysis.checkers.partition_logs import NOT_READ
-from analysis.core.counted import counted
 from analysis.doubt import CHECKER_CRASHED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
+from installation.counted import counted
 
 BEFORE_FAULTS: Final = "before-faults"
 ABOVE_UPLOADS: Final = "above-uploads"

@@ -17,7 +17,6 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import Markup
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.counted import counted
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
 from analysis.page.run_page import RunPage, gather
@@ -29,6 +28,7 @@ from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF
+from installation.counted import counted
 from installation.sanitize import brief, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -162,7 +162,8 @@ def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
         return "No run that was expected to pass could be decided."
     judged = len(set(map(sample_of, candidates)))
     failed = len({sample_of(run) for run in candidates if run["verdict"] == "fail"})
-    seen = f"{failed} violations in {judged} decided runs that were expected to pass"
+    expected = f"that {'was' if judged == 1 else 'were'} expected to pass"
+    seen = f"{counted(failed, 'violation')} in {counted(judged, 'decided run')} {expected}"
     again = len(candidates) - judged
     seen += f", without {again} that repeated a simulated seed" if again else ""
     if failed:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from history.regular_files import read_bytes
+from installation.counted import counted
 
 FLUSH_INTERVAL_NS: Final = 250_000_000
 FLUSH_ROWS: Final = 8192
@@ -235,14 +236,14 @@ class BatchReader:
         self._ended = True
         stated = metadata[_ROWS.encode()].decode(errors="replace")
         if stated != str(self._rows):
-            self.defects.append(f"it ends with {self._rows} rows, but its end mark says {stated}")
+            self.defects.append(f"it ends with {counted(self._rows, 'row')}, but its end mark says {stated}")
 
     def _refuse(self, why: str) -> None:
         self._changed = True
         self.defects.append(why)
 
     def _lose_tail(self, why: str) -> None:
-        self.defects.append(f"what follows its first {self._rows} rows is lost: {why}")
+        self.defects.append(f"what follows its first {counted(self._rows, 'row')} is lost: {why}")
 
 
 def _next(stream: Any) -> Any:

@@ -19,6 +19,7 @@ from history.operation_tables import IndexedGroup, TablesError, read_index, read
 from history.register_tables import REGISTERS_FOLDER
 from history.regular_files import require_regular
 from history.seconds import REGISTER, SECONDS_FILE
+from installation.counted import counted
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class StoredOperations:
         there = sum(_open(path).metadata.num_rows for path in found.registers)
         if stated != there:
             raise TablesError(
-                f"tables/{REGISTERS_FOLDER} has {there} operations, but tables/{SECONDS_FILE} says {stated}: "
+                f"tables/{REGISTERS_FOLDER} has {counted(there, 'operation')}, "
+                f"but tables/{SECONDS_FILE} says {stated}: "
                 "one of them is not of this analysis"
             )
         return found

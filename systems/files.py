@@ -21,6 +21,7 @@ from typing import Any
 
 import systems.maven as maven
 from history.regular_files import sha256_of
+from installation.counted import counted
 from installation.files import cache_directory
 from systems.errors import InputError
 from systems.lock_file import Lock, LockedFile
@@ -89,7 +90,7 @@ class FileCache:
             wanted = [file for file in lock.files if not self._take_held(lock, file, draft)]
             if wanted:
                 self._download(lock, wanted, draft, on_progress, get_maven)
-            on_progress(f"{len(lock.files)} files match the hashes of the lock")
+            on_progress(f"hashes of the lock match: {counted(len(lock.files), 'file')}")
             _write_stamp(draft, lock)
             _replace(draft, self.directory(lock))
         except BaseException:
@@ -120,7 +121,7 @@ class FileCache:
         try:
             get_maven()
             size = sum(file.size for file in wanted)
-            on_progress(f"asking Maven for {len(wanted)} files, {size / 1e6:.0f} MB")
+            on_progress(f"asking Maven for {counted(len(wanted), 'file')}, {size / 1e6:.0f} MB")
             found = maven.download([file.coordinate for file in wanted], draft / _SCRATCH, on_progress)
         except (maven.MavenError, InputError) as error:
             raise InputError(self._how_by_hand(lock, wanted, str(error))) from error

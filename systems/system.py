@@ -25,6 +25,7 @@ from typing import Any
 
 import jinja2
 
+from installation.counted import counted
 from nemeses.scheduling import for_each
 from systems.description import FILE_NAME, Description, RoleDescription
 from systems.errors import InputError
@@ -150,7 +151,9 @@ class System:
         alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
         needed = [name for name in alone if not asked and name not in given.values()]
         if needed:
-            raise InputError(f"roles: no node has the role {needed[0]}; {self.name} needs more than {count} nodes")
+            raise InputError(
+                f"roles: no node has the role {needed[0]}; {self.name} needs more than {counted(count, 'node')}"
+            )
         return tuple(given[name] for name in names)
 
     def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:

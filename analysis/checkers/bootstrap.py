@@ -17,6 +17,7 @@ from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.journal import JOINED, REASSIGNED
+from installation.counted import counted
 
 Line = Mapping[str, Any]
 
@@ -39,7 +40,9 @@ def check(run: CheckedRun) -> Outcome:
     anomalies = [each for line in joined for each in (*_wrong_start(run, line), *_other_epochs(run, line))]
     doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in _unknown(run, line)))
     if len(reassignments) > len(joined):
-        doubts += tuple(NOT_SHOWN.say([f"{len(reassignments) - len(joined)} new replicas were not seen in sync"]))
+        doubts += tuple(
+            NOT_SHOWN.say([f"not seen in sync: {counted(len(reassignments) - len(joined), 'new replica')}"])
+        )
     summary = "; ".join(map(sentence_of, joined))
     if anomalies:
         return Outcome(FAIL, summary, tuple(anomalies), doubts)

@@ -17,6 +17,7 @@ from analysis.doubt import Reason
 from analysis.evidence.run_directory import RunDescription
 from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
+from installation.counted import counted
 
 KAFKA: Final = "kafka"
 """The replica format of systems whose settings are in properties files."""
@@ -33,7 +34,7 @@ def check(run: CheckedRun) -> Outcome:
     if doubts:
         return Outcome(UNKNOWN, "the configuration of nodes is not known", doubts=MISCONFIGURED.say(doubts))
     count = sum(map(len, run.description.configuration.values()))
-    return Outcome(PASS, f"{count} configuration files of nodes are what run.toml states")
+    return Outcome(PASS, f"{counted(count, 'configuration file')} of nodes as run.toml states")
 
 
 def _doubts(run: CheckedRun) -> Iterator[str]:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
@@ -120,7 +120,7 @@ def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
     replicas = min(_replicas_of_offsets(run), len(run.plan.nodes))
     for number in sorted({log.number for log in logs}):
         if (count := sum(log.number == number for log in logs)) < replicas:
-            yield f"{count} nodes, not {replicas}, have a replica of partition {number} of the offsets topic"
+            yield f"partition {number} of the offsets topic has a replica on {counted(count, 'node')}, not {replicas}"
     for log in logs:
         if log.problem:
             yield f"the offsets log {log.number} of {log.node} was not read to its end: {log.problem}"
@@ -155,7 +155,7 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     for member in groups.members:
         began, ended = lives.get(member, (0, INF))
         if count := sum(who == member and not began <= inv <= ret <= ended for who, inv, ret in spans):
-            yield f"the record of {member} has {count} times before it started or after it had ended"
+            yield f"the record of {member} has {counted(count, 'time')} before it started or after it had ended"
 
 
 def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
+from installation.counted import counted
 from installation.sanitize import brief
 
 UNDECIDED: Final = Reason(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.evidence.load import MeasuredLoad
@@ -62,7 +63,7 @@ def _of_plan(run: CheckedRun, load: MeasuredLoad) -> str:
     planned = run.description.planned_changes
     if not planned:
         return "; no load was planned by rate"
-    return f"; under load {load.changes_under_load / planned:.0%} of the planned {planned:,} changes"
+    return f"; under load {load.changes_under_load / planned:.0%} of {counted(planned, 'planned change')}"
 
 
 CHECKER: Final = Checker(

@@ -13,10 +13,10 @@ from analysis.checkers.partition_logs import WATERMARK, WRITE_LOST
 from analysis.checkers.replicas import ANOMALIES as OF_REPLICAS
 from analysis.checkers.replicas import SAME_LOG
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import OTHER_DISK, suffered
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
@@ -103,10 +103,10 @@ def check(run: CheckedRun) -> Outcome:
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)} in {who}", anomalies, doubts)
     if doubts:
-        return Outcome(UNKNOWN, f"undecided for {len(doubts)} reasons", doubts=doubts)
+        return Outcome(UNKNOWN, f"undecided for {counted(len(doubts), 'reason')}", doubts=doubts)
     compared = _compared(members, logs.records)
     if description.metadata_traced:
-        compared += f", by digest what {digests_compared(members)} of {len(members)} nodes applied"
+        compared += f", by digest what {digests_compared(members)} of {counted(len(members), 'node')} applied"
     return Outcome(PASS, f"{who} agree: {compared}")
 
 

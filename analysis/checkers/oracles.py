@@ -16,12 +16,12 @@ import msgspec
 
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import strict_json
 from history.journal import CLIENT
 from history.regular_files import read_bytes
+from installation.counted import counted
 
 SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"

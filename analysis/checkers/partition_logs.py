@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.core.incomplete_clients import Owners

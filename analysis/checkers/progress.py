@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import RECOVERS
 from analysis.core.anomaly import Anomaly, AnomalyKind
-from analysis.core.counted import counted
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.core.progress import Attempts, Gap, IsrReport, Kept, ObservedCluster
@@ -72,7 +72,9 @@ def check(run: CheckedRun) -> Outcome:
             NOT_APPLICABLE, f"at no time was there evidence that the cluster had to go on within {seconds:g} s"
         )
     return Outcome(
-        PASS, f"within {seconds:g} s: {len(asked)} acknowledgements and {len(shown)} smaller in-sync sets were due"
+        PASS,
+        f"due within {seconds:g} s: {counted(len(asked), 'acknowledgement')} and "
+        f"{counted(len(shown), 'smaller in-sync set')}",
     )
 
 

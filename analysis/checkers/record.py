@@ -9,7 +9,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
-from analysis.core.counted import counted
 from analysis.doubt import EVIDENCE_CHANGED, Reason
 from analysis.evidence.journal_order import out_of_life, out_of_order
 from analysis.evidence.tester_shortages import shortages
@@ -18,6 +17,7 @@ from history import seal
 from history.journal import OUTPUTS
 from history.output_files import output_files
 from history.regular_files import sha256_of
+from installation.counted import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa

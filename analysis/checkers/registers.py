@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
 from history.register_names import key_name
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.evidence.run_directory import RunDescription

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, first_of
 from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
-from analysis.core.counted import counted
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.values import FROM_ZERO
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from pathlib import Path

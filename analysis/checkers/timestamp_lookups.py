@@ -9,6 +9,7 @@ from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome, apart_
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from installation.counted import counted
 
 if TYPE_CHECKING:
     from history.lookups import LookupRecords
@@ -39,9 +40,9 @@ def check(run: CheckedRun) -> Outcome:
     doubts = (*incomplete, *forgotten)
     if not judged.decided:
         doubts += ("no lookup by timestamp can be compared with a record that was read",)
-    size = f"{len(records.lookups):,} lookups by timestamp, {judged.decided:,} compared with records"
+    size = f"{counted(len(records.lookups), 'lookup')} by timestamp, {judged.decided:,} compared with records"
     if found and not incomplete:
-        return Outcome(FAIL, f"{len(found)} lookups are wrong; {size}", found, doubts)
+        return Outcome(FAIL, f"{len(found):,} wrong of {size}", found, doubts)
     if doubts:
         return Outcome(UNKNOWN, size, doubts=doubts)
     return Outcome(PASS, f"each found the first record: {size}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.core.counted import counted
+from installation.counted import counted
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED
 from history.schemas import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, PHASE_FINAL, READ
 from history.values import decode_value
+from installation.counted import counted
 
 Key = tuple[str, int]
 Operation = dict[str, Any]
@@ -128,7 +129,11 @@ def _few(stories: Sequence[str]) -> list[str]:
     """The first of the findings that may be lawful, each with the reason."""
     more = len(stories) - NAMED
     texts = [f"{story}; {DOUBT}" for story in stories[:NAMED]]
-    return [*texts, f"{more:,} more records or offsets are in doubt for the same reason"] if more > 0 else texts
+    return (
+        [*texts, f"in doubt for the same reason: {counted(more, 'more record or offset', 'more records or offsets')}"]
+        if more > 0
+        else texts
+    )
 
 
 def shorten(row: Operation, finding: LogFinding) -> Operation:
@@ -365,7 +370,7 @@ def _told(name: str, finding: LogFinding, release: Operation | None, due: Operat
     if due is None or due["f"] == APPEND:
         done = f"the append at offset {last} was acknowledged"
     else:
-        done = f"{_client(due)} was shown {due['lo']} records"
+        done = f"{_client(due)} was shown {counted(due['lo'], 'record')}"
     if release is None or release["f"] == APPEND:
         started = f"the append at offset {first} was invoked {later} after that"
     else:
@@ -405,7 +410,9 @@ def _goes_back(finding: LogFinding, scene: Scene) -> Story:
 def _past_own_bound(finding: LogFinding, scene: Scene) -> Story:
     query = scene.offender(finding)
     shown = query["lo"] if query else -1
-    sentence = f"{_client(query)} was shown {shown} records by an answer that reports the end {finding.offsets[0]}"
+    sentence = (
+        f"{_client(query)} was shown {counted(shown, 'record')} by an answer that reports the end {finding.offsets[0]}"
+    )
     return finding.name, sentence, _some(query)
 
 

@@ -34,6 +34,7 @@ from analysis.core.decide import Conclusion, conclude
 from analysis.core.explain import Explanation, Key, explain, select
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.summary import Summary, nothing, whole
+from installation.counted import counted
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def report_on(
         explained = explain(rows, findings, owners)
     undecided = [*explained.doubts]
     undecided += [
-        f"{count} acknowledged appends to {topic}-{partition} were answered without an offset and were never read"
+        f"{topic}-{partition}: {counted(count, 'acknowledged append')} answered without an offset and never read"
         for (topic, partition), each in sorted(conclusions.items())
         if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
     ]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
 from history.schemas import CAS, INF, INFO, OK, READ
 from history.values import SESSION_SHIFT, decode_value
+from installation.counted import counted
 
 MOST_CHECKS: Final = 2_000
 MOST_DIGITS: Final = 20
@@ -96,7 +97,7 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
         )
     text = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty[:MOST_NAMED])
     text += f"; and {len(guilty) - MOST_NAMED} more" if len(guilty) > MOST_NAMED else ""
-    return "non-linearizable-register", f"no order of these {len(guilty)} operations explains them: {text}"
+    return "non-linearizable-register", f"no order explains {counted(len(guilty), 'operation')}: {text}"
 
 
 def describe(row: Mapping[str, Any]) -> str:

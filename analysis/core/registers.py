@@ -16,12 +16,12 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.counted import counted
 from analysis.core.register_operations import Operation, OutOfBudget, by_key, counts, is_sure, written
 from analysis.core.register_search import search
 from analysis.core.register_witness import contradiction, phantom, shrink
 from analysis.core.register_zones import by_zones, contradicted, has_zones
 from history.schemas import CAS, FAIL, INFO, OK, PHASE_FINAL, READ
+from installation.counted import counted
 
 BUDGET: Final = 400_000
 """Configurations that the search of one key may visit: some seconds."""

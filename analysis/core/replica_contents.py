@@ -23,6 +23,7 @@ from analysis.core.replica_evidence import (
 from analysis.core.rows import I64, Bools
 from analysis.replicafiles.log import CONTROL_RECORD, ReplicaLog
 from history.values import DERIVED, VALUE_FIRST
+from installation.counted import counted
 
 Doubt = Callable[[str], None]
 
@@ -148,7 +149,7 @@ def foreign_records(
     """D8: each committed record was sent to this partition, was not refused, and is there once. `controls`: the number
     of committed control records."""
     if controls:
-        doubt(f"{log_name(log)} has {controls} control records, though no client used transactions")
+        doubt(f"{log_name(log)} has {counted(controls, 'control record')}, though no client used transactions")
     candidates = _committed(log, around) & ~log.is_opaque(log.offset) & (log.value != CONTROL_RECORD)
     for wrong, why in (
         (candidates & ~np.isin(log.value, appends.sent), "which no client sent to this partition"),

@@ -38,7 +38,6 @@ from analysis.core import replica_contents as contents
 from analysis.core import replica_epochs as epochs
 from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
-from analysis.core.counted import counted
 from analysis.core.explain import Key
 from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
@@ -52,6 +51,7 @@ from analysis.core.replica_ranges import (
     reduced,
 )
 from analysis.replicafiles.log import NO_MARK, ReplicaLog, no_records
+from installation.counted import counted
 
 RUNNING: Final = Circumstances()
 """The circumstances while the system runs."""

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from history.schemas import ACKS_ALL, APPEND, END, INF, INFO, OK, PHASE_FINAL, READ
+from installation.counted import counted
 
 I64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -122,7 +123,9 @@ def columns_of(table: pa.Table) -> Columns:
     starts, values = _lists(table, "values")
     _, offsets = _lists(table, "offsets")
     if len(offsets) != len(values):
-        raise DamagedError(f"reads have {len(offsets)} offsets but {len(values)} values: the history is damaged")
+        raise DamagedError(
+            f"reads have {counted(len(offsets), 'offset')} but {counted(len(values), 'value')}: the history is damaged"
+        )
     if len(values) and int(values.min()) == NO_VALUE:
         values = np.maximum(values, NO_VALUE + 1)  # the digest of other content must not equal NO_VALUE
     return Columns(

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from history.groups import Commit, Delivered, GroupRecords, HeldPartition
 from history.reader import History
 from history.schemas import OK, READ
+from installation.counted import counted
 
 Read = tuple[str, int, int, int, int]
 """Member, partition, first and last offset, and completion time."""
@@ -81,7 +82,8 @@ def _not_held(groups: GroupRecords) -> Iterator[str]:
         if not any(each.since <= at <= each.until for each in held.get((member, partition), ()))
     )
     for (member, partition, what), count in sorted(outside.items()):
-        yield f"{member} {what} partition {partition} {count} times while it did not hold it, by its own record"
+        times = counted(count, "time")
+        yield f"{member} {what} partition {partition} {times} while it did not hold it, by its own record"
 
 
 def _beyond_deliveries(commits: Sequence[Commit], deliveries: Sequence[Delivered]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, JOINED, NOT_CONVERGED, OUTPUTS, REASSIGNED
 from history.service_events import RUNNING, STARTED, STOPPED
+from installation.counted import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,9 +115,9 @@ def out_of_life(run: CheckedRun) -> Iterator[str]:
             strangers.update(dict(_strangers(table, lives)))
             early += 0 if began is None else _early(table, began)
         for client, count in sorted(strangers.items()):
-            yield f"{count} operations of client {client} were before it started or after it had ended, by their times"
+            yield f"client {client} has {counted(count, 'operation')} before its start or after its end, by their times"
         if early:
-            yield f"{early} operations of the final reads ended before the final reads started, by their times"
+            yield f"{counted(early, 'operation')} of the final reads ended before these started, by their times"
 
 
 def began_at(journal: Sequence[Line], phase: str) -> int | None:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.core.counted import counted
 from analysis.evidence.run_directory import RunDescription
 from history.journal import PHASES
 from history.reader import History
+from installation.counted import counted
 
 Replicas = Mapping[tuple[str, int], tuple[str, ...]]
 

@@ -16,7 +16,6 @@ from typing import Any, Final
 import pyarrow.compute as pc
 
 from analysis.core.anomaly import Anomaly, anomaly_count
-from analysis.core.counted import counted
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import check_keys
 from analysis.core.rows import DamagedError
@@ -33,6 +32,7 @@ from history.operation_tables import write_index, write_operations
 from history.register_tables import write_register_index, write_registers
 from history.schemas import INFO
 from history.values import SESSION_SHIFT
+from installation.counted import counted
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
 TABLES: Final = "tables"

@@ -209,7 +209,7 @@ def _recovery_text(axes: Axes, row: int, text: str, bar: tuple[float, float]) ->
 def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]], unshown: int) -> None:
     """`unshown`: the number of faults that are not in `recoveries`."""
     if unshown:
-        axes.set_title(f"the first {len(recoveries)} faults; {unshown} more are in the table", fontsize=8.5)
+        axes.set_title(f"the first {len(recoveries)} faults; {unshown} more in the table", fontsize=8.5)
     axes.set_ylim(max(len(recoveries), 1) - 0.4, -0.6)
     axes.set_yticks(
         range(len(recoveries)), [f"{band.kind} {','.join(band.targets)}" for band, _, _ in recoveries], fontsize=8

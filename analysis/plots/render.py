@@ -15,6 +15,7 @@ from analysis.plots.spacetime_data import spacetime_of
 from analysis.plots.view import PlotData
 from analysis.plots.witness_operations import MOST_BARS, operations_of
 from analysis.verdict import Verdict
+from installation.counted import counted
 
 MOST_LANES: Final = 6
 MOST_ANOMALIES: Final = 6
@@ -69,11 +70,11 @@ def _left_out(ordered: Sequence[tuple[str, int]], verdict: Verdict) -> list[str]
     if unshown := ordered[MOST_LANES:]:
         named = ", ".join(f"{topic}-{partition}" for topic, partition in unshown[:MOST_LANES])
         more = f" and {len(unshown) - MOST_LANES} more" if len(unshown) > MOST_LANES else ""
-        sentences.append(f"{len(unshown)} of {len(ordered)} partitions have no plot of their replicas: {named}{more}")
-    if len(verdict.anomalies) > MOST_ANOMALIES:
         sentences.append(
-            f"{len(verdict.anomalies) - MOST_ANOMALIES} of {len(verdict.anomalies)} anomalies have no plot"
+            f"no plot of the replicas of {len(unshown)} of {counted(len(ordered), 'partition')}: {named}{more}"
         )
+    if len(verdict.anomalies) > MOST_ANOMALIES:
+        sentences.append(f"no plot of {len(verdict.anomalies) - MOST_ANOMALIES} of {len(verdict.anomalies)} anomalies")
     if any(len(anomaly.witness) > MOST_BARS for anomaly in verdict.anomalies[:MOST_ANOMALIES]):
         sentences.append(f"plots of witnesses show the first {MOST_BARS} operations")
     return sentences

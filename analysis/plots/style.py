@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import matplotlib as mpl
 
+from installation.counted import counted
+
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
@@ -175,7 +177,7 @@ def label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) 
 
 def _note_unnamed(axes: Axes, count: int) -> None:
     axes.annotate(
-        f"{count} more faults: see their table",
+        f"{counted(count, 'more fault')}: see the table of faults",
         xy=(1.0, 1.0),
         xycoords="axes fraction",
         xytext=(0, 36),

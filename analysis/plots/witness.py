@@ -18,6 +18,7 @@ from matplotlib.patches import Patch
 from analysis.plots.colors import INK
 from analysis.plots.style import fault_color, figure, png
 from analysis.plots.view import Band
+from installation.counted import counted
 
 NARROWEST, WIDEST = 1.0, 5.0
 """The bounds of an interval's width, relative to each other."""
@@ -90,6 +91,8 @@ def _legend(drawn: Figure, bands: Sequence[Band]) -> None:
         for band in bands[:MOST_NAMED]
     ]
     if len(bands) > MOST_NAMED:
-        handles.append(Patch(facecolor="none", label=f"{len(bands) - MOST_NAMED} more faults: see their table"))
+        handles.append(
+            Patch(facecolor="none", label=f"{counted(len(bands) - MOST_NAMED, 'more fault')}: see the table of faults")
+        )
     if handles:
         drawn.legend(handles=handles, loc="outside lower left", ncols=2, fontsize=7.5)

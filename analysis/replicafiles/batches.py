@@ -20,6 +20,7 @@ from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of,
 from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, EndOfLog, LogColumns, joined
 from analysis.replicafiles.records import Records, parse
 from history.values import VALUE_BYTES
+from installation.counted import counted
 
 MAGIC: Final = 2
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -108,9 +109,9 @@ def _goes_on(data: bytes, position: int, expected: int) -> bool:
 def _miscounted(delta: int, count: int, size: int, attributes: int, compacted: bool) -> str:
     """The error in a batch's count of records, as the end of a sentence."""
     if delta < 0 or not (0 if compacted else delta + 1) <= count <= delta + 1:
-        return f"has {count} records and the last offset delta {delta}"
+        return f"has {counted(count, 'record')} and the last offset delta {delta}"
     if attributes & COMPRESSION and count > size * MOST_PER_BYTE:
-        return f"of {size} bytes has {count} records"
+        return f"of {size} bytes has {counted(count, 'record')}"
     return ""
 
 

@@ -33,6 +33,7 @@ from history.operation_digest import digest_of_streams, digest_of_tables
 from history.operation_tables import IndexedGroup, TablesError, read_index
 from history.regular_files import read_bytes, require_regular
 from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL
+from installation.counted import counted
 
 Columns = dict[str, Any]
 Bounds = dict[int, tuple[int, int]]
@@ -146,7 +147,8 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
         lengths[where] = _verify_partition(where, mine, spread)
     _demand(claim.lengths == lengths, "the partitions and lengths that it states are not those that it holds")
     records = sum(lengths.values())
-    return f"{operations} operations are linearizable ({claim.upper_bound}): {records} records in order"
+    proven = f"{counted(operations, 'operation')} {'is' if operations == 1 else 'are'} linearizable"
+    return f"{proven} ({claim.upper_bound}): {counted(records, 'record')} in order"
 
 
 def _claim_of(directory: Path) -> Claim:

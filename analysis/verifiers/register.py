@@ -32,6 +32,7 @@ from history.operation_tables import TablesError
 from history.register_tables import STORED, KeyGroup, read_register_index
 from history.regular_files import read_bytes, require_regular
 from history.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
+from installation.counted import counted
 
 FORMAT: Final = 3
 FILE: Final = "registers.json"
@@ -92,7 +93,8 @@ def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread =
         if isinstance(each, CertificateError):
             raise each
     _demand(sum(each.operations for each in results) == operations, "no part has some of the operations")
-    return f"{operations} operations on {sum(each.keys for each in results)} registers are linearizable"
+    what = f"{counted(operations, 'operation')} on {counted(sum(each.keys for each in results), 'register')}"
+    return f"{what} {'is' if operations == 1 else 'are'} linearizable"
 
 
 def _claim_of(directory: Path) -> RegisterClaim:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from history.damage import Damage
 from history.fault_looks import FaultMark
+from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, listed, node_facts
@@ -37,5 +38,5 @@ class DiskWipe(DiskKind):
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('files_before', 0)} files gone" for name, facts in node_facts(seen).items()
+            f"{name}: {counted(facts.get('files_before', 0), 'file')} gone" for name, facts in node_facts(seen).items()
         )

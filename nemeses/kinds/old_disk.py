@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from history.damage import Damage
 from history.fault_looks import FaultMark
+from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
@@ -37,7 +38,7 @@ class OldDisk(DiskKind):
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('files_copied', 0)} files copied; they replaced "
+            f"{name}: {counted(facts.get('files_copied', 0), 'file')} copied; they replaced "
             f"{facts_of(after, name).get('files_before', 0)}"
             for name, facts in node_facts(seen).items()
         )

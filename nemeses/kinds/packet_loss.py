@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from history.fault_looks import FaultMark
+from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
@@ -49,6 +50,6 @@ class PacketLoss(NetemKind):
 
     def proof(self, seen: Facts, after: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('dropped', 0)} of {facts.get('seen', 0)} packets dropped"
+            f"{name}: {facts.get('dropped', 0)} of {counted(facts.get('seen', 0), 'packet')} dropped"
             for name, facts in node_facts(seen).items()
         )

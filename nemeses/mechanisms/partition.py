@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
+from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
@@ -213,4 +214,4 @@ class PartitionKind(Kind[PartitionMechanism]):
 
     def proof(self, seen: Facts, after: Facts) -> str:
         dropped = after.get("dropped") or seen.get("dropped") or {}
-        return f"{sum(dropped.values())} packets dropped on {len(dropped)} directed links"
+        return f"{counted(sum(dropped.values()), 'packet')} dropped on {counted(len(dropped), 'directed link')}"

@@ -14,6 +14,7 @@ from typing import Any
 
 from analysis.summary import RunSummary, to_json
 from analysis.verdict import FAIL, PASS, UNKNOWN, besides
+from installation.counted import counted
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.campaign.policy_checks import PolicyFinding, PolicyReport, check_policy
@@ -164,7 +165,7 @@ def decide(
     if excused:
         allowed = f"{len(excused)} failed only as the policy allows: {', '.join(sorted(excused))}"
         return GateDecision(
-            PASS, f"{len(entries) - len(excused)} of {len(entries)} runs met their expectation; {allowed}"
+            PASS, f"{len(entries) - len(excused)} of {counted(len(entries), 'run')} met the expectation; {allowed}"
         )
     return GateDecision(PASS, f"all {len(entries)} runs met their expectation" if len(entries) > 1 else "as expected")
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from analysis.verdict import first_reasons
+from installation.counted import counted
 from installation.sanitize import shortened, visible_line
 from orchestrator.campaign.gate import GateResult
 from orchestrator.campaign.policy_checks import mutation_score
@@ -49,7 +50,7 @@ def _runs(result: GateResult) -> list[str]:
         for entry in sorted(result.entries, key=lambda entry: entry.met)  # runs that missed their expectation first
     ]
     heads = ("", "cell", "seed", "verdict", "expected", "anomalies", "faults confirmed", "why", "run")
-    left_out = [f"... and {len(rows) - _MOST_ROWS} more runs.", ""] if len(rows) > _MOST_ROWS else []
+    left_out = [f"... and {counted(len(rows) - _MOST_ROWS, 'more run')}.", ""] if len(rows) > _MOST_ROWS else []
     return [*table(heads, rows[:_MOST_ROWS]), *left_out]
 
 
@@ -79,7 +80,7 @@ def _made_with(result: GateResult) -> list[str]:
         f"- Worlds: {escaped(', '.join(result.worlds) or 'unknown')}",
         f"- Invocations: {escaped(', '.join(result.invocations) or 'none')}",
         *([f"- Superseded: {escaped(', '.join(result.superseded))}"] if result.superseded else []),
-        *([f"- Mutants: {killed} of {mutated} cells with mutants were killed as expected"] if mutated else []),
+        *([f"- Mutants: killed as expected: {killed} of {counted(mutated, 'cell')} with mutants"] if mutated else []),
         *(f"- Limit: {escaped(limit)}" for limit in result.limits),
         f"- Versions: {escaped(versions or 'unknown')}",
     ]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from analysis.summary import RunSummary, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from installation.counted import counted
 from orchestrator.campaign.known_failures import Signatures, signatures_of
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, Policy
@@ -81,7 +82,7 @@ def _faults(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFin
     for kind, least in policy.faults.items():
         verdict = PASS if confirmed[kind] >= least else UNKNOWN
         yield PolicyFinding(
-            "fault", verdict, f"required fault {kind}: confirmed {confirmed[kind]} times, {least} are required"
+            "fault", verdict, f"required fault {kind}: confirmed {counted(confirmed[kind], 'time')}, required: {least}"
         )
 
 
@@ -125,7 +126,7 @@ def _mutation_score(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[P
     escaped = {entry.cell for entry in entries if not entry.met and entry.verdict != UNKNOWN} & _mutated_cells(entries)
     most = cells - len(escaped)  # if all undecided ones were killed
     verdict = PASS if killed / cells >= asked else UNKNOWN if most / cells >= asked else FAIL
-    said = f"mutation score: {killed} of {cells} cells with mutants were killed as expected"
+    said = f"mutation score: {killed} of {counted(cells, 'cell')} with mutants killed as expected"
     undecided = f", {most - killed} undecided" if most > killed else ""
     yield PolicyFinding("mutation score", verdict, f"{said}{undecided}; {asked:.0%} are required")
 

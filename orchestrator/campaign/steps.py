@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from installation.counted import counted
 from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError
 from orchestrator.campaign.free_settings import read_settings
 from systems.toml_tables import Table
@@ -436,7 +437,7 @@ class StepParser:
     def _index(self, table: Table, key: str, default: int | None = None) -> int:
         index = table.integer(key, minimum=0) if default is None else table.integer(key, default, minimum=0)
         if index >= self._partitions:
-            table.refuse(f"{key}: the topic has {self._partitions} partitions, counted from 0", key)
+            table.refuse(f"{key}: the topic has {counted(self._partitions, 'partition')}, counted from 0", key)
         return index
 
     def _node(self, table: Table, key: str) -> str:
@@ -454,7 +455,9 @@ class StepParser:
             return name
         if match := re.fullmatch(r"leader:(\d+)|follower:(\d+)(?::\d+)?", name):
             if int(match[1] or match[2]) >= self._partitions:
-                table.refuse(f"{key}: {name}: the topic has {self._partitions} partitions, counted from 0", key)
+                table.refuse(
+                    f"{key}: {name}: the topic has {counted(self._partitions, 'partition')}, counted from 0", key
+                )
             return name
         named = f"; named so far: {', '.join(sorted(self._names))}" if self._names else ""
         raise table.error(

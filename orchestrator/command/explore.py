@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.core.counted import counted
+from installation.counted import counted
 from installation.files import default_store
 from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine, engine_asked
 from orchestrator.campaign.lookup import find, shortest, shown

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import nodeimage
+from installation.counted import counted
 from installation.files import PROJECT_ROOT
 from orchestrator.command.shared.declaration import Command, actions_of, add
 from orchestrator.command.shared.options import json_option
@@ -57,7 +58,8 @@ def _build(options: Sequence[str], *, force: bool) -> int:
         print(f"up to date since {record['built_at']}: {_shown(image.directory)}")
     else:
         print(f"built in {time.monotonic() - began:.0f} s: {_shown(image.directory)}")
-    print(f"  disk {_megabytes(record, 'node.qcow2')}, kernel {record['kernel']}, {len(record['packages'])} packages")
+    packages = counted(len(record["packages"]), "package")
+    print(f"  disk {_megabytes(record, 'node.qcow2')}, kernel {record['kernel']}, {packages}")
     print(f"  by hand: vagrant box add --name brownout/node {_shown(image.box)}")
     return EXIT_PASS
 
@@ -81,7 +83,8 @@ def _show(*, as_json: bool) -> int:
         print(
             f"up to date, built at {record['built_at']} in {record['build_seconds']:g} s from Debian {record['suite']}"
         )
-        print(f"kernel {record['kernel']}, {len(record['packages'])} packages, broker's packages {record['site_key']}")
+        packages = counted(len(record["packages"]), "package")
+        print(f"kernel {record['kernel']}, {packages}, broker's packages {record['site_key']}")
         if record.get("options"):
             print(f"with {', '.join(record['options'])}")
         for name in _PARTS:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.core.counted import counted
 from analysis.verdict import Expectation
 from installation.commands import command
+from installation.counted import counted
 from installation.files import default_store
 from orchestrator.campaign.lookup import shortest, shown
 from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
@@ -155,12 +155,12 @@ def _search(
 def _not_shown(anomaly: str, tries: int, undecided: Sequence[str]) -> str:
     if undecided:
         return (
-            f"it is undecided whether a campaign of steps reproduces {anomaly}: of {tries} seeds no run shows it, "
-            f"and {len(undecided)} were not decided: {undecided[0]}"
+            f"it is undecided whether a campaign of steps reproduces {anomaly}: of {counted(tries, 'seed')} no run "
+            f"shows it, and {len(undecided)} were not decided: {undecided[0]}"
         )
     return (
-        f"as a campaign of steps it does not reproduce {anomaly} with {tries} seeds, so it cannot be reduced; "
-        "another run of it or more --tries may help"
+        f"as a campaign of steps it does not reproduce {anomaly} with {counted(tries, 'seed')}, so it cannot be "
+        "reduced; another run of it or more --tries may help"
     )
 
 
@@ -191,7 +191,9 @@ def size_of(document: Document) -> str:
 
 
 def _comment(directory: RunDirectory, anomaly: str, result: ShrinkResult, output: Path) -> str:
-    surely = f"{result.shown} of {result.tried} other seeds show it in the simulation." if result.tried else ""
+    surely = (
+        f"shown in the simulation by {result.shown} of {counted(result.tried, 'other seed')}." if result.tried else ""
+    )
     return "\n".join(
         filter(
             None,
@@ -237,12 +239,12 @@ def _print(whole: Document, result: ShrinkResult, anomaly: str, output: Path, bu
     say(f"before: {size_of(whole)}")
     say(f"after:  {size_of(result.document)} ({budget}; {result.ended})")
     if result.tried:
-        say(f"{result.shown} of {result.tried} other seeds show {anomaly} in the simulation")
+        say(f"{anomaly} shown in the simulation by {result.shown} of {counted(result.tried, 'other seed')}")
     if not result.to_the_end:
         say(UNFINISHED)
     if result.undecided:
         count = len(result.undecided)
-        say(f"{count} runs were undecided and count as not showing it; the last: {result.undecided[-1]}")
+        say(f"undecided, so counted as not showing it: {counted(count, 'run')}; the last: {result.undecided[-1]}")
     say(f"campaign: {shortest(output)}; worlds that can run it: {', '.join(worlds)}")
 
 

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
+from installation.counted import counted
 from installation.files import PROJECT_ROOT
 from orchestrator.command.shared.declaration import Command, actions_of, add
 from orchestrator.command.shared.options import json_option
@@ -118,7 +119,9 @@ def _fetch(name: str, version: str, *, as_json: bool) -> int:
         print(json.dumps(content, indent=1))
         return EXIT_PASS
     before = "was fetched before" if was_there else "is fetched"
-    print(f"{name} {version} {before}: {_shown(directory)}, {len(lock.files)} files, {lock.size / 1e6:.1f} MB")
+    print(
+        f"{name} {version} {before}: {_shown(directory)}, {counted(len(lock.files), 'file')}, {lock.size / 1e6:.1f} MB"
+    )
     return EXIT_PASS
 
 
@@ -135,7 +138,7 @@ def _lock(options: argparse.Namespace) -> int:
         ["brownout", "system", "lock", options.name, options.version, *map(str, coordinates), *left_out]
     )
     lock_file.write(path, files, f"Made by: {command}")
-    print(f"{_shown(path)}: {len(files)} files, {sum(file.size for file in files) / 1e6:.1f} MB")
+    print(f"{_shown(path)}: {counted(len(files), 'file')}, {sum(file.size for file in files) / 1e6:.1f} MB")
     return EXIT_PASS
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from history.client_files import left_by
 from history.journal import Journal
+from installation.counted import counted
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
@@ -142,7 +143,7 @@ class Fleet:
         for client in self._load:
             self._unresolved += client.wait_stopped((outcome_s + STOP_S) * self._time_scale)
         if self._unresolved:
-            self._journal.note(f"{self._unresolved} operations were left without an outcome; they count as info")
+            self._journal.note(f"{counted(self._unresolved, 'operation')} without an outcome, counted as info")
 
     @property
     def counts(self) -> dict[str, int]:

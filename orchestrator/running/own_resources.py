@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from history.journal import Journal
+from installation.counted import counted
 from nemeses.scheduling import Scheduler
 
 LEAST_FREE: Final = 8 << 20
@@ -181,7 +182,7 @@ def _short_disks(places: Sequence[Path]) -> Iterator[tuple[str, str]]:
         if free < LEAST_FREE:
             yield "disk", f"{place} has {free} bytes free, and a run needs {LEAST_FREE}"
         elif state.f_files > 0 and inodes < LEAST_INODES:
-            yield "disk", f"{place} has {inodes} inodes free, and a run needs {LEAST_INODES}"
+            yield "disk", f"{place} has {counted(inodes, 'inode')} free, and a run needs {LEAST_INODES}"
 
 
 def _short_limits() -> Iterator[tuple[str, str]]:

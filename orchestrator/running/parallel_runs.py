@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
 
+from installation.counted import counted
 from orchestrator.campaign.engine import IN_PROCESS, Engine
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import PlannedRun
@@ -68,7 +69,7 @@ def make_in_parallel(
                     pending.add(pool.submit(_make, task))
                 if not pending:
                     break
-                progress.run(f"{ended}/{count} runs, {len(pending)} under way")
+                progress.run(f"{ended}/{counted(count, 'run')}, {len(pending)} under way")
                 done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
                 for each in done:
                     ended += 1

@@ -17,6 +17,7 @@ from history import seal
 from history.journal import TOPIC_READY, Journal
 from history.output_files import output_files
 from history.service_events import STARTED
+from installation.counted import counted
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.shell import kill_script
 from nemeses.scheduling import Scheduler
@@ -155,7 +156,7 @@ class Run:
 
     def _setup(self) -> None:
         nodes = self._campaign.topology.nodes
-        self._enter("setup", f"{nodes} nodes in the {self._world.name} world")
+        self._enter("setup", f"{counted(nodes, 'node')} in the {self._world.name} world")
         self._world.up(self._progress.detail)
         endpoints = {member.name: endpoint_of(member) for member in self._serving}
         self._journal.note("nodes_up", seconds=self._since_start(), endpoints=endpoints)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.verdict import PASS, UNKNOWN, Expectation, first_reasons
+from installation.counted import counted
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import MOST_RUNS, expand
@@ -171,7 +172,7 @@ def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[C
 def check_size(wanted: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
     """Raise `UsageError` for more than `MOST_RUNS` runs."""
     if len(wanted) * len(seeds) > MOST_RUNS:
-        count = f"{len(wanted):,} schedules with {len(seeds):,} seeds"
+        count = f"{counted(len(wanted), 'schedule')} with {counted(len(seeds), 'seed')}"
         raise UsageError(f"{count} are more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.core.counted import counted
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from installation.counted import counted
 from orchestrator.search.coverage import DEEP
 from orchestrator.search.exploration_store import Head
 from orchestrator.search.exploring import GUIDED, RANDOM, Arm, cheapest, found_in
@@ -83,8 +83,11 @@ def comparison(arms: Sequence[Arm]) -> str:
     runs = min(len(arm.made) for arm in arms)
     guided, plain = (by_name[name].curve[runs - 1] for name in (GUIDED, RANDOM))
     needed = next((number for number, seen in enumerate(by_name[GUIDED].curve, 1) if seen >= plain), None)
-    share = "never reached as many" if needed is None else f"had reached as many as random after {needed} runs"
+    share = (
+        "never reached as many" if needed is None else f"had reached as many as random after {counted(needed, 'run')}"
+    )
     return (
-        f"After {runs} runs each, guided had seen {guided:,} different states and random {plain:,}; guided {share}. "
+        f"After {counted(runs, 'run')} each, guided had seen {counted(guided, 'different state')} and random "
+        f"{plain:,}; guided {share}. "
         "One start of each is one sample."
     )

@@ -114,7 +114,7 @@ def test_an_acknowledgement_without_offset_is_lost_unless_the_final_read_has_it(
     the_one([ok(1, 10, 20, 0), ok(2, 30, 40, -1), *final], "lost-acknowledged-write")
     report = check(table([ok(1, 10, 20, 0), ok(2, 30, 40, -1)]))
     assert report.ok
-    assert report.undecided == ("1 acknowledged appends to log-0 were answered without an offset and were never read",)
+    assert report.undecided == ("log-0: 1 acknowledged append answered without an offset and never read",)
 
 
 def test_committed_then_truncated() -> None:

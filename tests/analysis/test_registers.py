@@ -112,13 +112,13 @@ CONTRADICTIONS: dict[str, tuple[list[Op], str, int, str]] = {
         [write(1, 0, 1), cas(1, 2, 2, 9), cas(1, 3, 2, 9), write(4, 20, 21)],
         "non-linearizable-register",
         3,
-        "no order of these 3 operations explains them: writer's write of k = 1, 0.000 ms .. 0.000 ms; swapper's",
+        "no order explains 3 operations: writer's write of k = 1, 0.000 ms .. 0.000 ms; swapper's",
     ),
     "a swap of a value that was replaced": (
         [write(1, 0, 1), write(2, 2, 3), cas(1, 3, 4, 5)],
         "non-linearizable-register",
         3,
-        "no order of these 3 operations",
+        "no order explains 3 operations",
     ),
     "a mismatch though nothing else was there": (
         [write(5, 0, 1), write(1, 2, 3), mismatch(1, 2, 4, 5)],
@@ -218,7 +218,7 @@ def test_every_order_is_confirmed_by_the_verifier(tmp_path: Path) -> None:
     drawn = {f"k{n}": true_history(rng, 30, 4, swaps=n % 2 == 0, infos=0.2) for n in range(300)}
     operations = table({**drawn, **LINEARIZABLE})
     proven = verify_registers(confirmed(tmp_path, operations), tmp_path)
-    assert proven == f"{operations.num_rows} operations on {300 + len(LINEARIZABLE) - 1} registers are linearizable"
+    assert proven == f"{operations.num_rows:,} operations on {300 + len(LINEARIZABLE) - 1} registers are linearizable"
 
 
 STORY = [

@@ -370,7 +370,7 @@ def test_the_verdict_states_the_achieved_share_of_the_plan(tmp_path: Path) -> No
     assert verdict.verdict == "pass"
     assert (verdict.stats["planned_changes"], verdict.stats["achieved_share"]) == (4 * RECORDS, 0.25)
     (found,) = [check for check in verdict.checks if check.name == "load"]
-    assert found.detail.endswith("under load 25% of the planned 160 changes")
+    assert found.detail.endswith("under load 25% of 160 planned changes")
 
 
 @pytest.mark.parametrize(("least", "verdict"), [(1, "pass"), (10_000, "unknown")])

@@ -42,6 +42,7 @@ from history.schemas import (
     REGISTERS,
     RESERVATIONS,
 )
+from installation.counted import counted
 from tests.analysis.log_histories import random_history, stored, table
 
 Row = Mapping[str, Any]
@@ -174,10 +175,10 @@ def test_operations_outside_of_lives_agree_with_the_rows(histories: Histories) -
     early = sum(row["phase"] == "final" and row["ret"] < ended for row in rows)
     expected = []
     if strangers:
-        what = "were before it started or after it had ended, by their times"
-        expected.append(f"{strangers} operations of client client-1 {what}")
+        what = "before its start or after its end, by their times"
+        expected.append(f"client client-1 has {counted(strangers, 'operation')} {what}")
     if early:
-        expected.append(f"{early} operations of the final reads ended before the final reads started, by their times")
+        expected.append(f"{counted(early, 'operation')} of the final reads ended before these started, by their times")
     for history in found:
         run: Any = SimpleNamespace(history=history)
         assert list(out_of_life(run)) == expected

@@ -125,7 +125,7 @@ def test_the_plots_of_a_failed_run_state_their_omissions(tmp_path: Path) -> None
     analyze(run, engine="in-process")
     assert (run / "plots" / "4-replicas-log-0.png").exists()
     (sentence,) = json.loads((run / "plots" / "left_out.json").read_text())
-    assert sentence == "3 of 9 partitions have no plot of their replicas: __offsets-5, __offsets-6, __offsets-7"
+    assert sentence == "no plot of the replicas of 3 of 9 partitions: __offsets-5, __offsets-6, __offsets-7"
 
 
 def test_the_plots_of_registers_are_drawn(tmp_path: Path) -> None:

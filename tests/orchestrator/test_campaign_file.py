@@ -313,7 +313,7 @@ WRONG_STEPS = {
     ),
     'do = "kill"\nnode = "n4"': "c.toml:8: [nemesis.step] node: there is no n4; the nodes are n1 to n3",
     'do = "kill"\nnode = "leader:1"': (
-        "c.toml:8: [nemesis.step] node: leader:1: the topic has 1 partitions, counted from 0"
+        "c.toml:8: [nemesis.step] node: leader:1: the topic has 1 partition, counted from 0"
     ),
     'do = "kill"\nnode = "n1"\nas = "b"': (
         "c.toml:9: [nemesis.step] as: 'b' is not a name; start it with a capital letter, such as A"

@@ -100,7 +100,7 @@ def test_a_dry_run_refuses_the_same_input_as_a_run(tmp_path: Path, capsys: pytes
     assert "nowhere.yml: there is no such inventory" in capsys.readouterr().err
     (tmp_path / "hosts").write_text("one ansible_host=192.0.2.1\n")
     assert main(["run", "--dry-run", "--inventory", str(tmp_path / "hosts")]) == 64
-    assert "3 nodes are wanted" in capsys.readouterr().err
+    assert "3 nodes wanted" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:

@@ -277,7 +277,7 @@ def test_seeds_that_chose_the_result_do_not_confirm_it(bounced: SimulatedRun, fa
     assert shrunk(bounced, "--budget", "9", "--tries", "3") == 0
     assert set(fake.seeds[:-10]) <= {2, 3, 4}
     assert fake.seeds[-10:] == list(range(5, 15))
-    assert "10 of 10 other seeds show it" in (bounced.path / "shrunk.toml").read_text()
+    assert "shown in the simulation by 10 of 10 other seeds" in (bounced.path / "shrunk.toml").read_text()
 
 
 @pytest.mark.parametrize(

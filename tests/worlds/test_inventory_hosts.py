@@ -94,7 +94,7 @@ def test_a_script_that_needs_more_than_the_hosts_offer_names_the_variables_to_ad
 def test_too_few_hosts_name_file_and_group(tmp_path: Path) -> None:
     path = tmp_path / "hosts.ini"
     path.write_text("[brownout]\none\ntwo\n")
-    with pytest.raises(UsageError, match=r"hosts\.ini: 3 nodes are wanted, and the group brownout has 2 hosts"):
+    with pytest.raises(UsageError, match=r"hosts\.ini: 3 nodes wanted, and the group brownout has 2 hosts"):
         InventoryLab.prepare(LabSpec(3, "ext4", tmp_path / "lab", inventory=path))
 
 

@@ -78,4 +78,4 @@ def test_standing_still_while_a_follower_is_down_is_found(
         assert verdict.verdict == "pass", verdict.reasons
         (progress,) = [check for check in verdict.checks if check.name == "progress"]
         assert progress.verdict == "pass"
-        assert "1 smaller in-sync sets were due" in progress.detail
+        assert "1 smaller in-sync set" in progress.detail

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from installation.counted import counted
 from nemeses.ports import HostError, HostUnreachableError
 from nemeses.scheduling import for_each
 from nodeimage.python_packages import MACHINES, PYTHONS
@@ -111,7 +112,7 @@ def check_all(
         unfit = [each for each in looked if isinstance(each, _UnfitError)]
         kind = UsageError if any(each.is_mistake for each in unfit) else WorldError
         raise kind(
-            f"{len(unfit)} of {len(hosts)} hosts of {inventory} cannot be used; nothing was changed:\n"
+            f"{len(unfit)} of {counted(len(hosts), 'host')} of {inventory} cannot be used; nothing was changed:\n"
             + "\n".join(wrong)
         )
     return [each for each in looked if isinstance(each, CheckedHost)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from installation.commands import command
+from installation.counted import counted
 from orchestrator.errors import UsageError
 
 GROUP = "brownout"
@@ -44,8 +45,8 @@ class Inventory:
         if count > len(self.hosts):
             names = ", ".join(host.name for host in self.hosts)
             raise UsageError(
-                f"{self.path}: {count} nodes are wanted, and the group {self.group} has {_counted(len(self.hosts))} "
-                f"({names}); add hosts to it, or set a smaller `nodes` in [topology]"
+                f"{self.path}: {counted(count, 'node')} wanted, and the group {self.group} has "
+                f"{counted(len(self.hosts), 'host')} ({names}); add hosts to it, or set a smaller `nodes` in [topology]"
             )
         return self.hosts[:count]
 
@@ -160,7 +161,3 @@ def _complaint(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines()]
     reasons = [line for line in lines if line and not line.startswith(("(source", "<<<", "Origin: <", "Pseudo-"))]
     return "\n  ".join(dict.fromkeys(reasons[-8:])) or "it gives no reason"
-
-
-def _counted(count: int) -> str:
-    return "1 host" if count == 1 else f"{count} hosts"

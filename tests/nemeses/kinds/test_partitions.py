@@ -142,4 +142,4 @@ def test_a_partition_that_should_reject_and_is_silent_is_a_mismatch() -> None:
 
 def test_the_evidence_of_a_rejecting_partition_states_the_rejection() -> None:
     assert KINDS["reject"].sentence(REJECT) == "n1 is cut off from the other nodes, both ways: connections are refused"
-    assert KINDS["reject"].proof({"dropped": {"n1->n2": 3}}, {}) == "3 packets rejected on 1 directed links"
+    assert KINDS["reject"].proof({"dropped": {"n1->n2": 3}}, {}) == "3 packets rejected on 1 directed link"

@@ -63,7 +63,7 @@ def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list
         ("[require]\nseeds = 2", {}, "pass", ""),
         ("[require]\nseeds = 3", {}, "unknown", "required seeds of each cell 3: too few were decided: main 2"),
         ("[require.faults]\nkill = 4", {}, "pass", ""),
-        ("[require.faults]\nkill = 5", {}, "unknown", "required fault kill: confirmed 4 times, 5 are required"),
+        ("[require.faults]\nkill = 5", {}, "unknown", "required fault kill: confirmed 4 times, required: 5"),
         ("[require.faults]\npause = 1", {}, "unknown", "confirmed 0 times"),
         ("[require]\nclean_build = true", {}, "pass", ""),
         ("[require]\nclean_build = true", {"versions": {"brownout": "ab+changes"}}, "unknown", "made with ab+changes"),
@@ -100,7 +100,7 @@ def test_a_repeated_simulated_seed_counts_once(tmp_path: Path, monkeypatch: pyte
     again = [run(1, world="simulation", cell="main") for _ in range(8)]
     again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
     decided, told = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
-    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, 4 are required"])
+    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, required: 4"])
     assert verdicts(tmp_path, "[require.faults]\nkill = 4", *again, run(2, world="simulation"))[0] == "pass"
     then = [replace(entry, run=f"then-{entry.run}", stats={"latency_p50_ms": 5.0}) for entry in again]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
@@ -116,7 +116,7 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)[0] == "pass"
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
     assert decided == "fail"
-    assert told == ["mutation score: 1 of 2 cells with mutants were killed as expected; 90% are required"]
+    assert told == ["mutation score: 1 of 2 cells with mutants killed as expected; 90% are required"]
 
 
 def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
     entries = [caught, run(1, "unknown", "b", **mutant), run(2, "fail", "b", **mutant, met=True)]
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
     assert decided == "unknown"
-    said = "cells with mutants were killed as expected, 1 undecided; 100% are required"
+    said = "cells with mutants killed as expected, 1 undecided; 100% are required"
     assert told == [f"mutation score: 1 of 2 {said}"]
     assert verdicts(tmp_path, "[require]\nmutation_score = 0.5", *entries)[1] == []
     entries.append(run(1, "pass", "c", **mutant, met=False))
