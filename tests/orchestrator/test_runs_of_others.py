@@ -124,7 +124,7 @@ DERIVED: Final = frozenset({"tables of other columns", "another list of absent p
 @pytest.mark.parametrize(
     ("change", "is_derived"), [(change, name in DERIVED) for name, change in OTHER_VERSIONS.items()], ids=OTHER_VERSIONS
 )
-def test_a_run_of_another_version_gives_pages_that_say_what_is_missing(
+def test_pages_of_a_run_of_another_version_name_missing_parts(
     change: Change, is_derived: bool, decided: StoredCampaign, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
