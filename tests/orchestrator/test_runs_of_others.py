@@ -90,6 +90,11 @@ def _written(name: str, content: bytes) -> Change:
     return changed
 
 
+def _without_tables_and_nodes(run: Path) -> None:
+    for name in ("tables", "nodes"):
+        shutil.rmtree(run / name)
+
+
 OTHER_VERSIONS: Final[dict[str, Change]] = {
     "a newer form of the verdict": _json("verdict.json", lambda content: content.update(form=99, later={"x": [1]})),
     "an older verdict without figures": _json("verdict.json", lambda content: content.pop("stats")),
@@ -112,9 +117,21 @@ OTHER_VERSIONS: Final[dict[str, Change]] = {
     "a seal of another form": _written("history/seal.json", b'{"form": 99}'),
     "another list of absent plots": _written("plots/left_out.json", b'{"partitions": 7}'),
     "events of another form": _written("nodes/n1/events.jsonl", b'{"event": 7}\n[1]\n{"at": "noon"}\n'),
-    "no plots, tables and nodes": lambda run: [shutil.rmtree(run / name) for name in ("tables", "nodes")] and None,
+    "no tables and nodes": _without_tables_and_nodes,
 }
 """What a run of an older or a newer version may have otherwise."""
+
+
+def all_are_answered(campaign: Path, decided: StoredCampaign, *commands: str) -> None:
+    """Each command about the campaign's page, its store and a comparison ends with 0."""
+    words: dict[str, tuple[str | Path, ...]] = {
+        "report": ("report", campaign),
+        "list": ("list", "--store", campaign.parent),
+        "compare": ("compare", campaign.parent, decided.store),
+    }
+    for command in commands or words:
+        answer = ask(*words[command])
+        assert (answer.code, "Traceback" in answer.err) == (0, False), answer.err
 
 
 DERIVED: Final = frozenset({"tables of other columns", "another list of absent plots"})
@@ -143,9 +160,7 @@ def test_pages_of_a_run_of_another_version_name_missing_parts(
         assert "analyze" in drawn.err
     decision = ask("gate", run.parent)
     assert decision.code == (0 if is_derived else 2), "a run that cannot be understood proves nothing"
-    for words in (["report", run.parent], ["list", "--store", store], ["compare", store, decided.store]):
-        answer = ask(*words)
-        assert (answer.code, "Traceback" in answer.err) == (0, False), answer.err
+    all_are_answered(run.parent, decided)
     assert is_derived or "unknown" in (run.parent / "report.html").read_text()
 
 
@@ -166,9 +181,7 @@ def test_a_summary_of_another_version_is_listed_compared_and_served(
     store = tmp_path / "store"
     shutil.copytree(decided.store, store, symlinks=True)
     _json("summary.json", change)(store / NAME)
-    for words in (["list", "--store", store], ["compare", store, decided.store]):
-        answer = ask(*words)
-        assert (answer.code, "Traceback" in answer.err) == (0, False), answer.err
+    all_are_answered(store / NAME, decided, "list", "compare")
     assert ask("gate", store / NAME).code == 0, "the decision rests on the runs"
 
 
@@ -193,8 +206,7 @@ def test_a_plan_of_another_version_is_undecided_and_named(
     answer = ask("gate", store / NAME)
     assert answer.code == 2
     assert plan.stem in answer.out + answer.err
-    for words in (["report", store / NAME], ["list", "--store", store], ["compare", store, decided.store]):
-        assert ask(*words).code == 0
+    all_are_answered(store / NAME, decided)
 
 
 @pytest.fixture(scope="module")
