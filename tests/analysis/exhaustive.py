@@ -61,7 +61,7 @@ def _applied(op: Op, log: Log, upper_bound: str) -> Log | None:
 
 
 def _sessions_hold(ops: list[Op]) -> bool:
-    """In no session a client was shown a shorter log than it had been shown, or had been told that it wrote, before."""
+    """Whether each session only saw logs at least as long as those that it had seen or written before."""
     for before in ops:
         if before.type != OK or (before.f == APPEND and before.acks != ACKS_ALL):
             continue

@@ -1,7 +1,7 @@
 """Checks histories by the plan of ranges, stored in a run's `tables/` or in memory.
 
-In memory there are no files, which makes a check of thousands of small partitions fast. All else is the engine's: the
-plan, the evidence of each range, the conclusion and the report.
+In memory there are no files, which makes a check of thousands of small partitions fast. The plan, the evidence of each
+range, the conclusion and the report are the engine's.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def read(
 
 
 def empty(start: int, inv: int, ret: int, *, process: int = 1) -> Op:
-    """A strict read that found nothing at `start`: the log was no longer than that."""
+    """A strict read that returned no record at `start`: the log ends there or before."""
     return Op(READ, inv, ret, OK, process, offset=start, hi=start)
 
 
@@ -89,7 +89,7 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
 
 
 def stored(run: Path, operations: pa.Table, rows_per_piece: int = 1 << 20) -> Path:
-    """The operations as the tables of a run, in pieces of so many rows; its `tables/`."""
+    """The operations as the tables of a run, in pieces of `rows_per_piece` rows. Returns its `tables/`."""
     tables = run / "tables"
     remove_tables(tables)
     groups = []
@@ -180,7 +180,7 @@ def weak_history(rng: random.Random) -> list[Op]:
 
 
 def in_sessions(ops: list[Op], rng: random.Random) -> list[Op]:
-    """Some clients connect anew in the middle."""
+    """Some clients reconnect in the middle of the history."""
     if rng.random() < 0.6:
         return ops
     times = {process: rng.randint(100, 200) for process in range(3)}
@@ -213,7 +213,7 @@ def damaged(op: Op, rng: random.Random, names: int) -> Op:
             lo = max(kept[-1] + 1, op.hi)
             return replace(op, values=tuple(values[:gone] + values[gone + 1 :]), offsets=kept, lo=lo)
         elif change < 0.55:
-            return replace(op, offset=max(0, op.offset + rng.choice([-1, 1])))  # the answer begins elsewhere
+            return replace(op, offset=max(0, op.offset + rng.choice([-1, 1])))  # the answer starts elsewhere
         elif change < 0.65 and op.hi >= 0:
             hi = max(0, op.hi + rng.choice([-1, 1]))
             return replace(op, hi=hi, lo=max(hi, op.offsets[-1] + 1))

@@ -127,7 +127,7 @@ def test_a_tampered_certificate_is_refused(tmp_path: Path, tamper: Callable[[pa.
 @pytest.mark.parametrize(
     "other",
     [
-        [*HISTORY[:-1], end(4, 90, 95)],  # same number of operations, one of which it does not explain
+        [*HISTORY[:-1], end(4, 90, 95)],  # the same number of operations; the certificate does not explain one of them
         [*HISTORY[:4], read(0, [1, 2, 4], 35, 45), *HISTORY[5:]],
         [ok(9, 1, 2, 0), *HISTORY[1:]],
         HISTORY[1:],
@@ -213,7 +213,8 @@ def test_a_value_in_two_parts_is_refused(tmp_path: Path, span: int) -> None:
 
 
 def test_records_shown_to_a_session_raise_its_bound(tmp_path: Path) -> None:
-    """The certificate is of what the checker was told; the verifier must hold the session to what it saw."""
+    """The certificate states the evidence of the checker. The verifier must compare the session with its own
+    observations."""
     shown = Op(READ, 30, 40, values=(v(1), v(2)), offsets=(0, 1), offset=0, process=5)
     history = [ok(1, 10, 20, 0), ok(2, 10, 25, 1), shown]
     for session, holds in ((1, False), (2, True)):

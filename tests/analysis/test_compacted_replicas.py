@@ -26,7 +26,8 @@ EPOCHS = [(1, 0), (2, 3)]
 
 
 def log_of(path: Path, node: str, kept: Sequence[Kept], *, end: int = 6, compacted: bool = True) -> ReplicaLog:
-    """A replica with one batch for each record, and an empty one for each epoch's begin and the end."""
+    """A replica with one batch for each record, and an empty batch for the start of each epoch and the end of the
+    log."""
     data = path / node
     by_offset = {offset: (key, number) for offset, key, number in kept}
     content = b""

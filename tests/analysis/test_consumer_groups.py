@@ -160,7 +160,7 @@ def test_the_checker_finds_no_lost_commit_in_a_register_history() -> None:
 
 def test_an_offset_without_a_commit_is_a_phantom() -> None:
     assert names([commit(5, 10, 20)], [fetched(6, 30, 40)]) == ["phantom-commit"]
-    assert names([commit(5, 50, 60)], [fetched(5, 30, 40)]) == ["phantom-commit"], "nor had anybody yet"
+    assert names([commit(5, 50, 60)], [fetched(5, 30, 40)]) == ["phantom-commit"], "the commit is later than the fetch"
 
 
 # --- at least once

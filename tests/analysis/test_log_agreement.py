@@ -114,8 +114,8 @@ def complete(facts: Facts) -> object:
 
 
 def shown(evidence: OffsetEvidence, end: int) -> object:
-    """The evidence of the offsets below `end` as lists. The loops have an entry of each of them, the arrays up to the
-    last one that exists; an upper bound beyond that is no evidence."""
+    """The evidence of the offsets below `end` as lists. The loops have an entry for each offset, the arrays up to the
+    last one that exists; an upper bound beyond that is not evidence."""
     size = int(np.flatnonzero((evidence.flags != 0) | (evidence.query_deadline < INF)).max(initial=-1)) + 1
     assert evidence.start + size <= end
     columns = [value[:size] for value in vars(evidence).values() if isinstance(value, np.ndarray)]

@@ -41,8 +41,8 @@ def lost(history: list[Op]) -> set[int] | None:
 
 
 def proven(history: list[Op]) -> set[int]:
-    """Offsets at which something is lost for certain, though the final reads do not go through the whole log: those of
-    which a value was acknowledged and another one read, or acknowledged, or that the last final end excludes."""
+    """Offsets with a certain loss, though the final reads do not cover the whole log: a value was acknowledged and
+    another one was read or acknowledged, or the last final end excludes the offset."""
     elsewhere = {
         value
         for op in history

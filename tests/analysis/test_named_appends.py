@@ -144,7 +144,7 @@ def test_the_checker_finds_a_contradiction_of_a_matched_append(name: str, histor
 @BOTH_WAYS
 @pytest.mark.parametrize("span", [7, 100, 1 << 20])
 def test_every_matched_record_that_the_final_read_lacks_is_counted(span: int, compiled: bool) -> None:
-    """There are more than can be listed; records that were read only after the final end query are no loss."""
+    """The report cannot list all of them. Records that were read only after the final end query are not losses."""
     count, late = 700, 90
     history = [weak(n, 10 * n, 10 * n + 5, n) for n in range(count + late)]
     history.append(read(0, list(range(count)), 20_000, 20_005, process=1))

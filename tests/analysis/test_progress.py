@@ -29,7 +29,7 @@ class Attempt(NamedTuple):
 
 
 def parts(attempts: Mapping[tuple[str, int], Sequence[Attempt]], most: int) -> Iterator[Attempts]:
-    """The attempts in parts of at most so many."""
+    """The attempts in parts of at most `most`."""
     for partition, tried in attempts.items():
         for start in range(0, len(tried), most):
             inv, ret, ok = zip(*tried[start : start + most], strict=True)

@@ -189,7 +189,7 @@ def test_a_search_that_is_too_long_is_undecided_never_guessed() -> None:
 
 @pytest.mark.parametrize(("swaps", "budget"), [(False, 1), (True, 10_000)], ids=["sorted", "searched"])
 def test_ten_thousand_operations_of_twenty_clients_take_one_configuration_each(swaps: bool, budget: int) -> None:
-    """And none where nobody compares and sets: these are sorted."""
+    """Without compare-and-set operations the histories are sorted and take no configuration."""
     operations = table({"k": true_history(random.Random("many"), 10_000, 20, swaps=swaps, infos=0.01)})
     assert list(check(operations, budget=budget).orders) == ["k"]
 

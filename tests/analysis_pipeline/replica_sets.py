@@ -78,7 +78,7 @@ class ReplicaSet:
             self.replace(offset, bytes(changed), [node])
 
     def split(self, *bases: int, nodes: Sequence[str] = ("n2",)) -> None:
-        """Let a new segment begin at each of these offsets."""
+        """Start a new segment at each of these offsets."""
         for node in nodes:
             batches = self.batches(node)
             for base, end in zip((0, *bases), (*bases, len(batches)), strict=True):

@@ -93,7 +93,7 @@ def mark(offset: int, epoch: int) -> Event:
 
 
 def opened(offset: int, epoch: int, leader: int, granting: tuple[int, ...]) -> Event:
-    """A node tells that the control record of an epoch is committed."""
+    """A node reports that the control record of an epoch is committed."""
     votes = {"voters": [1, 2, 3], "granting": list(granting)}
     return {"event": "quorum_leader_change", "offset": offset, "epoch": epoch, "leader": leader, **votes}
 
@@ -103,7 +103,7 @@ def vote(epoch: int, candidate: int) -> Event:
 
 
 def traces() -> dict[str, list[Event]]:
-    """What the three told; n3 was killed once, and knows less when it comes back."""
+    """The traces of the three nodes. n3 was killed once and has fewer events after its restart."""
     started = {
         number: [{"event": "broker_started"}, restored(number, 0, -1, -1), on_disk("persisted", 0, -1, -1)]
         for number in IDS.values()

@@ -25,7 +25,8 @@ Held = dict[str, int | None]
 
 @dataclass
 class StoredRegisters:
-    """Three keys, each written, swapped and read in turn by two clients, and read after healing; or as told."""
+    """Three keys, each written, swapped and read in turn by two clients, and read after healing, unless the fields say
+    otherwise."""
 
     path: Path
     clock: Clock = field(default_factory=Clock)
@@ -35,7 +36,7 @@ class StoredRegisters:
     final_reads: bool = True
     elsewhere: tuple[Mapping[str, object], ...] = ()  # what a client in another language did, who took part too
     killed: int = 0  # how many of its programs the run had to kill
-    torn: int = 0  # the program was killed while it wrote another line, and so many bytes of that are there
+    torn: int = 0  # the number of bytes of a torn last line, which the killed program left
     system: Mapping[str, str] = field(default_factory=dict)  # its name, title and version
     asked: Mapping[str, str] = field(default_factory=dict)  # the endpoint that each client asked, if it is recorded
     phases: tuple[str, ...] = ("setup", "main", "heal", "quiesce", "final", "collect", "done")

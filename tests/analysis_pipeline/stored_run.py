@@ -41,7 +41,7 @@ NODES = ("n1", "n2", "n3")
 
 @dataclass
 class Clock:
-    """Nanoseconds that pass only when somebody says so."""
+    """A clock in nanoseconds that a test advances."""
 
     now: int = 1_000_000_000
 
@@ -54,7 +54,8 @@ class Clock:
 
 @dataclass
 class StoredRun:
-    """One partition, `RECORDS` acknowledged appends, one fault, a final read, three equal replicas, or as told."""
+    """One partition, `RECORDS` acknowledged appends, one fault, a final read, three equal replicas, unless the fields
+    say otherwise."""
 
     path: Path
     clock: Clock = field(default_factory=Clock)
@@ -73,12 +74,12 @@ class StoredRun:
     diverging: str | None = None  # this node has another record at the last offset
     uploaded: int | None = None  # the last offset of a remote segment that the metadata on n1 declare
     final_read: bool = True
-    shown_from: int = 0  # a read of the whole log begins here, and so does what a member of a group is given
+    shown_from: int = 0  # a read of the whole log starts here, and so does delivery to a member of a group
     has_group: bool = False  # there is such a member, and it commits the end
     magic: int = 2  # message format of the replicas' files
     codec: int = 0  # in which their records are compressed: 0, or one of `compressed_sets.ALL`
     corrupt: str | None = None  # in the last record of this node a byte is another
-    unknown_format_on: str | None = None  # the last record of this node is in a message format that nobody knows
+    unknown_format_on: str | None = None  # the last record of this node is in an unknown message format
     replica_format: str = "kafka"  # what run.toml says of them
     settings: dict[str, Any] = field(default_factory=dict)  # of the brokers
     records: str = "derived"  # what run.toml says that they are made of
@@ -143,7 +144,7 @@ class StoredRun:
 
     @property
     def _clients(self) -> tuple[str, str]:
-        """Who appends, and who reads."""
+        """The clients that append and the clients that read."""
         return ("producer-0", "reader-0") if self.described is None else ("producer-1", "reader-1")
 
     def _record(self) -> None:

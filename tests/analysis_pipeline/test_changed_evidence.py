@@ -1,4 +1,4 @@
-"""What was changed behind a run's back accuses nobody, and takes nothing from what the rest proves."""
+"""Evidence that was changed after a run yields no anomaly, and other proofs keep their force."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def emptied(name: str) -> Change:
 
 
 def lines(name: str, change: Callable[[Line], object]) -> Change:
-    """Each line is another one, as somebody would have written it."""
+    """Each line is replaced by a plausible other one."""
 
     def changed(run: Path) -> None:
         contents = [content for _, content in read_lines(run / name).contents]
@@ -46,7 +46,7 @@ def lines(name: str, change: Callable[[Line], object]) -> Change:
 
 
 def of_another_run(run: Path) -> None:
-    """Its client has the same name and number, wrote as much, and was told other offsets."""
+    """The client has the same name, number and count of operations, and other offsets."""
     other = StoredRun(run.parent / "other").write()
     rewrite(
         Stored(other),

@@ -40,7 +40,7 @@ def test_another_record_on_one_replica_fails(tmp_path: Path, codec: int, magic: 
 
 @each_codec
 def test_another_byte_in_a_record_fails(tmp_path: Path, codec: int) -> None:
-    """Its batch is whole and so is its set: only what clients made of the value tells."""
+    """The batch and its set are intact: only the value, which clients made, reveals the change."""
     verdict = judged(StoredRun(tmp_path / "run", codec=codec, corrupt="n3").write())
     assert verdict.verdict == "fail"
     assert {"corrupt-record", "replica-divergence"} <= {anomaly.name for anomaly in verdict.anomalies}

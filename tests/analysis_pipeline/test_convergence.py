@@ -12,7 +12,7 @@ from analysis.checkers.convergence import CHECKER
 
 
 def judged(journal: list[dict[str, Any]], converge_s: int | None = 60, time_scale: float = 1.0) -> Outcome:
-    """The checker's word on a run with this journal and this bound, in a world so many times slower than others."""
+    """The checker's outcome for a run with this journal and this bound, in a world with this time scale."""
     requirements = SimpleNamespace(converge_s=converge_s)
     described = SimpleNamespace(requirements=requirements, time_scale=time_scale)
     run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described)

@@ -16,7 +16,7 @@ from tests.analysis_pipeline.stored_run import StoredRun
 
 @pytest.fixture(scope="module")
 def campaign(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs that came to a pass, a killed mutant, and an unknown."""
+    """Runs with a pass, a killed mutant, and an unknown."""
     root = tmp_path_factory.mktemp("store") / "story"
     lost = {"verdict": "fail", "anomaly": "lost-acknowledged-write"}
     for run in (

@@ -1,4 +1,4 @@
-"""Faults, steps, processes and load: each must be shown by the record; a pass without one of them is none."""
+"""Faults, steps, processes and load: the record must show each of them, or the run does not pass."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ def test_appends_with_weak_acks_do_not_count_as_acknowledged_load(tmp_path: Path
 
 
 def with_acks(run: Path, weak: int) -> Path:
-    """The run, of whose appends the last `weak` asked for the leader's acknowledgement alone."""
+    """The run, with acks = 1 for its last `weak` appends."""
 
     def changed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return [row | {"acks": 1 if number >= RECORDS - weak else -1} for number, row in enumerate(rows)]

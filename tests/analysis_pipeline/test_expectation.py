@@ -89,7 +89,7 @@ def test_every_unknown_has_known_codes(tmp_path: Path) -> None:
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "replica-divergence was found"),
         (["DIV"], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "DIV must hold, but "),
         (["no-other-anomaly"], {"lost": RECORDS - 1, "diverging": "n3"}, "no-other-anomaly must hold, but "),
-        # A record that nobody sent, as the diverging replica has, comes from no loss.
+        # An unsent record, as on the diverging replica, is not a consequence of a loss.
         ([], {"lost": FAULT_BEHIND + 5, "diverging": "n3"}, "phantom-on-replica was found, which is not a consequence"),
         (["no-replica-divergence"], {"lost": FAULT_BEHIND + 5, "unknown_format_on": "n3"}, "replicas could not decide"),
         (["above-uploads"], {"lost": 5, "uploaded": 9}, ""),

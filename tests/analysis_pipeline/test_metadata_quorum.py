@@ -121,7 +121,7 @@ def test_e3_a_leader_by_the_votes_of_a_minority(quorum: StoredQuorum, version: i
 
 
 def without_elections(quorum: StoredQuorum, *told_of: Event) -> None:
-    """Have snapshots replace the log up to behind the last election; n1 told of these while it was there."""
+    """Replace the log up to the last election by snapshots; n1 reported these events before."""
     for node, log in quorum.logs.items():
         del log[:6]
         quorum.epochs[node] = [(2, 6)]
@@ -140,7 +140,7 @@ def test_elections_missing_from_every_log_are_checked_by_traces(quorum: StoredQu
     [
         (opened(5, 2, 2, (2,)), {"elected-by-minority": "node 2 led epoch 2 by the votes of 1 of 3 voters"}),
         (
-            opened(5, 2, 2, (2, 3)),  # n3 followed another in epoch 1, and has voted for nobody in epoch 2
+            opened(5, 2, 2, (2, 3)),  # n3 followed another node in epoch 1, and did not vote in epoch 2
             None,
         ),
         (

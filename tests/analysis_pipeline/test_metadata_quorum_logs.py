@@ -60,7 +60,7 @@ def test_m4_a_node_that_applied_other_records(quorum: StoredQuorum) -> None:
 
 
 def without_digests(quorum: StoredQuorum, node: str, *, behind: Event | None) -> None:
-    """All processes of a node tell of no digest; each has begun with an event."""
+    """All processes of a node report no digest; each starts with an event."""
     told = [each | {"digest": None} if "digest" in each else each for each in quorum.traces[node]]
     quorum.traces[node] = [
         event
@@ -209,4 +209,4 @@ def test_a_log_may_be_replaced_by_its_snapshot_as_a_whole(quorum: StoredQuorum, 
     snapshot.write_bytes(whole)
     assert judged(run).verdict == "pass"
     snapshot.rename(snapshot.with_name(f"{9:020d}-{2:010d}.checkpoint"))
-    assert "the metadata log of n3 is empty" in told(judged(run)), "nobody has what lies behind the snapshot"
+    assert "the metadata log of n3 is empty" in told(judged(run)), "no log has the records after the snapshot"

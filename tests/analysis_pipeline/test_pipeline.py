@@ -85,7 +85,7 @@ def test_missing_evidence_does_not_mask_a_proven_contradiction(tmp_path: Path) -
 
 
 def test_a_failure_does_not_mask_missing_evidence(tmp_path: Path) -> None:
-    """It is told behind the proofs, all of it, and what checkers that found something are in doubt of too."""
+    """Missing evidence follows the proofs in full, with the doubts of checkers that found an anomaly."""
     run = StoredRun(tmp_path / "run", lost=7, fault_status="mismatch", required=("pause",), min_ok=RECORDS + 1).write()
     (run / "nodes" / "n2" / "data" / "log-0" / "leader-epoch-checkpoint").unlink()
     seal(run)
@@ -179,7 +179,7 @@ def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line:
 
 
 def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Path) -> None:
-    """Where nobody wrote, a budget for outages says nothing."""
+    """Without a writing client a budget for outages is undecided."""
     written, nothing = StoredRun(tmp_path / "run").write(), StoredRun(tmp_path / "bare", phases=("setup",)).write()
     stats = [analyze(run, engine="in-process", plots=False).stats for run in (written, nothing)]
     assert [each["longest_outage_s"] for each in stats] == [pytest.approx(0.053), None]

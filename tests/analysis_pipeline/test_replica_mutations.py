@@ -315,7 +315,7 @@ FAIL: dict[str, tuple[Change, str]] = {
 
 def _note(replicas: ReplicaSet, **fields: object) -> None:
     with Journal(replicas.run) as journal:
-        journal.note("told by a test", **fields)
+        journal.note("note of a test", **fields)
 
 
 def _two(base: int, deltas: tuple[int, int]) -> bytes:

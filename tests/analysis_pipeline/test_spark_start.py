@@ -16,7 +16,7 @@ from analysis.engines.spark_errors import SparkUnavailableError
 
 
 def test_a_higher_niceness_of_the_user_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without privileges the kernel refuses to lower a niceness; that is no reason to go without a verdict."""
+    """Without privileges the kernel refuses to lower a niceness. The analysis continues and reaches a verdict."""
 
     def refuse(*_: int) -> None:
         raise PermissionError

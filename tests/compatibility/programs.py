@@ -73,7 +73,7 @@ def kcat_list(nodes: Cluster) -> str:
 
 @cache
 def java_classpath() -> str:
-    """The tools' jars, of which one is fetched when it is not there. Raises `NotTriedError`."""
+    """The tools' jars; one of them is fetched when it is missing. Raises `NotTriedError`."""
     if shutil.which("java") is None:
         raise NotTriedError("there is no java on this machine")
     if not list(JARS.glob("kafka_2.13-*.jar")):

@@ -1,5 +1,5 @@
-"""Clients in Python, unmodified and with their default settings: nothing is given but where the brokers are, and what a
-group is called and where it begins."""
+"""Clients in Python, unmodified and with their default settings: only the brokers' addresses, a group's name and its
+start position are given."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a break is: the smallest change of the source that breaks a rule, and the tests that see it.
+"""The type of a break: the smallest change of the source that breaks a rule, and the tests that notice it.
 
-A mutant of `broker/mutants.py` is a branch of the broker itself, since a campaign needs it in a broker that runs. Most
-rules need no such branch: a break is a change of the text, made to a copy of the tree (`broken_tree.py`) and nowhere
-else. The breaks lie in the tables beside this module, one for each section of rules.
+A mutant of `broker/mutants.py` is a branch of the broker itself, since a campaign needs it in a running broker. Most
+rules need no such branch: a break is a change of the text, made only to a copy of the tree (`broken_tree.py`). The
+breaks are in the tables beside this module, one for each section of rules.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class BadTableError(ValueError):
 class Break(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One change that breaks one rule.
 
-    `rule`: the id; `file`: from the root of the project; `old`: text that occurs there exactly once; `new`: what takes
-    its place; `why`: what is wrong then; `tests`: `path::name` of tests that carry the rule's mark, pass on the true
-    source, and of which one at least fails on the broken one.
+    `rule`: the id; `file`: from the root of the project; `old`: text that occurs there exactly once; `new`: its
+    replacement; `why`: the resulting error; `tests`: `path::name` of tests that carry the rule's mark and pass on the
+    true source. At least one of them fails on the broken source.
     """
 
     rule: str
@@ -47,7 +47,7 @@ class Break(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(table: Path) -> list[Break]:
-    """The breaks of a table, in their order. BadTableError when it is no TOML, or says more or less than it should."""
+    """The breaks of a table, in their order. Raises BadTableError for invalid TOML and for missing or unknown keys."""
     try:
         content = tomllib.loads(table.read_text(encoding="utf-8"))
         return msgspec.convert(content["break"], list[Break])

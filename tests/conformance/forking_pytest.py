@@ -34,7 +34,7 @@ IMPORTED = (
 
 
 def main() -> None:
-    gc.freeze()  # pytest collects garbage again and again, and all that is imported here is none
+    gc.freeze()  # pytest collects garbage again and again, and the imported modules are not garbage
     for line in sys.stdin:
         trial = json.loads(line)
         pid = os.fork()

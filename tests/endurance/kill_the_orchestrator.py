@@ -1,14 +1,14 @@
-"""SIGKILLs the orchestrator at random moments and looks at what is left: nothing may be, but the record.
+"""SIGKILLs the orchestrator at random moments and checks the remains: only the record may remain.
 
     python -m tests.endurance.kill_the_orchestrator --times 20 --seed 1
     python -m tests.endurance.kill_the_orchestrator --times 10 --world vagrant
 
-A first run, unharmed, tells how long one takes. Each round then kills one of the processes that keep a sandbox together
-(the orchestrator itself, the outer parent, PID 1) somewhere between a run's first moment and the end of its analysis;
-the moments are spread over the whole of it, the booting of virtual machines included. Afterwards no process, mount,
-loop device, link, network namespace or control group may remain, and what was recorded must be judged: unknown, unless
-the record was complete. The last run is unharmed again and must pass. One line per round; exit 1 when anything was left
-or came out wrong.
+A first, undisturbed run measures the time of a run. Each round then kills one of the processes that keep a sandbox
+together (the orchestrator itself, the outer parent, PID 1) between a run's first moment and the end of its analysis;
+the moments are spread over all of that time, the boot of virtual machines included. Afterwards no process, mount, loop
+device, link, network namespace or control group may remain, and the record must be analyzed: unknown, unless the record
+was complete. The last run is undisturbed again and must pass. One line per round; exit 1 when anything remained or a
+verdict was wrong.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Killer:
         began = time.monotonic()
         code = self._start().wait(self._pace.whole_run_s)
         if code != 0:
-            sys.exit(f"a run that nobody harmed ended with {code}:\n{self._output.read_text()[-2000:]}")
+            sys.exit(f"an undisturbed run ended with {code}:\n{self._output.read_text()[-2000:]}")
         return time.monotonic() - began
 
     def kill_one(self, after_s: float, rng: random.Random) -> Round:
@@ -195,7 +195,7 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="brownout-killed-"))
     killer = Killer(directory, options.world)
     whole_s = killer.unharmed()
-    print(f"a run that nobody harms passes in {whole_s:.1f} s", flush=True)
+    print(f"an undisturbed run passes in {whole_s:.1f} s", flush=True)
     moments = [(number + rng.random()) / options.times * whole_s for number in range(options.times)]
     rng.shuffle(moments)
     rounds = []
@@ -228,7 +228,7 @@ def _print(number: int, moment: float, result: Round) -> None:
 
 
 def _victims(outer: int) -> dict[str, int]:
-    """The processes that hold a sandbox together, by what they are; only the orchestrator where there is no sandbox."""
+    """The processes that keep a sandbox together, by their role; only the orchestrator without a sandbox."""
     inside = len(_numbers(outer))  # how deep the sandbox's own process namespace is
     with contextlib.suppress(OSError, IndexError):
         first = next((pid for pid in children(outer) if _numbers(pid)[inside:] == [1]), None)

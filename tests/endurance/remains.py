@@ -1,4 +1,4 @@
-"""What a killed orchestrator could leave on the machine, told apart from what other runs have there."""
+"""The remains of a killed orchestrator on the machine, distinguished from the state of other runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Remains:
                 directory = Path(f"/proc/{pid}")
                 arguments = (directory / "cmdline").read_bytes()
                 ours = self._store in arguments or self._mark in (directory / "environ").read_bytes()
-                # The kernel uses the numbers of namespaces again: a process that began later is another sandbox's.
+                # The kernel reuses the numbers of namespaces: a process that started later belongs to another sandbox.
                 before = started_ticks <= self._looked_ticks
                 if ours or (before and _namespaces(pid) & self._namespaces):
                     found.append(f"{pid} {arguments.replace(bytes(1), b' ').decode(errors='replace')[:80]}")
@@ -92,7 +92,7 @@ def orphaned_groups() -> list[str]:
 
 
 def _state(pid: int) -> tuple[str, int]:
-    """A process's state, and when it began, in clock ticks since boot."""
+    """A process's state, and its start time in clock ticks since boot."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
     return fields[0], int(fields[19])
 

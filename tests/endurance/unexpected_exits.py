@@ -167,7 +167,7 @@ class Ender:
 
 
 def _candidates(journal: list[dict[str, Any]], result: Round) -> Iterator[str]:
-    """The nodes whose brokers run. What a fault of ours has ended nobody can end once more."""
+    """The nodes with a running broker. A broker that a fault has ended cannot end again."""
     faults = [line for line in journal if line["event"] == "fault_invoked"]
     targets = faults[-1]["targets"] if faults else []
     is_over = (
@@ -181,7 +181,7 @@ def _candidates(journal: list[dict[str, Any]], result: Round) -> Iterator[str]:
 
 
 def _own_system(place: Path, way: Way) -> None:
-    """Our broker as a system of its own, which can be told to end itself."""
+    """Our broker as a separate system, which ends itself at a signal."""
     shutil.copytree(PROJECT_ROOT / "systems" / "brownout", place, ignore=shutil.ignore_patterns("__pycache__"))
     description = (place / "system.toml").read_text()
     description = description.replace('name = "brownout"', 'name = "mortal"')

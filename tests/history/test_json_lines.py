@@ -1,4 +1,4 @@
-"""JSON lines that any client may write: what they mean, and what is no operation."""
+"""JSON lines that any client may write: their meaning, and lines that are not operations."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ BAD = [
     (APPEND % b"5").replace(b"}", b', "acks": 128}'),
     (APPEND % b"5").replace(b'"ok"', b'"fail"').replace(b"}", b', "error": "mismatch"}'),
 ]
-OTHERS = [  # valid, but not read by columns or on the border of what is
+OTHERS = [  # valid, but outside of the columns reader's subset or at its border
     END + b"\r",
     b" " + END + b" ",
     END.replace(b"3", b"-0"),

@@ -1,4 +1,4 @@
-"""Files that somebody else may have put there: regular ones are read, and nothing else blocks."""
+"""Files that another program may have created: regular ones are read, and no other kind blocks the reader."""
 
 from __future__ import annotations
 

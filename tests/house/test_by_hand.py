@@ -1,4 +1,4 @@
-"""docs/by-hand.md tells of every key of the broker, and is up to date. (`tests/broker/clients` tries its commands.)"""
+"""docs/by-hand.md lists every key of the broker, and is up to date. (`tests/broker/clients` runs its commands.)"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ ROOMS: Final = ("history", "analysis", "orchestrator/campaign", "orchestrator/se
 METHODS: Final = frozenset({"read_bytes", "read_text", "open", "load", "loads", "fromfile", "memory_map", "OSFile"})
 """Ways to open a file, or to read JSON or TOML, as methods or functions of a module."""
 LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
-"""Readers of a library that open a path by themselves."""
+"""Readers of a library that open a path themselves."""
 ALLOWED: Final = frozenset(
     {
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),

@@ -1,4 +1,4 @@
-"""docs/faults.md tells of every kind of fault, and is up to date."""
+"""docs/faults.md lists every kind of fault, and is up to date."""
 
 from __future__ import annotations
 

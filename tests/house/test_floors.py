@@ -1,4 +1,4 @@
-"""The house rules of the code: who may import whom, and how large a room's furniture may grow."""
+"""The house rules of the code: the allowed imports between rooms, and the sizes of modules."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
 MAY_IMPORT["brownout_api"] = {"workloads", "systems"}
 MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
 BASE = {"errors", "cleanup", "world_kind", "world_kinds"}
-# The same within the orchestrator: a campaign knows no world, what worlds share lies in `machine`, kept nodes use what
-# a run uses.
+# The same within the orchestrator: campaigns do not import worlds, code that worlds share is in `machine`, and kept
+# nodes use the modules of a run.
 ORCHESTRATOR_MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "cleanup": set(),

@@ -1,4 +1,4 @@
-"""docs/mutants.md tells of every mutant, and a campaign, or at least a test, expects the death of each."""
+"""docs/mutants.md lists every mutant, and a campaign, or at least a test, expects to kill each."""
 
 from __future__ import annotations
 

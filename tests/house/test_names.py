@@ -13,7 +13,7 @@ ALTERNATIVES = {"MyClient"}
 
 
 def test_a_public_class_name_means_one_thing() -> None:
-    """Messages of the wire protocol have Kafka's names, of which some recur."""
+    """Messages of the wire protocol have Kafka's names; some of these recur."""
     places = defaultdict(list)
     for room in MAY_IMPORT:
         for path in modules(room):

@@ -36,6 +36,6 @@ def test_a_hooks_command_exists_and_accepts_its_options(hook: dict[str, Any]) ->
     program, *arguments = hook["entry"].split()
     assert program.startswith(".venv/bin/")
     if not (ROOT / program).exists():
-        pytest.skip(f"{program} is not there: the environment lies elsewhere")
+        pytest.skip(f"{program} is not there: the environment is in another place")
     done = subprocess.run([program, *arguments, "--help"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

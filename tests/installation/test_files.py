@@ -1,4 +1,4 @@
-"""Where a checkout and an installed package write, and which command their messages tell."""
+"""The directories that a checkout and an installed package write to, and the command that their messages name."""
 
 from __future__ import annotations
 

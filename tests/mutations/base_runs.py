@@ -1,9 +1,9 @@
 """The runs that are mutated: made by `brownout run` as a user makes them, and kept in an archive.
 
-Making them takes a minute of real time, and every test session needs them. So the archive beside this module has their
-evidence. It has no verdicts: each session analyzes the runs with today's code. A test makes the runs again and compares
-their shape (`test_base_runs.py`). After a change of what a run stores, write the archive with
-`.venv/bin/python -m tests.mutations.base_runs`.
+Making them takes a minute of real time, and every test session needs them. The archive beside this module has their
+evidence and no verdicts: each session analyzes the runs with today's code. A test makes the runs again and compares
+their shape (`test_base_runs.py`). After a change of the files of a run, write the archive with `.venv/bin/python -m
+tests.mutations.base_runs`.
 """
 
 from __future__ import annotations

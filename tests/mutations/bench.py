@@ -1,4 +1,4 @@
-"""Judges mutated runs: each copied from its base, changed, sealed anew or not, and judged by either engine."""
+"""Analyzes mutated runs: each is copied from its base, changed, sealed again or not, and analyzed by either engine."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Bench:
             return judge(mutant, session)
 
     def _ended_so(self, mutation: Mutation, mutant: Path) -> None:
-        """The run began with the plan that is there now, unless it is a mutation that speaks of that, and ended so."""
+        """The run started with the plan that it has now, unless the mutation concerns that, and ended with it."""
         plan, stored = mutant / "run.toml", Stored(mutant)
         if (
             mutation.replans
@@ -74,7 +74,7 @@ class Bench:
         """What is said of a run that was changed behind its back, and what is honest then."""
         with self._mutant(mutation, "in-process") as mutant:
             names = changed_files(self.bases[mutation.base], mutant)
-            if not names:  # nothing was changed behind anybody's back
+            if not names:  # no evidence was changed
                 return judge(mutant), mutation.resealed
             told = unknown("|".join(re.escape(name) for name in names))
             # Where the seal itself is gone, what else is missing may be all that is said.
@@ -101,7 +101,7 @@ def changed_files(base: Path, mutant: Path) -> list[str]:
 
 @cache
 def _contents_of_base(base: Path) -> dict[str, bytes | str]:
-    """Once: nobody changes a base."""
+    """Once: no test changes a base."""
     return _contents(base)
 
 

@@ -94,7 +94,7 @@ def a_record_cut_before_its_last_batch(run: Stored) -> None:
 
 @mutation(TELLS)
 def a_record_cut_behind_its_last_batch(run: Stored) -> None:
-    """Its end mark alone is missing: nobody knows that this was all."""
+    """Only its end mark is missing: the record may be incomplete."""
     cut_at_a_border(run, f"{PRODUCER}.arrows", 1)
 
 

@@ -1,7 +1,7 @@
-"""What clients may have recorded instead of what they did, in files that are whole.
+"""Changes of clients' records in files that are whole.
 
-All that the run knows of a client's record is in agreement with the change - sums, sizes, and mostly the counts of
-operations too. So what is wrong must be seen from what the rows say.
+All other evidence about a client's record agrees with the change: sums, sizes, and mostly the counts of operations too.
+So only the rows can reveal the error.
 """
 
 from __future__ import annotations
@@ -344,5 +344,5 @@ setting(
 
 @mutation(unknown("final reads", "before the final reads started"))
 def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
-    """They show nothing of what the heal brought."""
+    """They do not show the state after the heal."""
     rewrite(run, CONSUMER, lambda rows: [row | {"phase": "final"} for row in rows])

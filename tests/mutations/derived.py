@@ -1,4 +1,4 @@
-"""What may lie in a run's directory from an earlier analysis, or from anybody: none of it is evidence."""
+"""Files of an earlier analysis, or of other programs, in a run's directory: none of them is evidence."""
 
 from __future__ import annotations
 

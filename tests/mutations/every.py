@@ -54,7 +54,8 @@ CATALOGS: Final = (
     *unjudged.CATALOGS,
 )
 OF_OPERATIONS: Final = (client_rows.mutation, registers.mutation)
-"""Those of what Spark judges in its own way: logs' operations by blocks of offsets, registers by key, then merged."""
+"""Mutations that Spark analyzes by its own plan: logs' operations by blocks of offsets, registers by key, then
+merged."""
 OF_FILES: Final = (
     replica_directories.mutation,
     replica_batches.mutation,
@@ -62,7 +63,7 @@ OF_FILES: Final = (
     client_files.mutation,
     oddities.mutation,
 )
-"""Those of what its workers read, and judge by the very function that judges in process."""
+"""Mutations of evidence that Spark's workers read, and analyze by the same function as the in-process engine."""
 MUTATIONS: Final[tuple[Mutation, ...]] = tuple(chain(*CATALOGS))
 ON_WORKERS: Final[tuple[Mutation, ...]] = tuple(chain(*OF_OPERATIONS, *OF_FILES))
 IN_PROCESS: Final[tuple[Mutation, ...]] = tuple(each for each in MUTATIONS if each not in ON_WORKERS)

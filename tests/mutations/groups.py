@@ -175,9 +175,9 @@ def _in_place(lines: Lines, new: Line) -> Lines:
 
 
 def _first_commit_again(run: Stored, took_s: float) -> None:
-    """Somebody committed the begin of each partition as soon as it was there, so that nobody is told of none since, and
-    that is what the reader is told, and every member that asks as late as it does: where one leaves late, those that
-    stay are assigned anew."""
+    """Each partition's first offset is committed immediately after its creation, so that later fetches always return an
+    offset: to the reader, and to every member that fetches as late. When a member leaves late, the others get a new
+    assignment."""
     name = having(run, "committing")
     asked = [line for line in checked(run / READER) if line["what"] == "fetched"]
     places = dict.fromkeys(sorted({key for line in asked for key in line["offsets"]}), 0)
@@ -367,7 +367,7 @@ def offsets_that_are_a_list(run: Stored) -> None:
 
 @mutation(unknown("fetched after healing"))
 def the_final_offsets_were_not_fetched(run: Stored) -> None:
-    """Members did before, and that shows nothing of what came then."""
+    """Members fetched before, and that does not show later commits."""
     since = next(line["t"] for line in run.lines() if phase("final")(line))
     for path in sorted((run / GROUPS).glob("*.jsonl")):
         kept = [line for line in checked(path) if line["what"] != "fetched" or line["t"] < since]

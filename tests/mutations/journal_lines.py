@@ -201,7 +201,8 @@ def a_node_was_not_seen_running_at_the_end(run: Stored) -> None:
 
 @mutation(PASSES, unknown("n2"), fails("unexpected-exit"))
 def another_process_ran_at_the_end_than_was_started(run: Stored) -> None:
-    """Undetectable but for the seal: who ran before is not in the journal; whoever sees another says so in it."""
+    """Only the seal detects it: the journal does not name the processes before; an observer of another process writes a
+    line."""
     run.change_lines(event("node", node="n2", what="running"), lambda line: line.update(pid=1, start="1"))
 
 
@@ -212,8 +213,8 @@ def a_node_did_not_run_when_it_was_to_be_stopped(run: Stored) -> None:
 
 @mutation(PASSES, fails("unexpected-exit"), unknown("n2"))
 def a_node_ended_with_another_exit_code(run: Stored) -> None:
-    """Undetectable but for the seal: which codes a system declares is not in the record, and whoever sees one that it
-    does not declare says so in the journal."""
+    """Only the seal detects it: the record lacks the exit codes that a system declares, and an observer of another code
+    writes a line to the journal."""
     run.change_lines(event("node", node="n2", what="stopped"), lambda line: line.update(status=134))
 
 

@@ -311,7 +311,7 @@ def a_trace_is_there_twice(run: Stored) -> None:
 
 @mutation(unknown("names the voters"))
 def elections_were_of_other_voters(run: Stored) -> None:
-    """As all nodes tell: of these the leader alone is a majority."""
+    """By the traces of all nodes: the leader alone is a majority of these voters."""
 
     def change(events: list[Event]) -> list[Event]:
         alone = {"quorum_leader_change": ("voters", "granting")}
@@ -358,7 +358,7 @@ def two_leaders_of_one_epoch(run: Stored) -> None:
     number = int(other[1:])
 
     def change(events: list[Event]) -> list[Event]:
-        # A node that was down may not have told of this epoch; then it claims it behind the last one that it told of.
+        # A node that was down may not have reported this epoch; then it claims it after the last one that it reported.
         at = max(n for n, each in enumerate(events) if each["event"] == "quorum_role" and each["epoch"] <= epoch)
         claim = events[at] | {"role": "leader", "epoch": epoch, "leader": number}
         return [*events[: at + 1], claim, *events[at + 1 :]]
@@ -409,10 +409,11 @@ def a_partition_had_committed_more_than_it_has(run: Stored) -> None:
 
 @mutation(PASSES, fails("unexpected-exit"), unknown("n3"))
 def a_node_started_more_often_than_recorded(run: Stored) -> None:
-    """Undetectable but for the seal: whoever sees a process started again says so in the journal.
+    """Only the seal detects it: an observer of a restarted process writes a line to the journal.
 
-    It starts before it has written anything: later, it would have told of a vote that it had not written itself, or not
-    have read again what was committed."""
+    The process starts before its first write: later, it would have reported a vote without writing it, or would not
+    have read committed records again.
+    """
 
     def change(events: list[Event]) -> list[Event]:
         at = next(n for n, each in enumerate(events) if each["event"] == "quorum_persisted")

@@ -1,6 +1,6 @@
-"""What a mutation is: one change of a stored run, and the verdicts that are honest once it has been made.
+"""The type of a mutation: one change of a stored run, and the verdicts that are honest after it.
 
-A module of mutations declares them in a `Catalog`. Whoever judges them needs no more than the catalogs' union.
+A module of mutations declares them in a `Catalog`. The tests need only the union of the catalogs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from tests.mutations.stored import Stored
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was said of a run: the verdict, its reasons, and the names of its anomalies, sorted.
+    """The result for a run: the verdict, its reasons, and the names of its anomalies, sorted.
 
-    `stored`: the verdict that lies in the run's directory afterwards, None when there is none.
+    `stored`: the verdict in the run's directory afterwards, None when there is none.
     """
 
     verdict: str

@@ -1,4 +1,5 @@
-"""What nobody plans: links, pipes, strange bytes, numbers that are none or too large, plans changed behind the run."""
+"""Evidence that no run produces: links, pipes, strange bytes, missing or excessive numbers, plans changed after the
+run."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ NO_TEXT = b"\xff\xfe\x80"
 
 
 def replanned(name: str, pattern: str, replacement: str) -> None:
-    """The plan asks for less than that with which the run began; all sums are right."""
+    """The plan demands less than at the start of the run; all sums are right."""
     mutation.add(name, lambda run: run.plan(pattern, replacement), REPLANNED, replans=False)
 
 

@@ -141,7 +141,7 @@ def a_simulation_of_no_steps(run: Stored) -> None:
 
 @mutation(unknown("oracles", "only simulated"))
 def the_run_is_called_one_of_another_world(run: Stored) -> None:
-    """There nobody would look at what oracles have found."""
+    """In that world no check reads the findings of oracles."""
     run.plan(r'^world = "simulation"$', 'world = "process"')
     run.change_lines(event("run_started"), lambda line: line.update(world="process"))
     says(run, RECORD, findings=[FINDING])

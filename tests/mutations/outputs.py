@@ -1,4 +1,4 @@
-"""Changed files of what services and clients printed: only the journal's list of them can tell."""
+"""Changed files of the output of services and clients: only the journal's list of them can reveal the change."""
 
 from __future__ import annotations
 

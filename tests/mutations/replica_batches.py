@@ -385,5 +385,5 @@ def a_batch_says_that_it_is_compressed(run: Stored) -> None:
 
 @mutation(unknown("log-0"), fails())
 def a_batch_says_that_it_is_control_on_all(run: Stored) -> None:
-    """Nobody began a transaction."""
+    """No client started a transaction."""
     on_all(run, at(MIDDLE, lambda batch: summed(put(batch, ATTRIBUTES_AT, ">h", 0x20))))

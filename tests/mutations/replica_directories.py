@@ -179,7 +179,7 @@ def _start_later(run: Stored, name: str) -> None:
     fails("not-converged", "lost-acknowledged-write", "replica-order-mismatch", "prefix-changed"),
 )
 def one_replica_starts_later(run: Stored) -> None:
-    """No retention was configured: nothing may be deleted from a log's beginning."""
+    """Retention was not configured: the first records of a log may not be deleted."""
     _start_later(run, run.logs(1)[1])
 
 
@@ -191,7 +191,7 @@ def all_replicas_start_later(run: Stored) -> None:
 
 @mutation(PASSES)
 def a_segment_was_rolled(run: Stored) -> None:
-    """Benign: where one segment ends and the next begins is the broker's affair."""
+    """Benign: the broker decides the border between segments."""
     path = run / run.logs(1)[0]
     batches = split(path.read_bytes())
     half = len(batches) // 2

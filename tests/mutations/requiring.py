@@ -13,7 +13,7 @@ def require(mutation: Mutation, found: Judgement, wants: tuple[Want, ...]) -> No
 
 
 def require_honesty(bench: Bench, mutation: Mutation) -> None:
-    """Sealed with the change in it: its own evidence must tell."""
+    """Sealed with the change in it: its own evidence must reveal the change."""
     require(mutation, bench.resealed(mutation), mutation.resealed)
 
 

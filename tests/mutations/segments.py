@@ -75,7 +75,7 @@ def rebased(batches: Batches, start: int = 0) -> Batches:
 
 
 def value_at(batch: bytes) -> int:
-    """Where the first record's value lies."""
+    """The position of the first record's value."""
     at, _ = varint(batch, HEADER)
     at, _ = varint(batch, at + 1)  # behind the attributes: the timestamp's delta
     at, _ = varint(batch, at)
@@ -85,7 +85,7 @@ def value_at(batch: bytes) -> int:
 
 
 def offset_delta_at(batch: bytes) -> int:
-    """Where the first record's offset delta lies; it is one byte."""
+    """The position of the first record's offset delta, which is one byte."""
     at, _ = varint(batch, HEADER)
     return varint(batch, at + 1)[0]
 

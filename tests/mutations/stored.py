@@ -26,7 +26,7 @@ class Stored:
         return self.path / name
 
     def remove(self, *names: str) -> None:
-        """Delete files and directories, each of which must be there; a name may be a pattern."""
+        """Delete files and directories, which must exist; a name may be a pattern."""
         for name in names:
             found = sorted(self.path.glob(name))
             assert found, f"the base run has no {name}"

@@ -43,7 +43,7 @@ def says(**fields: object) -> Callable[[Path], None]:
 
 
 def says_with_its_checksum(**fields: object) -> Callable[[Path], None]:
-    """A change of the run's verdict by somebody who knows how it is written."""
+    """A change of the run's verdict with a correct checksum."""
 
     def change(campaign: Path) -> None:
         path = the_run(campaign) / "verdict.json"
@@ -148,7 +148,7 @@ OTHER_PLANS = {
     ),
     "a limit of the world fewer": (r'^limits = \["[^"]*", ', "limits = [", "its limits lack"),
 }
-"""What a run may have begun with instead: a pattern in its run.toml, what replaces it, and what the gate says."""
+"""Other starts of a run: a pattern in its run.toml, its replacement, and the gate's message."""
 
 
 @pytest.mark.rotating(4)
@@ -156,7 +156,7 @@ OTHER_PLANS = {
 def test_a_run_that_was_made_by_another_plan_is_not(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It began with such a plan, ended so and was judged by it: whole, and not what was planned."""
+    """It started with such a plan, ended with it and was analyzed by it: complete, and not the planned run."""
     run, (pattern, replacement, words) = the_run(campaign), OTHER_PLANS[name]
     run.plan(pattern, replacement)
     run.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(run / "run.toml")))

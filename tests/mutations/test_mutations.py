@@ -49,7 +49,7 @@ def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(MUTATIONS[:: len(MUTATIONS) // SOME])))
 def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
-    """What the seal tells makes the run unknown, unless it fails all the same."""
+    """A broken seal makes the run unknown, unless it fails in any case."""
     found, wants = bench.as_is(mutation)
     require(mutation, found, wants)
 

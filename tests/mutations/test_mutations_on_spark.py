@@ -1,4 +1,4 @@
-"""The other half of the mutations: those of what Spark's workers judge are honest too, and the same on Spark."""
+"""The other half of the mutations: those that Spark's workers analyze are honest too, and the same on Spark."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None
 @pytest.mark.rotating(PARTS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_spark_gives_the_same_verdict(bench: Bench, spark: SparkHandle, part: int) -> None:
-    """Of all that it judges in its own way, and some of what it judges in the same way elsewhere: not of what the
-    journal and the plan say."""
+    """All mutations that it analyzes by its own plan, and some of those that it analyzes by the common function; not
+    those of the journal and the plan."""
     alike = [mutation for catalog in OF_FILES for mutation in catalog]
     own = [mutation for catalog in OF_OPERATIONS for mutation in catalog]
     said_alike(bench, spark, (*own, *alike[:: len(alike) // FEW])[part::PARTS])

@@ -1,6 +1,6 @@
-"""What blocks whoever opens it, or has no end, in the place of any file of a run: everybody answers at once.
+"""Files that block at open, or have no end, in place of any file of a run: every command returns without waiting.
 
-A command of this package runs in this process, so that one that blocks is interrupted by an alarm.
+A command of this package runs in this process, so that an alarm interrupts one that blocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.mutations.bench import Bench, judge, seal_again
 from tests.mutations.mutation import Judgement
 
 AT_ONCE_S: Final = 60
-"""Far more than an answer takes on a busy machine; who waits for a writer waits for ever."""
+"""Far more time than an answer takes on a busy machine; a reader of a pipe without a writer would wait for ever."""
 PARTS: Final = 4
 """Of the files of a campaign, so that the quick tier can put something else in the place of some."""
 OF_ANOTHER_NODE: Final = ("nodes/n2/", "nodes/n3/")
@@ -143,7 +143,7 @@ def campaign(bench: Bench, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("make", KINDS)
 def test_gate_and_report_return_when_any_file_is_a_pipe(campaign: Path, make: Make, part: int) -> None:
-    """Of the run and of its campaign. The gate lets nothing pass of which it was asked to see the evidence."""
+    """Of the run and of its campaign. The gate never passes without the requested evidence."""
     (run,) = (path.parent for path in campaign.glob("*/run.toml"))
     made = {"report.html", "junit.xml", "summary.json", ".lock"}  # by those who answer
     files = sorted(path for path in campaign.rglob("*") if path.is_file() and "tables" not in path.parts)

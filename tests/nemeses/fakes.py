@@ -1,4 +1,4 @@
-"""A site whose hosts answer what a test tells them to."""
+"""A site with hosts that give the answers of a test."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Answer = Callable[[str], str]
 
 
 class FakeHost:
-    """Answers each command by `answer`; a `HostError` that it returns is raised. Whoever looks at its service sees
+    """Answers each command by `answer`; a `HostError` that it returns is raised. Observers of its service get
     `threads`."""
 
-    probe_port = 1  # nobody listens there
+    probe_port = 1  # a port without a listener
     address = "127.0.0.1"
     port = 9092
     data_dir = "/data"
@@ -83,7 +83,7 @@ class FakePower:
 
 
 class FakeNetwork:
-    """Counts every datagram that a host says it sent, unless it is told not to work."""
+    """Counts every datagram that a host sends, unless the test disables it."""
 
     def __init__(self, names: Collection[str]) -> None:
         self.cuts: set[tuple[str, str]] = set()

@@ -36,7 +36,7 @@ class FakeTime(ThreadScheduler):
 
 
 class FakeMachine(FakeHost):
-    """Has clocks of its own and netem. The attributes that end in `_broken` are ways not to do what it is told."""
+    """Has separate clocks and netem. The attributes that end in `_broken` are ways of ignoring a request."""
 
     def __init__(self, name: str, clock: FakeTime, *, offset_s: float = 0.0) -> None:
         super().__init__(name)

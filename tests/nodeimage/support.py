@@ -51,7 +51,7 @@ def small_project(directory: Path) -> Path:
 
 
 def stand_in(directory: Path, name: str, script: str) -> None:
-    """A program that does what the shell script says, to be found in a PATH that begins with `directory`."""
+    """A program that runs the shell script, in a PATH that starts with `directory`."""
     directory.mkdir(exist_ok=True)
     path = directory / name
     path.write_text(f"#!/bin/sh\n{script}\n")

@@ -66,7 +66,7 @@ def test_a_failed_build_is_reported_with_its_last_lines_and_a_remedy(
 @pytest.mark.root
 @as_root
 def test_an_interrupted_build_leaves_no_file_and_no_process(project: Path, programs: Path, tmp_path: Path) -> None:
-    # It begins a root filesystem, holds a lock for as long as any of its processes lives, and says so.
+    # It starts a root filesystem, holds a lock while any of its processes exists, and prints a line.
     stand_in(
         programs,
         "mmdebstrap",

@@ -1,4 +1,4 @@
-"""A broker of few words: answers requests on a socket as a test tells it to."""
+"""A minimal broker: answers requests on a socket by a test's function."""
 
 from __future__ import annotations
 

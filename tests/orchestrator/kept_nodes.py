@@ -87,14 +87,15 @@ class Nodes:
         return found
 
     def wait_until_gone(self) -> list[str]:
-        """What is left of it after at most ten seconds: with longer, what only ends by itself would pass for ended."""
+        """The remains after at most ten seconds: after a longer time, a process that ends on its own would count as
+        ended."""
         deadline = time.monotonic() + 10
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(0.02)
         return left
 
     def end(self) -> None:
-        """Whatever a test came to, nothing is left of it."""
+        """End the nodes of a test, whatever its result."""
         self.ask("down")
         for directory in self.sets():
             os.kill(int((directory / "pid").read_text()), signal.SIGKILL)

@@ -25,7 +25,7 @@ STEP_S = 300.0
 
 
 class LiveRun:
-    """A run in a process of its own, with which somebody meddles from outside. `more`: of its campaign."""
+    """A run in a separate process, which the test disturbs from outside. `more`: further text of its campaign."""
 
     def __init__(self, directory: Path, world: str, *, more: str = "", duration_s: float = 6.0) -> None:
         self.store = directory / "store"
@@ -64,7 +64,7 @@ class LiveRun:
         return path
 
     def verdict(self) -> dict[str, Any]:
-        """What the run came to, once it has ended."""
+        """The run's verdict, after its end."""
         assert self.process.wait(4 * STEP_S) == 1
         (path,) = (self.store / "live").glob("*/verdict.json")
         verdict: dict[str, Any] = json.loads(path.read_text())

@@ -71,7 +71,7 @@ class StoredCampaign:
         return self.store / NAME
 
     def plan(self, **asked: Any) -> tuple[PlannedRun, ...]:
-        """Begin an invocation; its runs."""
+        """Start an invocation; its runs."""
         file = self.store.parent / "campaigns" / "story.toml"
         (file.parent / "paper").mkdir(parents=True, exist_ok=True)
         (file.parent / "paper" / "system.toml").write_text(PAPER)
@@ -82,9 +82,8 @@ class StoredCampaign:
         return invocation.todo
 
     def make(self, planned: PlannedRun, *, says: Mapping[str, Any] | None = None, **changes: Any) -> Path:
-        """Record a run, which passes unless it is told otherwise, and judge it; its directory. Of the changes, those
-        that run.toml has too are made there. `says`: other values of run.toml, by dotted key; None: it lacks the key.
-        """
+        """Record a run, which passes by default, and analyze it. Returns its directory. Changes that run.toml has too
+        are made there. `says`: other values of run.toml, by dotted key; None: the key is missing."""
         world = changes.get("world", StoredRun.world)
         content = described(
             settled(planned.campaign, planned.cell, deployed_as(planned.campaign, planned.cell, planned.id)),
@@ -112,7 +111,7 @@ class StoredCampaign:
         return run
 
     def made(self, **asked: Any) -> list[Path]:
-        """A whole invocation whose runs all came to what was expected."""
+        """A whole invocation with the expected verdicts."""
         return [self.make(planned) for planned in self.plan(**asked)]
 
 

@@ -183,7 +183,7 @@ def test_only_a_directory_without_a_run_is_wrong_usage(tmp_path: Path) -> None:
 
 
 def test_a_read_only_store_is_reported_once_as_a_user_error(tmp_path: Path) -> None:
-    """As in a store that is read-only; who is root may write everywhere else."""
+    """As in a store that is read-only; root may write everywhere else."""
     campaign = StoredCampaign(tmp_path / "store", "")
     (run,) = campaign.made()
     for place, words in (

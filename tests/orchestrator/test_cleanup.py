@@ -162,7 +162,7 @@ EACH += [("simulation", STAGES[1], way) for way in WAYS]
 @pytest.mark.rotating(12)
 @pytest.mark.parametrize(("world", "stage", "way"), EACH)
 def test_ctrl_c_ends_the_campaign_at_every_stage_of_set_up(tmp_path: Path, world: str, stage: str, way: str) -> None:
-    """Though the cleanup raises, too: no further run is begun, and the run says that it was interrupted."""
+    """Even if the cleanup raises, no further run starts, and the run reports the interruption."""
     campaign, store = tmp_path / "asked.toml", tmp_path / "store"
     campaign.write_text(CAMPAIGN.format(world=world))
     cleanup = f"orchestrator.worlds.{world}.world.{world.title()}World.down"

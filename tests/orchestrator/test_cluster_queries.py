@@ -1,4 +1,4 @@
-"""Looking at a cluster from outside: what is asked, whom is believed, and what is said when nobody answers."""
+"""Queries to a cluster from outside: the requests, the choice between answers, and the messages without an answer."""
 
 from __future__ import annotations
 

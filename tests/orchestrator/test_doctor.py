@@ -1,4 +1,4 @@
-"""What the doctor says of a machine, and what it makes of what is missing."""
+"""The doctor's report on a machine, and its handling of missing requirements."""
 
 from __future__ import annotations
 

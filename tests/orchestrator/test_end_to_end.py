@@ -1,4 +1,4 @@
-"""A whole run, small: three brokers as plain processes, real clients, kill -9, and the verdict of what they did."""
+"""A whole small run: three brokers as plain processes, real clients, kill -9, and the verdict."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def processes_of(run: Path) -> list[str]:
 
 
 def wait_until_gone(run: Path) -> list[str]:
-    """What is left of a run after at most five seconds: with longer, what only ends by itself would pass for ended."""
+    """The remains of a run after at most five seconds: after a longer time, a process that ends on its own would count
+    as ended."""
     give_up = time.monotonic() + 5
     while (left := processes_of(run)) and time.monotonic() < give_up:
         time.sleep(0.02)

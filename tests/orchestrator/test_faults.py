@@ -18,7 +18,7 @@ from tests.orchestrator.unwatched import Unwatched
 
 
 class Clock(ThreadScheduler):
-    """Time that passes only when somebody waits or works."""
+    """Time that passes only during a wait or work."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -41,13 +41,13 @@ def fleet(tmp_path: Path, journal: Journal, text: str, client_class: str = "Log"
 
 
 class Slow(ClientHandle):
-    """Takes as long as a client may that keeps its time, which nobody has to wait for."""
+    """Takes as long as a client may take within its timeout; no other code waits for it."""
 
     def __init__(self, kind: str, role: str, settings: ClientSettings, log: Path) -> None:
         del kind, role
         super().__init__(settings.client, log)
         self._is_program = bool(settings.own.client_command)
-        # A class: the object is made, and then asked. A program has nothing but the time that it is told.
+        # A class: the object is made, and then called. A program has only the timeout of its environment.
         self._takes_s = settings.own_timeout_s if self._is_program else 2 * settings.own_patience_s
         self._told: Command = Close()
 
@@ -74,7 +74,7 @@ class Slow(ClientHandle):
 
 
 class Refused(Slow):
-    """Of its probes, so many are refused."""
+    """Refuses its first `times` probes."""
 
     times = 0
 
@@ -107,7 +107,7 @@ def test_a_client_has_the_timeout_of_the_campaign(tmp_path: Path, client: str, a
 
 
 class Clock(ThreadScheduler):
-    """Time that passes when somebody waits."""
+    """Time that passes during a wait."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""`brownout image`: what people are told of the nodes' image."""
+"""`brownout image`: messages about the nodes' image."""
 
 from __future__ import annotations
 

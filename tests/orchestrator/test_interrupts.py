@@ -78,7 +78,7 @@ def test_cleaning_up_after_an_interrupt_raises_no_second_one() -> None:
 
 
 def test_an_interrupt_waits_for_parallel_actions() -> None:
-    """Whoever cleans up afterwards would be overtaken by it."""
+    """Cleanup would run before the end of such an action."""
     left, left_before = threading.Event(), list[bool]()
 
     def action(_: str) -> None:

@@ -1,4 +1,4 @@
-"""A client in any language that writes what is no operation: the run is told with file and line, and leaves nothing."""
+"""A client in any language with lines that are not operations: the run names file and line, and ends its processes."""
 
 from __future__ import annotations
 

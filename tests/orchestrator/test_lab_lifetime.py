@@ -47,7 +47,7 @@ class Trouble:
 
     def __init__(self) -> None:
         self.at_open: Callable[[], None] = nothing
-        self.at_up: Callable[[], None] = fail  # runs end before they begin: they are not what is looked at
+        self.at_up: Callable[[], None] = fail  # runs end before they start: this test does not observe them
         self.at_close: Callable[[], None] = nothing
         self.done: list[str] = []
         self.spec: LabSpec | None = None

@@ -114,7 +114,7 @@ def test_an_unknown_run_leaves_a_mutant_undecided() -> None:
     ("name", "trials", "code"),
     [
         ("bounce_unseen", [KILLED, UNKNOWN], 0),
-        ("bounce_unseen", [MutantTrial(1, "pass", ())], 0),  # the table tells how many survive
+        ("bounce_unseen", [MutantTrial(1, "pass", ())], 0),  # the table shows the number of survivors
         ("bounce_unseen", [UNKNOWN], 2),
         ("slow_retry", [MutantTrial(1, "pass", ()), UNKNOWN], 0),
         ("slow_retry", [UNKNOWN], 2),

@@ -77,7 +77,7 @@ def test_an_interrupted_up_leaves_no_namespace(nodes: Nodes, times: int) -> None
     left: list[Footprint] = []
 
     def interrupt(text: str) -> None:
-        # Once while nodes come up; then at whatever is told next of their going down.
+        # Once while nodes start; then at the next message about their stop.
         if len(left) < times and ("is up at" in text or (left and "taking down" not in text)):
             left.append(footprint(nodes))
             raise KeyboardInterrupt

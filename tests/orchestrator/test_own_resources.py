@@ -185,7 +185,7 @@ def test_the_journal_records_a_full_disk(tmp_path: Path) -> None:
     command = ["unshare", "--mount", "sh", "-c", script, program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) < RESERVE, "what was kept is no part of the file's size"
+    assert int(done.stdout) < RESERVE, "reserved bytes are not part of the file's size"
 
 
 def journal_of(run: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""The matrix, expanded; and the decision over what its runs came to."""
+"""The expanded matrix, and the decision over the results of its runs."""
 
 from __future__ import annotations
 

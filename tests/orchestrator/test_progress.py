@@ -1,4 +1,4 @@
-"""Progress: plain lines where nobody sees a live one."""
+"""Progress: plain lines without a terminal."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def stake(text: str) -> Stake:
 @pytest.mark.parametrize(
     ("text", "changes", "queries", "min_ok", "min_queries"),
     [
-        # 70 % of the load are appends; 20 % of what consumers do are queries of ends
+        # 70 % of the load are appends; 20 % of the consumers' operations are queries of ends
         (LOAD, 8_400, 720, 4_200, 180),
         (LOAD + "[checks]\nmin_ok = 3000", 8_400, 720, 3_000, 128),
         (LOAD + "[checks]\nmin_ok = 8000", 8_400, 720, 8_000, 180),

@@ -1,4 +1,4 @@
-"""The scripted campaigns that come along, in the namespace world: each cell comes to the verdict that it expects."""
+"""The scripted campaigns of the project in the namespace world: each cell reaches its expected verdict."""
 
 from __future__ import annotations
 

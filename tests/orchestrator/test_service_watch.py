@@ -1,4 +1,4 @@
-"""What a service does that nobody ordered is a finding, and what a fault does to it is not."""
+"""An unexpected event of a service is a finding, and an effect of a fault is not."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Cluster:
                 self.registered.release()
 
     def await_workers(self, count: int) -> None:
-        """Wait until so many more workers have registered with the master."""
+        """Wait until `count` more workers have registered with the master."""
         for _ in range(count):
             assert self.registered.acquire(timeout=START_S)
 

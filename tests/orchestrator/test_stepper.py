@@ -131,7 +131,7 @@ def world(tmp_path: Path) -> FakeWorld:
 
 
 class Passed(ThreadScheduler):
-    """A time that passes when somebody sleeps."""
+    """A time that passes during a sleep."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

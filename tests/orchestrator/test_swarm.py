@@ -158,7 +158,7 @@ def test_values_of_the_file_are_not_drawn() -> None:
 
 
 def with_faults(least: int, *faults: str) -> str:
-    """The swarm of these kinds alone, with so many nodes at least."""
+    """The swarm of these kinds alone, with at least this number of nodes."""
     text = SWARM.read_text().replace("nodes = [1, 7]", f"nodes = [{least}, 7]")
     begin, end = text.index("faults = ["), text.index("interval_s")
     return text[:begin] + f"faults = {json.dumps(faults)}\n" + text[end:]

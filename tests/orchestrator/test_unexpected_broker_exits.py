@@ -1,4 +1,4 @@
-"""A broker that ends by itself is a finding and ends the run at once; its own words say why."""
+"""A broker that exits unexpectedly is a finding and ends the run immediately; its last lines give the reason."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_broker_restarted_by_another_process_is_found(tmp_path: Path) -> None:
             again.kill()
 
 
-# Ends by itself once it has some records; until then it is our broker.
+# Exits when it has some records; until then it is our broker.
 MORTAL_BROKER = """\
 import os, pathlib, runpy, sys, threading, time
 sys.path.pop(0)  # where a module lies that is called broker, too

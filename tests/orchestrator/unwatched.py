@@ -1,4 +1,4 @@
-"""For tests of what is done with faults and steps, in which no service is looked at."""
+"""For tests of faults and steps, without observation of services."""
 
 from __future__ import annotations
 

@@ -192,13 +192,13 @@ def failures(run_dir: str, archives: str) -> Any:
                 ],
             ),
         }
-        # Hosts that nobody vouches for are believed the first time, and then held to it.
+        # Hosts without a known key are accepted the first time, and must then keep their key.
         strangers = [replace(target, known_hosts=None) for target in them.targets]
         them.play("provision", targets=strangers)
         found["not configured"] = them.fails("start", targets=strangers)
         them.configure("n1", refuse="this configuration")
         them.configure("n2", listeners="PLAINTEXT://127.0.0.1:9093")
-        # The first ends by itself, however slow the machine is; the second never listens, and is given up.
+        # The first exits on its own on a machine of any speed; the second never listens, and times out.
         patience = [
             replace(each, variables={"brownout_start_deadline_s": s})
             for each, s in zip(strangers, (60, 8), strict=True)
@@ -279,7 +279,8 @@ def processes(*words: str) -> list[str]:
 
 
 def left(*words: str) -> list[str]:
-    """Such processes that do not end in ten seconds: with longer, what only ends by itself would pass for ended."""
+    """Such processes that do not end in ten seconds: after a longer time, one that ends on its own would count as
+    ended."""
     deadline = time.monotonic() + 10
     while (found := processes(*words)) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The module that prepares data disks never destroys what is not ours. Run by itself, as Ansible would on a node."""
+"""The module that prepares data disks never destroys foreign data. Run directly, as Ansible would on a node."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ def test_a_filesystem_is_made_on_an_empty_disk_only_once(tmp_path: Path, device:
 def test_a_disk_with_foreign_data_is_refused(tmp_path: Path, device: str) -> None:
     refused = run(tmp_path, device=device)
     assert f"{device} holds something other than Brownout's ext4: TYPE=ext4. Nothing was changed" in refused["msg"]
-    assert f"wipefs --all {device}" in refused["msg"], "what to do is told"
+    assert f"wipefs --all {device}" in refused["msg"], "the message names the command"
     erase(device)
     with open(device, "r+b") as raw:
-        raw.write(b"not a filesystem, but somebody's")
+        raw.write(b"not a filesystem, but foreign data")
     assert "is not empty, although it has no known filesystem" in run(tmp_path, device=device)["msg"]
     erase(device)
     assert run(tmp_path, device=device)["made"]

@@ -1,4 +1,4 @@
-"""Hosts are provisioned, started, stopped, collected and wiped by the playbooks, and what goes wrong is told."""
+"""The playbooks provision, start, stop, collect and wipe hosts, and report failures."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_second_run_makes_no_changes(tmp_path: Path, archives: str) -> None:
     seen = played("provision_twice", str(tmp_path), archives)
     bare, provisioned, again, tagged = seen["changed"]
     assert provisioned["n1"] == provisioned["n2"] >= 4
-    assert bare == provisioned, "check mode tells what a run would do"
+    assert bare == provisioned, "check mode reports the changes of a run"
     assert "brownout" not in seen["untouched"].replace("/etc/brownout:", ""), "and does none of it"
     assert again == {"n1": 0, "n2": 0}
     assert tagged == {"n1": 0, "n2": 1}, "tags choose what is done; with Ansible's own strategy, too"

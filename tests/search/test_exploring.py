@@ -1,4 +1,4 @@
-"""What an exploration chooses, learns, keeps and tells."""
+"""The choices, state, files and report of an exploration."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_stay_without_a_running_node_or_time_left_is_not_struck() -> None:
 
 
 def test_strikes_fall_where_few_runs_were_and_few_strikes_fell(short: Path) -> None:
-    """Every run stays in both, and few in the second come to a third thing: each is struck, again and again."""
+    """Every run is in both states, and few runs leave the second for a third: each is struck, again and again."""
     asked: list[ExplorationTask] = []
     stays = {
         "up/leaderi": Stay(3.0, 0.1, {"up/leaderi": ["n1"]}),
@@ -139,7 +139,7 @@ def test_strikes_fall_where_few_runs_were_and_few_strikes_fell(short: Path) -> N
 
 
 def begins_of(task: ExplorationTask) -> list[float]:
-    """When the faults of a variation begin, by its script's clock."""
+    """The start times of the faults of a variation, by its script's clock."""
     steps = parse(TomlSource(task.path, task.text), Path(task.path)).nemesis.steps
     now_s, begins = 0.0, list[float]()
     for step in steps:
@@ -184,7 +184,7 @@ def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: P
 
 
 def word_of(kind: str) -> str:
-    """The kind whose word begins a kind of fault in scripts."""
+    """The kind for the verb that starts a kind of fault in scripts."""
     if KINDS[kind].injected_by:
         return kind
     return "partition-one" if KINDS[kind].takes == "groups" else "power-loss"
@@ -321,7 +321,8 @@ def test_a_run_that_shows_several_anomalies_is_kept_once(
 def test_a_kept_variation_takes_the_place_of_no_other(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What two schedules came to is proven twice: a pass of one, once its bug is mended, says nothing of the other."""
+    """The results of two schedules are separate proofs: a pass of one, with its bug fixed, does not decide the
+    other."""
 
     def failing(task: ExplorationTask, *_: object) -> Attempted:
         made = World().make([task])[0]
@@ -367,7 +368,7 @@ def test_unknown_runs_leave_the_detection_of_a_bug_unknown(
     monkeypatch.setattr("orchestrator.command.explore.attempt", unknown)
     assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 2
     known = 2
-    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 1, "one could tell"
+    assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 1, "one was decided"
 
 
 @pytest.mark.parametrize("engine", ["in-process", "spark"])

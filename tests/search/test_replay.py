@@ -56,12 +56,12 @@ def test_a_replayed_run_is_the_same_and_has_a_trace(
     again = SimulatedRun((tmp_path / "latest").resolve())
     assert again.path != copied.path
     trace = (again.path / "trace.txt").read_text()
-    assert "loses power" in trace, "faults are told"
+    assert "loses power" in trace, "the trace has faults"
     assert "partition_role log-0: role leader" in trace, "and what nodes did"
     assert "-> n" in trace, "and what was said"
     assert "Produce" in trace
     assert (again.path / "messages.jsonl").exists()
-    assert not (copied.path / "messages.jsonl").exists(), "nobody asked for it then"
+    assert not (copied.path / "messages.jsonl").exists(), "the replay was made without this option"
     assert {"0-lives.png", "0-spacetime.png"} <= {path.name for path in (again.path / "plots").iterdir()}
     times = [float(line.split()[0]) for line in trace.splitlines()[1:]]
     assert times == sorted(times)

@@ -38,7 +38,7 @@ def test_an_interrupted_exploration_keeps_its_findings_and_resumes(
     assert told["ended"] == "the budget is used up"
     alone = World()
     list(explore(arm(GUIDED, short, cell="fixed"), 24, alone.make, known={}, kept={}))
-    assert world.asked == alone.asked, "the runs of one that nobody interrupted, and nothing is made twice"
+    assert world.asked == alone.asked, "the runs of an uninterrupted one, and no run is made twice"
     assert run_explore(short, tmp_path, "--resume") == 1
     assert len(world.asked) == 24, "there is nothing left to make"
 
@@ -136,7 +136,7 @@ def test_an_exploration_by_other_code_is_not_resumed(
         ("a", "b", False),
         ("a", "a+changes-1", False),
         ("a+changes-1", "a+changes-1", True),
-        ("a+changes", "a+changes", False),  # changes of which nothing is known
+        ("a+changes", "a+changes", False),  # unidentified changes
     )
     for number, (then, now, goes_on) in enumerate(cases):
         store = tmp_path / str(number)

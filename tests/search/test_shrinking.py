@@ -98,7 +98,7 @@ def test_shrinking_keeps_only_the_parts_needed_for_the_anomaly() -> None:
     assert smallest.nodes == 3
     load_left = smallest.workload
     assert (load_left["producers"], load_left["consumers"], load_left["partitions"]) == (0, 0, 1)
-    assert load_left["rate"] == 80, "nobody is left who would be slower"
+    assert load_left["rate"] == 80, "no node is left that would be slower"
     assert load_left["replication_factor"] == 3
 
 

@@ -24,7 +24,7 @@ Shows = Callable[[PlannedRun], bool]
 
 @dataclass
 class FakeMaker:
-    """Says what runs would come to."""
+    """Gives runs their results."""
 
     shows: Shows
     verdict: str = "fail"
@@ -90,7 +90,7 @@ def test_only_a_run_that_fails_by_the_same_anomaly_counts(
 
 
 def test_a_complete_run_is_replaced_only_by_complete_runs(whole: Document, tmp_path: Path) -> None:
-    """A script of which too much was taken away fails for that, and would show only what happened before."""
+    """A script without too many of its steps fails for that, and would show only the events before."""
     maker = FakeMaker(lambda _: True)
     tried = trials(maker, tmp_path)
     assert tried(whole)
@@ -132,7 +132,7 @@ def test_an_invalid_candidate_makes_no_run_and_an_error_is_undecided(whole: Docu
     maker = FakeMaker(lambda _: True)
     tried = trials(maker, tmp_path, tries=1)
     assert tried(whole)
-    assert not tried(whole.with_steps([{"do": "start", "node": "A"}])), "nobody is called A"
+    assert not tried(whole.with_steps([{"do": "start", "node": "A"}])), "no step names a node A"
     assert len(maker.seeds) == 1
 
     def broken(_: PlannedRun) -> bool:

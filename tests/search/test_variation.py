@@ -49,7 +49,7 @@ def variations(parent: InjectedFaults, rare: Stay | None, kinds: tuple[str, ...]
 
 
 def struck(variation: InjectedFaults) -> list[InjectedFault]:
-    """The faults that begin during the stay."""
+    """The faults that start during the stay."""
     return [it for it in variation.faults if ALONE.at_s <= it.begin_s <= ALONE.at_s + ALONE.lasts_s]
 
 
@@ -67,7 +67,7 @@ def test_the_target_of_a_strike_is_drawn_by_role() -> None:
 
 
 def test_the_schedule_before_a_strike_stays_unchanged() -> None:
-    """So the run comes to where few were again."""
+    """So the run reaches the rare state again."""
     before = tuple(it for it in TOLD.faults if it.begin_s < ALONE.at_s)
     struck_there = [it for it in variations(TOLD, ALONE) if struck(it)]
     assert sum(it.faults[: len(before)] == before for it in struck_there) > 0.9 * len(struck_there)
@@ -88,7 +88,7 @@ def test_without_a_running_node_a_fault_follows_instead_of_a_strike() -> None:
 
 
 def test_further_faults_follow_a_strike_on_other_nodes() -> None:
-    """While it is in force or right after it, on somebody else."""
+    """During the strike or right after it, on another node."""
     made = [it for it in variations(schedule(), ALONE, ("kill", "pause")) if struck(it)]
     followed = 0
     for variation in made:

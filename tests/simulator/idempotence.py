@@ -67,7 +67,7 @@ async def _story(cluster: SimulatedCluster, rng: random.Random, kinds: Sequence[
 
 
 async def _inject(cluster: SimulatedCluster, rng: random.Random, outcome: Outcome, kind: str) -> None:
-    """One fault, which more often than not is over before the next begins; of a leader only where one leads."""
+    """One fault, which mostly ends before the next starts; of a leader only when there is one."""
     names = rng.sample(sorted(cluster.machines), 3)
     if kind in LEADER_KINDS:
         names = [await _leader(cluster, rng.randrange(PARTITIONS))]
@@ -105,7 +105,7 @@ async def _leader(cluster: SimulatedCluster, partition: int) -> str:
 
 
 async def _produce(cluster: SimulatedCluster, number: int, stopping: asyncio.Event, outcome: Outcome) -> list[int]:
-    """Append numbered values until told to stop; how many were acknowledged, by partition."""
+    """Append numbered values until stopped; the number of acknowledged ones by partition."""
     client, rng = SimulatedClient(cluster.addresses), random.Random(f"{cluster.rng.random()}/{number}")
     producer_id = await client.init_producer_id(WHOLE_AGAIN_S)
     sent = [0] * PARTITIONS

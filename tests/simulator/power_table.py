@@ -151,7 +151,7 @@ async def unlink(disk: Disk) -> None:
 
 
 async def synced_and_tail(disk: Disk) -> File:
-    """The file `old`, of which the first page is durable."""
+    """The file `old` with a durable first page."""
     file = disk.open("old", create=True)
     file.append([SYNCED])
     await file.sync()

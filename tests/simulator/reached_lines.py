@@ -191,7 +191,9 @@ def main() -> int:
         ended = [part.wait() for part in parts]
         notes = [run.made(directory) for run in islice(runs(), options.seeds)]
         if any(ended) or not all(note.exists() for note in notes):
-            sys.exit("a process that made runs ended before all of its own were made: nothing is told of the others'")
+            sys.exit(
+                "a process that made runs ended before all of its own were made: no result is printed of the others'"
+            )
         alarms = sum(note.read_text().startswith(ALARM) for note in notes)
         found = measured(directory)
     text = page(found, list(islice(runs(), options.seeds)))

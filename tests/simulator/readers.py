@@ -1,7 +1,7 @@
-"""Readers who believe whoever answers: they ask every broker where a partition ends, not only the one that leads.
+"""Readers that accept any answer: they ask every broker for the end of a partition, not only the leader.
 
-An answer may not be older than what was known when the question was sent: neither less than what a producer had been
-told by then, nor less than what an earlier question had been answered. Reads that pass are what `strict` promises.
+An answer may not be older than the state known when the query was sent: neither less than the producer's last
+acknowledgement by then, nor less than the answer to an earlier query. Reads that pass are those that `strict` promises.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ ANSWER_WITHIN_S = 1.0
 
 
 class Readers:
-    """One reader for each broker, from its beginning until it is told to stop; `stale` says what each should have
-    known. Times are in virtual seconds."""
+    """One reader for each broker, from its start until it is stopped; `stale` gives for each stale answer the expected
+    end. Times are in virtual seconds."""
 
     def __init__(self, client: SimulatedClient, brokers: list[int], topic: str, partitions: int) -> None:
         self.stale: list[str] = []
@@ -27,7 +27,7 @@ class Readers:
         self._tasks = [asyncio.create_task(self._read(broker)) for broker in brokers]
 
     def acknowledged(self, partition: int, end: int) -> None:
-        """A producer was told that everything below `end` is there."""
+        """A producer got the acknowledgement of every record below `end`."""
         self._known[partition] = max(self._known[partition], end)
 
     async def stop(self) -> None:

@@ -50,8 +50,8 @@ def storm(
     until: str | None = None,
     conditions: Conditions | None = None,
 ) -> SimulatedCluster:
-    """The cluster after so many virtual seconds of these faults, closed; `watch.findings` is what the oracles found.
-    `until`: an oracle whose first finding ends it, for what comes then does not matter any more."""
+    """The cluster after this time of these faults in virtual seconds, closed; `watch.findings` has the findings of the
+    oracles. `until`: an oracle whose first finding ends the storm, since later events are irrelevant."""
     rng = Random(f"{seed}/storm")
     config = {**choices(rng, nodes), **(properties or {})}
     with SimulatedCluster(seed, nodes, properties=config, mutants=mutants, conditions=conditions) as cluster:
@@ -132,7 +132,7 @@ async def _inject(cluster: SimulatedCluster, rng: Random, fault: str) -> None:
 
 
 def _aim(cluster: SimulatedCluster, rng: Random, names: Sequence[str]) -> str:
-    """The controller, the log's leader, or anybody."""
+    """The controller, the log's leader, or any node."""
     controller, dice = cluster.controller(), rng.random()
     if controller is not None and dice < 0.3:
         return controller

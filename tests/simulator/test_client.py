@@ -10,7 +10,7 @@ from simulator.client import REFRESH_S, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 
 TOPIC = "log"
-# Nobody leaves the in-sync set, and nobody else is elected, while an append waits.
+# No replica leaves the in-sync set, and no other leader is elected, while an append waits.
 PATIENT = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -23,7 +23,7 @@ CUT_S = 4 * REFRESH_S
 
 @pytest.mark.parametrize("healed", [True, False])
 def test_a_leader_query_does_not_end_the_wait_of_an_append(healed: bool) -> None:
-    """A leader who is cut off from its followers answers nothing that was asked behind an append before that."""
+    """A leader that is isolated from its followers answers requests behind an append only after the append."""
     with SimulatedCluster(1, properties=PATIENT) as cluster:
 
         async def story() -> tuple[bool, float]:
@@ -32,7 +32,7 @@ def test_a_leader_query_does_not_end_the_wait_of_an_append(healed: bool) -> None
             loop, anybody = asyncio.get_running_loop(), SimulatedClient(cluster.addresses)
             await anybody.create_topic(TOPIC)
             leader = await anybody.leader_of(TOPIC, 0)
-            client = SimulatedClient({leader: cluster.addresses[leader]})  # asks nobody else who leads
+            client = SimulatedClient({leader: cluster.addresses[leader]})  # queries no other broker for the leader
             followers = [name for name, machine in cluster.machines.items() if machine.node_id != leader]
             cluster.partition([f"n{leader}"], followers)
             asking, begun_s = asyncio.create_task(client.keep_up(TOPIC)), loop.time()

@@ -16,8 +16,8 @@ from simulator.loop import DeadlockError, VirtualLoop, new_loop
 def run_on(
     loop: VirtualLoop, clock: MachineClock, seconds: float, meanwhile: Callable[[], None]
 ) -> tuple[float, float]:
-    """When, in the world's and in the machine's own time, a sleep of so long on a machine ends; `meanwhile` is called
-    after the sleep has begun."""
+    """The time, in the world's and in the machine's own clock, at which a sleep of this length on a machine ends;
+    `meanwhile` is called after the start of the sleep."""
     host, ended = HostContext("n1", "n1", clock), list[tuple[float, float]]()
 
     async def sleep() -> None:
@@ -40,7 +40,7 @@ def test_a_timer_is_due_by_the_clock_of_its_machine(drift: float, world_s: float
 
     at, own = run_on(loop, clock, 5.0, begin)
     assert at == pytest.approx(world_s)
-    assert own >= 5.0, "who is woken finds that it is time"
+    assert own >= 5.0, "at the wake-up the time is due"
     assert own == pytest.approx(5.0)
 
 

@@ -134,7 +134,7 @@ PROPERTIES = {
 
 @dataclass
 class Told:
-    """What a producer was told: of each key the last value that was acknowledged."""
+    """The acknowledgements of a producer: of each key the last acknowledged value."""
 
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     refused: list[ErrorCode] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The oracles of the controller, told of one decision after the other: what the rules allow, and what they forbid."""
+"""The oracles of the controller get one decision after another: allowed and forbidden ones."""
 
 from __future__ import annotations
 

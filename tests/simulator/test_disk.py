@@ -1,4 +1,4 @@
-"""The simulated disk against the measured table of what a power cut leaves, and against the Disk port's promises."""
+"""The simulated disk agrees with the measured table of power cuts, and with the Disk port's promises."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_a_sync_covers_writes_before_its_start() -> None:
         began = asyncio.get_running_loop().time()
         copies.append(began)
         disk.power_loss(random.Random(1), commit=False)
-        assert file.read(0, 9) in (b"1", b"12"), "the second sync had begun"
+        assert file.read(0, 9) in (b"1", b"12"), "the second sync had started"
         for sync in later:
             sync.cancel()
 
@@ -339,7 +339,7 @@ def test_a_killed_process_loses_only_its_own_waiting_syncs() -> None:
         ("probe", b"x"),
         ("running", b"x"),
         ("waiting", b""),
-    ], "the names were synced for the prober, whoever had asked for that first"
+    ], "the names were synced for the prober, independent of the first requester"
 
 
 def test_a_failed_sync_is_final_for_the_open_file() -> None:
@@ -520,7 +520,7 @@ def test_a_power_cut_keeps_durable_files(file_system: FileSystem, seed: int) -> 
 
 
 async def _anything(disk: SimulatedDisk, rng: random.Random) -> None:
-    """A few operations on some files, of which syncs fail now and then."""
+    """A few operations on some files; syncs fail now and then."""
     for number in range(rng.randint(1, 25)):
         directory = rng.choice(("", "d", "d/e"))
         disk.make_directory(directory or "d")

@@ -1,6 +1,6 @@
-"""Drawn clusters that once showed a defect, raised a false alarm or came to no verdict: each seed with what it had met.
+"""Drawn clusters that once showed a defect, a false alarm or no verdict: each seed with its finding.
 
-What a seed draws changes with the swarm, so each story has a test of its own, too, where it could be told by one.
+The swarm decides what a seed draws, so each story also has a separate test if one can show it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_segments_that_were_removed_are_not_missed() -> None:
         copy.follow(log)
         for segment in log.segments[:-1]:
             await log.advance_start(segment.next_offset)
-            assert copy.durable_end(disk) == log.log_end_offset, "nobody has followed that"
+            assert copy.durable_end(disk) == log.log_end_offset, "no record has followed that"
             copy.follow(log)
             assert copy.durable_end(disk) == log.log_end_offset
         await write(log, 0, "later")

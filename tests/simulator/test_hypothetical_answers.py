@@ -18,7 +18,7 @@ QUESTIONS = ["ListOffsets", "OffsetForLeaderEpoch"]
 
 
 async def lead(cluster: SimulatedCluster) -> SimulatedClient:
-    """A topic with a leader, which nobody asks for anything."""
+    """A topic with a leader, and no client."""
     cluster.start()
     await cluster.ready()
     client = SimulatedClient(cluster.addresses)
@@ -28,7 +28,7 @@ async def lead(cluster: SimulatedCluster) -> SimulatedClient:
 
 
 async def recover(cluster: SimulatedCluster) -> None:
-    """A leader that was elected uncleanly, and whom nobody asks for anything until its recovery is over."""
+    """A leader that was elected uncleanly, without a client until its recovery ends."""
     client = await lead(cluster)
     await client.produce(TOPIC, 0, [b"kept"])
     last = await client.leader_of(TOPIC, 0)

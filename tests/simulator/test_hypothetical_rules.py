@@ -81,4 +81,4 @@ def test_without_a_leader_no_proposal_is_tested() -> None:
     world = led()
     for broker in (1, 2, 3):
         world.fence(broker)
-    assert asked(world) == (0, []), "nobody leads"
+    assert asked(world) == (0, []), "no partition has a leader"

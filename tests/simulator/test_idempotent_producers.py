@@ -134,9 +134,9 @@ def test_a_replica_with_producers_of_truncated_batches_acknowledges_lost_records
 
 
 def _cut_off(mutants: Sequence[str]) -> list[bytes]:
-    """The batch of sequence 3 reaches one replica's log, which is then led by another; later that one leads again.
+    """The batch of sequence 3 reaches one replica's log. Another replica leads next, and later the first leads again.
 
-    All three replicas together are needed to take anything new, so nobody else appends it in between.
+    All three replicas together are needed for a commit, so no other batch is appended in between.
     """
     properties = {**FLUSHED, "min.insync.replicas": "3", "replica.lag.time.max.ms": "600000"}
     with SimulatedCluster(1, 5, properties=properties, mutants=mutants) as cluster:

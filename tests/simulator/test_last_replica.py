@@ -223,7 +223,7 @@ def test_a_minimum_raised_while_the_isr_shrinks_loses_no_record(resource: tuple[
 def test_a_lowered_minimum_keeps_later_commits(
     resource: tuple[int, str],
 ) -> None:
-    """Who was eligible, because nothing was committed without it, is so no more."""
+    """A replica that was eligible, because no record was committed without it, loses its eligibility."""
     with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"}) as cluster:
 
         async def story() -> None:
@@ -267,8 +267,8 @@ async def _roll(cluster: SimulatedCluster, properties: Mapping[str, str]) -> tup
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_minimum_raised_in_one_file_after_the_other_loses_no_record(seed: int) -> None:
-    """Who leads still has the old file, who controls the new one: by numbers of their own, what the leader commits
-    alone would not be committed to the controller, and one that lacks it eligible."""
+    """The leader still has the old file, the controller the new one: with separate numbers, records that the leader
+    commits alone would be uncommitted for the controller, and a replica without them eligible."""
     properties = {"replica.lag.time.max.ms": "1000", "min.insync.replicas": "1"}
     with SimulatedCluster(seed, properties=properties) as cluster:
 

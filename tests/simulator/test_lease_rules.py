@@ -1,4 +1,5 @@
-"""The oracles of leases: nobody leads beside whoever may answer, and without a lease nobody would, but for a bug."""
+"""The oracles of leases: no leader acts beside another one that may answer, and without a lease none would answer,
+except for a bug."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ LONG = {**QUICK, "broker.session.timeout.ms": "6000", "broker.lease.ms": "5000"}
 
 
 async def lead(cluster: SimulatedCluster) -> str:
-    """A topic of which nobody writes to; the machine of its leader."""
+    """A topic without a writer; the machine of its leader."""
     cluster.start()
     await cluster.ready()
     client = SimulatedClient(cluster.addresses)
@@ -70,7 +71,7 @@ def lists_without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def be_cut_off(cluster: SimulatedCluster) -> None:
-    """A leader whose lease ends, and whom nobody asks for anything. Its clock loses: the lease ends by that."""
+    """A leader whose lease ends, without a client. Its clock is slow: the lease ends by that clock."""
     leader = await lead(cluster)
     cluster.let_drift(leader, -0.1)
     cluster.partition([leader], [name for name in cluster.machines if name != leader])

@@ -1,4 +1,4 @@
-"""No reader is told what is out of date: a lease ends before anyone else leads, whatever a probe says of its holder."""
+"""No reader gets stale data: a lease ends before another leader is elected, independent of probes of its holder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Fault = Callable[[SimulatedCluster], Awaitable[None]]
 
 
 async def reject_one(cluster: SimulatedCluster) -> None:
-    """A firewall answers for one broker: who asks the others is refused, as if nobody listened."""
+    """A firewall answers for one broker: its connections to the others are refused, as without a listener."""
     names = cluster.rng.sample(sorted(cluster.machines), 3)
     cluster.partition(names[:1], names[1:], reject=True)
 
@@ -96,7 +96,7 @@ async def assign(cluster: SimulatedCluster, replicas: dict[int, list[int]]) -> N
 
 
 async def ask_controller(cluster: SimulatedCluster, request: Message, version: int) -> None:
-    """Ask whoever controls, if anybody does, for something that takes up to 3 s."""
+    """Send the controller, if there is one, a request that takes up to 3 s."""
     controller = cluster.controller()
     if controller is None:
         return
@@ -106,7 +106,7 @@ async def ask_controller(cluster: SimulatedCluster, request: Message, version: i
 
 
 async def produce(cluster: SimulatedCluster, readers: Readers, number: int) -> None:
-    """Append for ever, and tell the readers what was acknowledged."""
+    """Append for ever, and give the readers the acknowledgements."""
     client = SimulatedClient(cluster.addresses)
     for sequence in range(1 << 30):
         partition = sequence % PARTITIONS
@@ -122,7 +122,7 @@ async def produce(cluster: SimulatedCluster, readers: Readers, number: int) -> N
 
 
 def run(seed: int, fault: Fault, *mutants: str) -> Readers:
-    """Faults under load; the readers, who have been told everything that they will be."""
+    """Faults under load; the readers, with all acknowledgements."""
     with SimulatedCluster(seed, properties=PROPERTIES, mutants=mutants) as cluster:
 
         async def story() -> Readers:
@@ -175,7 +175,7 @@ def test_a_reader_sees_a_lease_that_outlives_a_leadership(fault: Fault, mutant: 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_successor_without_its_log_waits_for_the_lease_of_the_last_leader(seed: int) -> None:
-    """The most complete log that is left is no cause for haste; the oracle of shared leases looks on."""
+    """The most complete remaining log does not shorten the wait; the oracle of shared leases checks it."""
     with SimulatedCluster(seed) as cluster:
 
         async def story() -> None:

@@ -1,4 +1,4 @@
-"""The rules for all replicas of one log: where it begins, and that nothing is missing in it."""
+"""The rules for all replicas of one log: its start, and no missing record."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GAPS = LogConfig(segment_bytes=1000, index_interval_bytes=200, compacted=True)
 
 @pytest.mark.parametrize("late", [0, LAG])
 def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who begins later lacks what was committed, and nobody has removed."""
+    """A log that starts later lacks committed records that were not deleted."""
     begin = PartitionLog.truncate_fully_and_start_at
     starts: list[int] = []
 
@@ -71,7 +71,7 @@ def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: 
 def test_a_log_starts_at_the_start_offset_written_before_a_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its next process begins there, and who was away begins anew with it."""
+    """The next process starts there, and a replica that was away restarts its log there."""
     advance = PartitionLog.advance_start
     written: list[int] = []
     held = True
@@ -118,7 +118,7 @@ def test_a_log_starts_at_the_start_offset_written_before_a_kill(
 def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
     forgets: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was away and begins anew with such a leader shows it."""
+    """A replica that was away and restarts its log with such a leader shows it."""
     found, restarted = recovery.base_offsets, False
 
     def without_the_first(disk: Disk, directory: str) -> list[int]:
@@ -164,7 +164,7 @@ def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
 
 @pytest.mark.parametrize("removed", [True, False])
 def test_records_of_a_follower_before_the_leaders_start_are_not_compared(removed: bool) -> None:
-    """Asked for an epoch in front of its log, a leader answers with where that begins (K101-7)."""
+    """For an epoch before its log, a leader answers with its log start (K101-7)."""
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}

@@ -122,7 +122,7 @@ def test_the_failure_of_a_task_without_an_awaiter_is_collected() -> None:
 
     async def body() -> None:
         forgotten.append(asyncio.create_task(fail()))
-        for _ in range(10 * PRUNE_AT):  # so many that those which are done are let go of
+        for _ in range(10 * PRUNE_AT):  # enough that completed tasks are released
             await asyncio.create_task(asyncio.sleep(0))
 
     world.run("a", body())

@@ -42,7 +42,7 @@ def test_messages_are_recorded_whole_in_order_with_arrival_times() -> None:
     assert all("epoch 1" in each.text or "pre-vote" in each.text for each in votes)
     assert any(each.what == "Vote" and each.answer and "granted" in each.text for each in said)
     lost = [each for each in said if each.arrived_s is None]
-    assert len({each.source for each in lost}) == 1, "only the one whose packets are dropped speaks to nobody"
+    assert len({each.source for each in lost}) == 1, "only the node with dropped packets has lost messages"
     assert all(not each.routine for each in said if each.what == "BrokerRegistration")
     assert all(each.routine for each in said if each.what == "BrokerHeartbeat")
 

@@ -20,7 +20,7 @@ from tests.simulator.storm import QUICK, TOPIC
 from tests.simulator.test_oracles import planted
 
 SNAPSHOTS: Mapping[str, str] = {**QUICK, "metadata.log.max.record.bytes.between.snapshots": "100"}
-"""So many that there is one soon behind whatever happens."""
+"""Enough that one follows soon after every event."""
 TWO_IN_SYNC: Mapping[str, str] = {**SNAPSHOTS, "min.insync.replicas": "2"}
 
 

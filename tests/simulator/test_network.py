@@ -63,7 +63,7 @@ class Client(asyncio.Protocol):
 
 
 class Buffered(asyncio.BufferedProtocol):
-    """Receives into a buffer of three bytes. `pauses_at`: it pauses once it has so many."""
+    """Receives into a buffer of three bytes. `pauses_at`: it pauses at this number of bytes."""
 
     transport: asyncio.Transport
 
@@ -399,7 +399,7 @@ def test_a_machine_without_power_is_silent_and_resets_once_it_is_back() -> None:
         world.network.power_restored("b")
         await world.start("b", world.loop.create_server(Echo, "b", PORT))
         assert isinstance(await talking.lost, ConnectionResetError)
-        assert not waiting.lost.done(), "whoever only waits never learns"
+        assert not waiting.lost.done(), "a connection that only waits never detects it"
         waiting.transport.write(b"hello")
         assert isinstance(await waiting.lost, ConnectionResetError)
         await connect(world)

@@ -1,4 +1,4 @@
-"""The oracles: none says anything of the broker as it is, and for each there is a bug of which it does.
+"""The oracles report no finding on the unmutated broker, and each reports one for some bug.
 
 A storm of faults is enough for most mutants; for the others there is a schedule.
 """
@@ -481,8 +481,8 @@ def test_bit_rot_outside_of_a_crc_is_not_a_finding_about_the_broker(byte: int, h
 
 
 def test_bit_rot_on_a_stopped_node_is_not_a_finding_about_the_broker() -> None:
-    """What a follower had on its disk when its leader counted it may be gone when the leader commits: nobody has told
-    the leader yet that another process has found the rest of the log to be rotten."""
+    """A part of a follower's disk that its leader counted may be lost when the leader commits: the leader has not yet
+    received that another process found the rest of the log damaged."""
     with SimulatedCluster(1, properties={**QUICK, "log.flush.interval.messages": "1"}) as cluster:
 
         async def story() -> None:
@@ -519,7 +519,7 @@ def test_bit_rot_on_a_stopped_node_is_not_a_finding_about_the_broker() -> None:
 
 
 def test_commits_of_a_former_leader_are_observed_at_the_next_step() -> None:
-    """Roles are looked at when they begin, too: one may end in the moment in which it began."""
+    """Roles are observed at their start, too: a role may end in the moment of its start."""
     with SimulatedCluster(1, properties=QUICK) as cluster:
         checks = cluster.watch.findings.checks
 
@@ -549,7 +549,7 @@ def test_a_leader_has_the_records_committed_up_to_its_epoch() -> None:
 
 
 def planted(properties: Mapping[str, str]) -> SimulatedCluster:
-    """A cluster of which something is to be found that no mutant does: closing it does not raise for that."""
+    """A cluster with a planted finding that no mutant causes: closing it does not raise for that."""
     return SimulatedCluster(1, properties=properties, mutants=["late_vote_counted"])
 
 

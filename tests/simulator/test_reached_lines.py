@@ -56,7 +56,7 @@ def test_reached_lines_of_a_run_are_kept_and_counted_again(tmp_path: Path) -> No
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert "broker.server.sasl_gate" in told.stdout, told.stderr
-    assert next(runs()).made(tmp_path).read_text() == "", "it came to its verdict"
+    assert next(runs()).made(tmp_path).read_text() == "", "it reached its verdict"
     reached = {it.module: it.share for it in measured(tmp_path)}
     assert reached["broker.replica.leader"] > 0.5
     assert reached["broker.server.sasl_gate"] < 0.5

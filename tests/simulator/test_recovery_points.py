@@ -1,4 +1,5 @@
-"""Recovery points on simulated disks: never ahead of what a power cut leaves, and the oracle that checks that."""
+"""Recovery points on simulated disks: never beyond the data that a power cut leaves, and the oracle that checks
+this."""
 
 from __future__ import annotations
 

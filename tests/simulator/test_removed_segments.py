@@ -1,4 +1,4 @@
-"""Segments that retention removes, and a power cut at any moment: a log begins later than it did, and has no gap."""
+"""Segments that retention removes, and a power cut at any moment: a log starts later than before, and has no gap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are replaced, and what becomes of that when whoever asked for it gives it up, or is killed."""
+"""Files that are replaced, and the result when the caller cancels the replacement or is killed."""
 
 from __future__ import annotations
 

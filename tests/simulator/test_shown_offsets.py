@@ -1,4 +1,4 @@
-"""What coordinators would show of groups' offsets is held against what is committed, also where nobody asks."""
+"""The offsets that coordinators would return are compared with committed ones, also without a request."""
 
 from __future__ import annotations
 

@@ -66,6 +66,6 @@ def test_a_voter_catches_up_over_a_slow_link() -> None:
             await cluster.until(
                 lambda: late.node is not None and late.node.quorum.high_watermark >= end, 3 * size / 100_000 + 5
             )
-            assert cluster.node(leader).quorum.epoch == epoch, "nobody was voted for meanwhile"
+            assert cluster.node(leader).quorum.epoch == epoch, "no vote was cast meanwhile"
 
         cluster.run(story())

@@ -37,7 +37,7 @@ from tests.simulator.tiered_bootstrap import FEATURE, RECORDS, Joining
 
 SEED = 3
 SHARES = 24
-"""The points of a scenario are divided among so many tests."""
+"""The points of a scenario are divided among this number of tests."""
 PATIENCE_S = 60.0
 QUIET_S = 5.0
 PROPERTIES = {
@@ -213,7 +213,7 @@ def cluster_of(kind: type[Scenario]) -> SimulatedCluster:
 
 
 def play(kind: type[Scenario], point: CrashPoint | None = None) -> Io:
-    """Run a scenario, with a crash at a point. Raises `AssertionError`, or `TimeoutError` if it comes to no end."""
+    """Run a scenario, with a crash at a point. Raises `AssertionError`, or `TimeoutError` if it does not end."""
     with cluster_of(kind) as cluster, observed(cluster, TOPIC, point) as io:
         scenario = kind(cluster)
 

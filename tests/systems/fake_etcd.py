@@ -21,10 +21,11 @@ Request = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wrong:
-    """What happens to one request of a key instead of an answer. `applied`: it is carried out all the same.
+    """The outcome of one request of a key instead of an answer. `applied`: the request is carried out.
 
-    `status` 0: the connection is closed without an answer; -1: there is neither, until the fake is stopped. `closes`:
-    the connection is closed after the answer, which may have said so (`told`) or not (`untold`)."""
+    `status` 0: the connection is closed without an answer; -1: neither happens until the fake is stopped. `closes`: the
+    connection is closed after the answer, which announces it (`told`) or not (`untold`).
+    """
 
     status: int
     body: str = ""

@@ -1,4 +1,4 @@
-"""Apache Kafka with KRaft: what its nodes are told, what a machine must have, and one node of it that really runs."""
+"""Apache Kafka with KRaft: the settings of its nodes, the requirements of a machine, and one real node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def description() -> Description:
 
 
 def java_17(home: Path) -> Java:
-    """A Java that is laid out as Debian does it, and that nobody starts."""
+    """A Java with Debian's layout, which no test starts."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     (home / "bin" / "java").touch()
     return Java(home / "bin" / "java", 17)
@@ -108,7 +108,7 @@ def test_a_slower_world_has_longer_quorum_timeouts_and_less_jit_compilation(tmp_
     given = {"broker": Settings({"broker.session.timeout.ms": "6000"})}
     usual, (fast, *_) = services(tmp_path, ["broker"] * 3, given)
     slow, (emulated, *_) = services(tmp_path, ["broker"] * 3, given, time_scale=12.0)
-    assert "controller.quorum.election.timeout.ms" not in usual[0], "what nobody sets is Kafka's own"
+    assert "controller.quorum.election.timeout.ms" not in usual[0], "a setting without a value keeps Kafka's default"
     assert slow[0]["controller.quorum.election.timeout.ms"] == "12000"
     assert slow[0]["initial.broker.registration.timeout.ms"] == "720000"
     assert (usual[0]["broker.session.timeout.ms"], slow[0]["broker.session.timeout.ms"]) == ("6000", "72000")

@@ -1,4 +1,4 @@
-"""Apache Kafka with ZooKeeper: what its nodes are told, what a campaign may ask, and one broker that really runs."""
+"""Apache Kafka with ZooKeeper: the settings of its nodes, the settings of a campaign, and one real broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def services(tmp_path: Path, version: str = VERSION, settings: Mapping[str, Sett
     """What two brokers and a ZooKeeper run."""
     java = Java(tmp_path / "jdk" / "bin" / "java", 17)
     java.program.parent.mkdir(parents=True, exist_ok=True)
-    java.program.touch()  # nobody starts it
+    java.program.touch()  # no test starts it
     system = ZooKeeperKafka(read(find_system(NAME).directory), version, cache=tmp_path / "cache", find=lambda _: java)
     deployed = Deployed(system, ROLES, "brownout-a run", dict(settings or {}))
     nodes = [

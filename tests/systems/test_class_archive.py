@@ -28,7 +28,8 @@ signal.pause()
 
 
 class OneNode:
-    """A deployment of one such program. `how`: writes, forgets, ends; `prepares`: the exit code of what goes before."""
+    """A deployment of one such program. `how`: writes, forgets, ends; `prepares`: the exit code of the preparing
+    command."""
 
     collected = (".", ())
     files_dir = ""

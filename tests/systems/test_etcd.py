@@ -1,4 +1,5 @@
-"""etcd as a system: its members' command lines, what a campaign may set, and who leads by the members' own words."""
+"""etcd as a system: its members' command lines, the settings of a campaign, and the leader by the members' own
+answers."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def etcd() -> Iterator[FakeEtcd]:
 
 @pytest.fixture
 def dead() -> str:
-    """An endpoint where nobody listens."""
+    """An endpoint without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Finding a Java: the right one of several, and what is said when there is none."""
+"""Finding a Java: the right one of several, and the message without any."""
 
 from __future__ import annotations
 

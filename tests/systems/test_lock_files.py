@@ -1,4 +1,4 @@
-"""Lock files and the catalog of systems: what is read, and how what cannot be read is told."""
+"""Lock files and the catalog of systems: valid files, and the errors of invalid ones."""
 
 from __future__ import annotations
 

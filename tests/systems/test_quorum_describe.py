@@ -25,7 +25,7 @@ NOW = 1_700_000_000_000
 
 
 def answered(*, silent: int | None = None) -> QuorumState:
-    """Three voters, of which 2 leads, and an observer; `silent` has not been heard of since the leader leads."""
+    """Three voters with leader 2, and an observer; `silent` has not fetched since the leader was elected."""
 
     def replica(number: int, end: int, behind_ms: int) -> ReplicaState:
         if number == silent:
@@ -80,10 +80,10 @@ def test_a_replica_without_a_fetch_has_no_times() -> None:
 
 
 class Brokers:
-    """Brokers at n1, n2, ..., which know each other, and a clock that questions and pauses move on.
+    """Brokers at n1, n2, ..., which know each other, and a clock that advances with queries and pauses.
 
-    `leaders`: whom each takes for the leader, -1: it knows of none; who takes itself for it answers. What `later` says
-    holds instead once `calm` questions were asked.
+    `leaders`: the leader by each broker's answer, -1: none; a broker that names itself answers. After `calm` queries,
+    the answers of `later` replace them.
     """
 
     def __init__(self, leaders: Mapping[int, int], later: Mapping[int, int] | None = None, calm: int = 0) -> None:
@@ -121,7 +121,7 @@ class Brokers:
 
 
 def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:
-    """What somebody learns that knows of n1 only."""
+    """The result of a query that starts with n1 only."""
     monkeypatch.setattr(requests, "ask", brokers.ask)
     monkeypatch.setattr(quorum_describe, "time", brokers)
     monkeypatch.setattr(quorum_describe, "random", random.Random(1))

@@ -1,4 +1,4 @@
-"""`brownout system`: what people are told of systems and their files."""
+"""`brownout system`: messages about systems and their files."""
 
 from __future__ import annotations
 

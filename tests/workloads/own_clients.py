@@ -89,7 +89,7 @@ class Unanswered(Log):
 
 
 class Overflowing(Registers):
-    """Once something has made a number of a key that nobody can have written."""
+    """After the first write of a key, its value is one that no client can have written."""
 
     def read(self, key: str) -> int | None:
         return 10**25 if super().read(key) else None

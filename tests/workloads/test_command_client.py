@@ -1,4 +1,4 @@
-"""A client in any language: what it is told, how it is ended, and what its exit code means."""
+"""A client in any language: its environment, its end, and the meaning of its exit code."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ echo $! > inner.new; mv inner.new "inner-$BROWNOUT_TASK-$BROWNOUT_PLACE"
 [ "$stay" != no ] || echo '{"f": "write", "type": "ok", "key": "k1"}' >> $BROWNOUT_OUTPUT
 [ "$stay" = no ] || wait
 """
-# The same, where the other one has a session of its own, and nobody that it could be told of by.
+# The same, if the other process has a separate session, and no process that could report it.
 APART = SCRIPT.replace("sleep 600 &", "setsid sleep 600 &")
 
 
@@ -292,7 +292,7 @@ def test_child_processes_of_a_program_end_with_its_task(tmp_path: Path, text: st
 
 
 def _ends(pid: int) -> bool:
-    """Soon: whoever was killed is not gone at once."""
+    """Soon: a killed process does not disappear immediately."""
     give_up_s = time.monotonic() + 60
     while _lives(pid) and time.monotonic() < give_up_s:
         time.sleep(0.005)

@@ -1,4 +1,4 @@
-"""The messages between the run and its clients: each is a type, and a line that is none is an error."""
+"""The messages between the run and its clients: each is a type, and any other line is an error."""
 
 from __future__ import annotations
 

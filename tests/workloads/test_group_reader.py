@@ -20,7 +20,7 @@ QUERY_S = 0.5
 
 
 class Time:
-    """Seconds that pass when somebody waits for something."""
+    """Seconds that pass during a wait."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

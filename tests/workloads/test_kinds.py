@@ -1,4 +1,4 @@
-"""The registry of workload kinds: found by itself, whole or refused, and told in the documentation."""
+"""The registry of workload kinds: found automatically, complete or refused, and documented."""
 
 from __future__ import annotations
 

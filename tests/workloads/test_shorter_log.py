@@ -86,7 +86,8 @@ def test_it_reads_again_from_the_start(
 
 
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[Message]], **options: bool) -> Any:
-    """The reads that come of these polls, from offset 5 of partition 0; before the last one it is asked anew."""
+    """The reads that result from these polls, from offset 5 of partition 0; before the last one the partition is
+    fetched again."""
     library = Library(seeks=True)
     monkeypatch.setattr(consumer, "Consumer", lambda _: library)
     its = settings(tmp_path, "log", "c1", 1)

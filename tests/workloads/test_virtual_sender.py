@@ -73,7 +73,7 @@ class Broker:
 
 
 def sent(broker: Broker, records: int, *, batch_records: int = 1, timeout_s: float = 5.0) -> list[Sent]:
-    """The outcomes of so many appends to one partition, all given at once."""
+    """The outcomes of `records` appends to one partition, all given at once."""
     parameters = {"idempotent": True, "batch_records": batch_records}
     settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "log", 1, "", parameters=parameters)
 

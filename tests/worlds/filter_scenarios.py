@@ -1,5 +1,4 @@
-"""Single packets through the filter between nodes, inside a sandbox of a test: two cables, and nothing that speaks by
-itself.
+"""Single packets through the filter between nodes, inside a sandbox of a test: two cables without other traffic.
 
 A program: `python -m tests.worlds.filter_scenarios <name>` prints the scenario's result as JSON.
 """
@@ -51,7 +50,7 @@ class Cables:
         self._seen_before = self._come_up()
 
     def _come_up(self) -> int:
-        """How many packets were seen until a port of the bridge had begun to forward: what came sooner is lost."""
+        """The number of packets until a port of the bridge started to forward: earlier ones are lost."""
         give_up = time.monotonic() + DEADLINE_S
         while not (seen := self.network.counters()[THERE].seen) and time.monotonic() < give_up:
             self._send()
@@ -108,7 +107,7 @@ def cables() -> Iterator[Cables]:
 
 
 def counted() -> dict[str, list[int]]:
-    """What single packets come to: [seen, dropped]."""
+    """The counts of single packets: [seen, dropped]."""
     with cables() as made:
         seen = {"open": made.probe(until_seen=1)}
         made.network.cut([THERE])

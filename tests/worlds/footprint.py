@@ -27,10 +27,11 @@ def machine_wide() -> dict[str, set[str]]:
 
 
 class Footprint:
-    """One sandbox's traces, by its outer parent's pid. Look once while it runs; then wait until all is gone.
+    """One sandbox's traces, by its outer parent's pid. Look once while it runs; then wait until all of them are gone.
 
-    The kernel gives the numbers of namespaces that are gone to new ones, other sandboxes' too: a process that began
-    later counts only in this one's control group."""
+    The kernel reuses the numbers of namespaces, also for other sandboxes: a process that started later counts only in
+    this one's control group.
+    """
 
     def __init__(self, outer: int, run_id: str) -> None:
         self._run_id = run_id

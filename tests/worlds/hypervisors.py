@@ -1,4 +1,4 @@
-"""Stand-ins for QEMU with KVM, as hosts have them: one that works, one that lies, one that cannot."""
+"""Stand-ins for QEMU with KVM: one that works, one that prints a false success, one that fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ esac"""
 
 
 def emulator(directory: Path, script: str) -> Path:
-    """A QEMU that does this, for a PATH that begins with the directory; each call is a line in `calls` beside it."""
+    """A QEMU with this behaviour, for a PATH that starts with the directory; each call is a line in `calls` beside
+    it."""
     directory.mkdir(parents=True, exist_ok=True)
     program = directory / kvm.EMULATOR
     program.write_text(f'#!/bin/sh\necho "$@" >> {directory}/calls\n{script}\n')
@@ -42,7 +43,7 @@ esac"""
 
 
 def libvirt(directory: Path, vagrant: str, *, libvirtd: str = _LIBVIRTD, virsh: str = _VIRSH) -> None:
-    """libvirt's programs and Vagrant, for a PATH that begins with the directory."""
+    """libvirt's programs and Vagrant, for a PATH that starts with the directory."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, script in {"libvirtd": libvirtd, "virsh": virsh, "vagrant": vagrant}.items():
         program = directory / name

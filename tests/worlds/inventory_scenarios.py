@@ -38,7 +38,7 @@ DISK_BYTES = 512 << 20
 
 @dataclass(frozen=True)
 class Hosts:
-    """Machines of a namespace world, of which only addresses and a key are known from here on."""
+    """Machines of a namespace world, known only by addresses and a key."""
 
     made: NamespaceWorld
     directory: Path
@@ -125,7 +125,7 @@ def three_hosts(directory: str) -> Iterator[Hosts]:
 
 
 def said_by(inventory: Path, directory: Path, nodes: int = 3, software: tuple[Software, ...] = ()) -> str:
-    """What a user is told who wants a lab of these hosts, and cannot have it."""
+    """The error for a user of a lab of unusable hosts."""
     try:
         lab = InventoryLab(LabSpec(nodes, "ext4", directory / "lab", software, inventory=inventory))
         lab.open()

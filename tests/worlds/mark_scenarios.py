@@ -11,7 +11,7 @@ from tests.worlds.support import send
 
 
 def cuts(run_dir: str, filesystem: str) -> Any:
-    """One node and all of them, cleanly and torn, again and again; what each heal tells."""
+    """One node and all of them, cleanly and torn, again and again; the evidence of each heal."""
     seen = []
     with world(run_dir, 2, filesystem=filesystem) as made:
         made.start_services()

@@ -21,7 +21,7 @@ from tests.simulator.power_table import MIDDLE, PAGE, ROWS, SYNCED, UNRELATED, c
 from tests.worlds.scenarios import tell
 
 SIZE = 512 << 20
-# What is not synced must not be committed by itself while a row is played, however slow the machine is.
+# Unsynced data must not be committed automatically while a row is played, on a machine of any speed.
 OPTIONS = {"ext4": "commit=300", "xfs": ""}
 
 
@@ -36,7 +36,7 @@ def table(filesystem: str, backing: str) -> list[dict[str, str]]:
 
 
 def middle(filesystem: str, backing: str) -> dict[str, str]:
-    """Some pages in the middle of what was not synced are written back, and the journal is committed."""
+    """Some pages in the middle of the unsynced data are written back, and the journal is committed."""
     data = DataDisk("middle", Path(backing), SIZE, filesystem)
     data.create()
 

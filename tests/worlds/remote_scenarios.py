@@ -36,7 +36,7 @@ TRACE = f"{paths.RUNTIME}/events.jsonl"
 
 
 class Switch:
-    """The namespace world's power switch; those who have connections to what goes dark are told."""
+    """The namespace world's power switch; it notifies the connections to a node that loses power."""
 
     def __init__(self, inner: PowerSwitch, hosts: Mapping[str, SshHost]) -> None:
         self._inner = inner
@@ -160,7 +160,7 @@ class OtherSystem(StandIns):
 
 
 def another_system(directory: str) -> Any:
-    """What a machine is told of a service that is not ours, and by which port it is known."""
+    """The commands that a machine gets for a foreign service, and its identifying port."""
     with machines(directory, 2) as lent:
         spec = replace(specification(Path(directory, "run"), 2), deployment=OtherSystem())
         world = RemoteWorld(spec, "inventory", lent, frozenset(), [], 1.0)
@@ -197,7 +197,7 @@ def broken_connections(directory: str) -> Any:
 
 
 def power_cut(directory: str) -> Any:
-    """What was written before a cut is a beginning of what was there; what was written after it is all there."""
+    """Writes before a cut are read as a prefix of the data; writes after it are complete."""
     with machines(directory, 2) as lent:
         world = remote(lent, Path(directory, "run"))
         world.start_services()

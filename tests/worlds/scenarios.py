@@ -179,7 +179,7 @@ def several_processes(run_dir: str) -> Any:
 
 
 def no_program(directory: str, mode: str) -> Any:
-    """A system whose program is missing (no mode), or lies there with this mode: what comes of its start."""
+    """A system with a missing program (no mode), or a program with this mode: the result of its start."""
     Path(directory, "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 7000 }\n'
         'command = ["{{ system_dir }}/my-server"]\n'
@@ -238,7 +238,7 @@ def all_lose_power(run_dir: str) -> Any:
 
 
 def torn(run_dir: str) -> Any:
-    """Cuts with different seeds: what was synced is always a prefix of what is found."""
+    """Cuts with different seeds: synced data is always a prefix of the remaining data."""
     synced, unsynced = "s" * 10_000, "u" * 200_000
     write = (
         f"printf %s {synced} > /data/f && sync -f /data && head -c {len(unsynced)} /dev/zero | tr '\\0' u >> /data/f"
@@ -382,7 +382,7 @@ def wait_to_be_killed(run_dir: str, moment: str) -> Any:
 
 
 def side_by_side(run_dir: str) -> Any:
-    """Says when it is up, goes on when it is told to, and then looks at its own data."""
+    """Reports its start, continues at a signal, and then reads its own data."""
     with world(run_dir, 2, run_id=Path(run_dir).name) as made:
         made.start_services()
         send(made.nodes[0], f"!{run_dir}")

@@ -18,7 +18,7 @@ def properties(path: str) -> dict[str, str]:
 
 
 class Appender(socketserver.StreamRequestHandler):
-    """Appends each line to the log; one that begins with `!` is synced before it is acknowledged."""
+    """Appends each line to the log; a line that starts with `!` is synced before it is acknowledged."""
 
     log = -1
 

@@ -34,7 +34,7 @@ def stand_in_properties(node: Place) -> str:
 
 @dataclass(frozen=True)
 class StandIns:
-    """The stand-in broker on every node: what worlds are told to run in tests."""
+    """The stand-in broker on every node: the service of worlds in tests."""
 
     configure: Configure = stand_in_properties
     arguments: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""How a host's key is learnt when nobody vouches for it."""
+"""How the key of a host without a known key is learnt."""
 
 from __future__ import annotations
 

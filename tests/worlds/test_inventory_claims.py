@@ -46,7 +46,7 @@ class Booting:
 
 
 class Cut(Booting):
-    """A host that a killed campaign has cut off from others. It notes what it is told."""
+    """A host with remaining cuts of a killed campaign. It records the commands to remove them."""
 
     name, address = "n1", "10.0.0.1"
 

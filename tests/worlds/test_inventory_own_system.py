@@ -20,7 +20,7 @@ DEADLINE_S = 900.0
 
 @pytest.mark.rotating(13, among="real-time campaigns")
 def test_the_tutorials_system_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
-    site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; there is no network in a sandbox
+    site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     tests = tmp_path / "my-tests"
     assert line.main(["init", str(tests)]) == 0
     for block in blocks():

@@ -1,4 +1,4 @@
-"""Campaigns on hosts that somebody else made: here, machines of a namespace world, known by address and key only."""
+"""Campaigns on hosts of an inventory: here, machines of a namespace world, known by address and key only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def play(scenario: str, *arguments: str) -> Any:
 
 @pytest.mark.rotating(13, among="real-time campaigns")
 def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
-    site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; there is no network in a sandbox
+    site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     path = tmp_path / "small.toml"
     path.write_text(CAMPAIGN)
     done = play("campaign", str(tmp_path), str(path))

@@ -1,4 +1,4 @@
-"""Whether KVM is believed: by what it boots, remembered until the host boots again, unless somebody has settled it."""
+"""The decision for KVM: by a boot, kept until the host boots again, unless the user has set it."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_the_users_driver_runs_the_machines(image: Path, monkeypatch: pytest.Mon
     assert driver.choose(image) == Driver("qemu", "BROWNOUT_DRIVER=qemu", is_asked=True)
     monkeypatch.setenv(driver.VARIABLE, "kvm")
     assert driver.choose(image) == Driver("kvm", "BROWNOUT_DRIVER=kvm", is_asked=True)
-    assert calls(image) == 0, "who has settled it need not wait for an answer"
+    assert calls(image) == 0, "a set driver needs no test boot"
     monkeypatch.setenv(driver.VARIABLE, "")
     assert driver.choose(image).name == "kvm"
     monkeypatch.setenv(driver.VARIABLE, "xen")

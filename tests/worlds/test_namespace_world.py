@@ -118,7 +118,7 @@ def test_a_torn_cut_may_keep_pages_but_never_loses_synced_ones(tmp_path: Path) -
     assert all(set(cut["rest"]) <= {"u", "."} for cut in cuts), "what was written, or zeros"
     for cut in cuts:
         if cut["pages_written_back"] == 0 or not cut["journal_flushed"]:
-            assert cut["size"] == 10_000, "pages without the journal that tells of them are not part of the file"
+            assert cut["size"] == 10_000, "pages without their journal entry are not part of the file"
     assert len({cut["size"] for cut in cuts}) > 1, "some of the seeds tear"
 
 

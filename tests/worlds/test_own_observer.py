@@ -1,4 +1,4 @@
-"""A user's observer that is wrong, or does not answer: it is told with file and line, and nobody waits for ever."""
+"""A user's observer that is wrong, or does not answer: the error names file and line, and no caller waits for ever."""
 
 from __future__ import annotations
 

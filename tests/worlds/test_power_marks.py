@@ -23,7 +23,7 @@ def test_a_power_cut_keeps_synced_data_and_loses_the_rest(tmp_path: Path, filesy
             assert detail["synced_mark"] == "kept"
             # Pages that are written back as the power goes may save the other one.
             assert detail["unsynced_mark"] == "lost" or number >= 4
-        assert all("synced_mark" not in detail for detail in cut[2]["detail"].values()), "told once"
+        assert all("synced_mark" not in detail for detail in cut[2]["detail"].values()), "reported once"
 
 
 @pytest.mark.rotating(4, among="marks of power cuts")

@@ -35,7 +35,7 @@ def test_simulation_and_kernel_agree_on_every_row(filesystem: str, tmp_path: Pat
 @pytest.mark.parametrize("filesystem", ["ext4", "xfs"])
 def test_pages_in_the_middle_leave_a_hole_of_zeros_in_both(filesystem: str, tmp_path: Path) -> None:
     real = bytes.fromhex(play("middle", filesystem, str(tmp_path), module=MODULE)["old"])
-    assert len(real) >= MIDDLE.stop * PAGE, "the kernel wrote what it was told to, in whole folios"
+    assert len(real) >= MIDDLE.stop * PAGE, "the kernel wrote the requested pages, in whole folios"
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem(filesystem))
     loop.run_until_complete(synced_and_tail(disk))

@@ -148,7 +148,7 @@ def sh(script: str) -> subprocess.CompletedProcess[str]:
 
 UNHEEDING = """sh -c 'trap "" TERM; echo $$; kill -STOP $$; exec sleep 600' & wait"""
 LATE = 'kill() { [ "$1$late" != -9 ] || { late=yes; set -- -CONT "$2"; }; command kill "$@"; }'
-"""A kill whose first SIGKILL comes to nothing, but for waking who has it."""
+"""A kill with a first SIGKILL that only wakes its target."""
 
 
 def test_remaining_processes_are_reported_with_their_state_at_the_deadline() -> None:

@@ -133,8 +133,8 @@ def unforeseen(*_: object) -> None:
 def test_an_unfinished_run_ends_packet_and_clock_faults(
     broken: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nodes may be somebody's machines, which the run does not make and does not take away. Nor is that left out when
-    something else fails on the way, be it by a mistake of ours."""
+    """Nodes may be machines of a user, which the run does not make and does not remove. Faults end also when another
+    heal fails, even by a mistake in our code."""
     if broken:
         monkeypatch.setattr(SimulatedCables, "heal", unanswered if broken == "network" else unforeseen)
     path = tmp_path / "unfinished.toml"
@@ -294,7 +294,7 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
     run = simulate(path, tmp_path, seeds=[1])
     assert run.verdict.verdict == verdict, run.verdict.reasons
     assert ("not-converged" in run.anomalies) == bool(given)
-    # Its partitions answer all the same, and are read: nothing of what they hold is in doubt.
+    # Its partitions still answer, and are read: their records are not in doubt.
     assert not [doubt for doubt in run.verdict.doubts if "was not read to its end" in doubt]
     told = [line["text"] for line in run.of("note") if line["text"].startswith("the cluster is not whole: partition ")]
     assert told
@@ -312,7 +312,7 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
 def test_an_incomplete_cluster_is_reported_with_its_missing_parts(
     min_isr: int, anomaly: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No replica comes back into an in-sync set, and a leader without power loses what nobody had flushed."""
+    """No replica returns to an in-sync set, and a leader without power loses unflushed records."""
 
     def never(leader: PartitionLeader, replica: int, own_broker_epoch: int) -> None:
         del leader, replica, own_broker_epoch
@@ -364,7 +364,7 @@ def test_an_unreadable_partition_reports_its_reason_and_the_others_are_read(
 def test_a_bound_on_recovery_is_one_for_all_of_it(
     bound_s: int, idle_s: float, answers_s: float, verdict: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For `idle_s` after the cluster is whole nobody takes writes; each attempt takes `answers_s`."""
+    """For `idle_s` after the cluster is whole no replica accepts writes; each attempt takes `answers_s`."""
     began_s: list[float] = []
 
     def probe(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:

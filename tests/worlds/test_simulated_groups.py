@@ -153,7 +153,7 @@ def test_an_unexpected_end_of_a_member_makes_a_run_unknown(
 
 @pytest.mark.rotating(7, among="simulated groups")
 def test_a_commit_that_the_record_lacks_is_seen(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The members' record is what is judged: an offset that the group has, and that nobody committed, is a phantom."""
+    """The checker reads the members' record: a group's offset without a recorded commit is a phantom."""
     original = GroupClient.committed
 
     async def one_more(client: GroupClient, *arguments: object, **more: object) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""A simulated run is made again by its seed, whoever makes it, and what would prevent that fails when it is tried."""
+"""A seed repeats its simulated run on any machine, and code that would prevent this fails when it is tried."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_process_that_uses_nondeterminism_is_stopped_at_that_line(ask: Callabl
     with DeterminismGuard() as guard, SimulatedCluster(1) as cluster:
         cluster.run(body())
         assert guard.refused
-        assert time.time() > 0, "whoever is no host asks as always"
+        assert time.time() > 0, "code outside of a host uses the real clock"
 
 
 ORDERLY = (

@@ -124,7 +124,7 @@ def test_random_faults_are_injected_and_proven_as_on_nodes(short: Path, tmp_path
         "clients are simulated too: librdkafka is not exercised",
         "power-loss-all cuts all nodes at once",
     ):
-        assert any(untrue in limit for limit in run.verdict.limits), "what is less than elsewhere is told"
+        assert any(untrue in limit for limit in run.verdict.limits), "smaller guarantees than elsewhere are reported"
 
 
 @pytest.mark.rotating(6, among="long simulations")

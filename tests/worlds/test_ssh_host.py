@@ -20,7 +20,7 @@ from orchestrator.worlds.remote.log_stream import MirroredFile
 UNIT = paths.service_unit(systemd=False)
 SERVICE = {UNIT.pid_script(): (0, "42\n", ""), process_script(42): (0, "start=7\nthreads=S\n", "")}
 CUT = (-1, "", "")
-"""As paramiko and fabric tell of a channel that was closed without an exit status."""
+"""As paramiko and fabric report a channel that was closed without an exit status."""
 REFUSED = (1, "", "sudo: a password is required")
 
 
@@ -53,7 +53,7 @@ class Connection:
 @pytest.fixture
 def connection(monkeypatch: pytest.MonkeyPatch) -> type[Connection]:
     class Mine(Connection):
-        """As one test tells it to answer."""
+        """Answers by the function of one test."""
 
     Mine.answers, Mine.opened = dict(SERVICE), 0
     monkeypatch.setattr("fabric.Connection", Mine)

@@ -29,8 +29,8 @@ class Lives:
         self.disks.create(DISK_BYTES)
 
     def live(self, sector: int, letter: str) -> None:
-        """A whole life of QEMU, which writes and flushes one sector: on the disk, and in the log from its beginning,
-        of which it cuts nothing off."""
+        """A whole life of QEMU, which writes and flushes one sector: on the disk, and in the log, which it keeps from
+        its first entry."""
         self.disks.resume()
         log = WriteLog(self._elsewhere()).write(sector, letter).flush()
         for name, offset, content in (
@@ -74,7 +74,7 @@ def test_a_second_power_cut_keeps_later_flushed_writes(lives: Lives) -> None:
 
 
 def a_cp_that_fails(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one does for which there is no room."""
+    """As one without disk space does."""
     program = directory / "bin" / "cp"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 'No space left on device' >&2; exit 1\n")

@@ -82,7 +82,7 @@ def test_a_machine_is_booted_stopped_cut_off_restored_and_collected(tmp_path: Pa
     assert seen["kept"] == {"synced": 4096, "cached": 0, "direct": 0}, "the disk's own cache is volatile"
     assert seen["cut"]["writes_lost"] >= 1
     assert seen["cut"]["flushes"] >= 1
-    assert seen["after_restore"] == ["lost+found"], "each run begins with what was there after provisioning"
+    assert seen["after_restore"] == ["lost+found"], "each run starts with the state after provisioning"
     assert abs(seen["clock_ahead_s"]) < 1.0
     assert seen["shell"] == "n1\n"
     records = tmp_path / "run" / "nodes" / "n1"

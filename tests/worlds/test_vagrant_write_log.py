@@ -50,7 +50,7 @@ class WriteLog:
 
     @property
     def on_disk(self) -> str:
-        """A letter per sector of the disk's beginning; `0` for zeros, `?` for a sector that is torn."""
+        """A letter for each of the disk's first sectors; `0` for zeros, `?` for a torn sector."""
         sectors = [self.disk.read_bytes()[n * SECTOR : (n + 1) * SECTOR] for n in range(8)]
         letters = [chr(sector[0]) if len(set(sector)) == 1 else "?" for sector in sectors]
         return "".join("0" if letter == "\0" else letter for letter in letters)

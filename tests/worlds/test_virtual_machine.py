@@ -1,4 +1,5 @@
-"""What is told of a virtual machine that does not come up or goes away, without any: its host and libvirt are fakes."""
+"""The messages about a virtual machine that does not boot or disappears, without a real one: its host and libvirt are
+fakes."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class Said:
 
 
 class BusyHost:
-    """An SSH server that gives up so many connections before one lasts."""
+    """An SSH server that drops this number of connections before one lasts."""
 
     name = "n1"
 

@@ -70,7 +70,7 @@ def life(directory: str) -> dict[str, Any]:
 
 
 def not_even_emulated(directory: str) -> dict[str, Any]:
-    """A lab that cannot be opened, of an image that is none, with the programs in `directory`/bin; what it said."""
+    """A lab that cannot be opened, of a missing image, with the programs in `directory`/bin; its output."""
     os.environ["PATH"] = f"{directory}/bin:{os.environ['PATH']}"
     image = pretend_built(small_project(Path(directory)))
     with tarfile.open(image.box, "w") as box:
@@ -139,7 +139,7 @@ def emulated(directory: str) -> dict[str, Any]:
 
 
 def wait_to_be_killed(directory: str) -> str:
-    """Say `booting` as soon as a machine does; go on until somebody ends it."""
+    """Print `booting` as soon as a machine boots; continue until a signal."""
 
     def say(text: str) -> None:
         print(json.dumps(text), flush=True)

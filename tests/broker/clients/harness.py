@@ -30,7 +30,7 @@ _PORTS = LocalPorts(f"{os.getpid()}")
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens at, and that no other process of tests or runs takes while this one lives."""
+    """Ports without a listener, which no other process of tests or runs takes while this process lives."""
     return [_PORTS.take() for _ in range(count)]
 
 

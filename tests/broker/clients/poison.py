@@ -54,7 +54,7 @@ def made(
     producer: tuple[int, int, int] = (-1, -1, -1),
     magic: int = 2,
 ) -> bytes:
-    """A batch of these bytes, whose header says what it is told to say, and whose CRC is right."""
+    """A batch of these bytes with the given header fields and a correct CRC."""
     delta = count - 1 if last_delta is None else last_delta
     most = timestamp if max_timestamp is None else max_timestamp
     checked = struct.pack(">hiqqqhii", attributes, delta, timestamp, most, *producer, count) + payload

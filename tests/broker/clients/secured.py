@@ -25,7 +25,7 @@ PATIENT = {
     "quorum.fetch.timeout.ms": 10_000,
     "quorum.request.timeout.ms": 10_000,
 }
-"""Nobody fails in these tests: on a slow machine nobody is to be taken for dead."""
+"""Timeouts above the time of a test: a slow machine must not make a broker appear dead."""
 _VALID = datetime.timedelta(days=2)
 
 
@@ -109,7 +109,7 @@ class Secured:
 
 def settings(directory: Path, authority: Authority, **others: object) -> dict[str, object]:
     """A node's keys for SASL_SSL everywhere."""
-    users = f"# the brokers' own user, and one to begin with\n{BROKER}={BROKERS_PASSWORD}\n{ADMIN}={ADMINS_PASSWORD}\n"
+    users = f"# the brokers' own user, and one to start with\n{BROKER}={BROKERS_PASSWORD}\n{ADMIN}={ADMINS_PASSWORD}\n"
     return {
         "listener.security.protocol.map": "PLAINTEXT:SASL_SSL,CONTROLLER:SASL_SSL",
         "ssl.keystore.location": authority.issue("broker"),

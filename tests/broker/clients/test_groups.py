@@ -19,7 +19,7 @@ from kafka import KafkaConsumer
 from tests.broker.clients.harness import PATIENCE, Cluster, cluster, until
 
 GROUPS = {"offsets.topic.num.partitions": 4, "group.initial.rebalance.delay.ms": 100}
-# One broker has nobody to lose its lease to, however slow its machine is.
+# A single broker cannot lose its lease to another one, however slow its machine is.
 ONE = {
     **GROUPS,
     "offsets.topic.replication.factor": 1,

@@ -156,7 +156,7 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(broker: Bro
         assert ranges[ApiKey.API_VERSIONS] == (0, 4)
         assert ranges[ApiKey.PRODUCE] == (0, 12)
         assert not {71, 72} & ranges.keys()
-        # the connection lives on: the client now asks in a version that it was told of
+        # the connection stays open: the client now uses an advertised version
         send(sock, encode_request(ApiVersionsRequest(), 0, 2, "test"))
         assert decode_exactly(ApiVersionsResponse, 0, answer(sock), 4).error_code == ErrorCode.NONE
 

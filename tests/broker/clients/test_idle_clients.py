@@ -103,7 +103,7 @@ def is_served(broker: BrokerProcess) -> bool:
 
 @pytest.mark.rotating(3, among="idle clients")
 def test_an_idle_client_is_disconnected_and_a_waiting_client_is_not(tmp_path: Path) -> None:
-    """A part of a request is idle as well; a consumer of a partition to which nobody writes is not."""
+    """A part of a request counts as idle; a fetch of a consumer that waits for records does not."""
     behind = FetchPartition(fetch_offset=1)
     fetch = FetchRequest(max_wait_ms=3_000, min_bytes=1, topics=[FetchTopic("log", partitions=[behind])])
     with cluster(tmp_path, connections_max_idle_ms=500) as nodes:
@@ -132,4 +132,4 @@ def test_one_address_has_its_own_bound(tmp_path: Path) -> None:
             fourth.sendall(b"\0\0\0\x0c\0\x12\0\0\0\0\0\1\xff\xff\0\0")  # ApiVersions: a client's question
             assert answer(fourth) == b""
         rejected = "more than max.connections.per.ip=3 connections from 127.0.0.1"
-        until(lambda: rejected in nodes.brokers[1].events.read_text(), "the refusal is told")
+        until(lambda: rejected in nodes.brokers[1].events.read_text(), "the refusal is traced")

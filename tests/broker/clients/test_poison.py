@@ -1,4 +1,4 @@
-"""A faulty producer harms nobody but itself: what it sends is refused, and every consumer reads on."""
+"""A faulty producer affects only itself: the broker refuses its batches, and every consumer continues."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_poison_is_refused_and_consumers_read_accepted_records(broker: BrokerPro
         taken += 2
     answers = {name: answer(broker, records) for name, records in all_poison().items()}
     assert answers == {name: expected(name) for name in (*POISON, BOMB)}
-    # A largest timestamp that lies is put right rather than refused: Kafka does the same.
+    # A wrong largest timestamp is corrected and not refused, as by Kafka.
     assert [name for name, code in answers.items() if code is ErrorCode.NONE] == [
         "timestamp -2",
         "a largest timestamp of 2^63-1 that no record has",

@@ -45,7 +45,8 @@ TOPIC, CLOSED = "open-1", "closed"
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Three brokers, with alice, who may read and write what begins with `open-`, as the group `readers`."""
+    """Three brokers with the user alice, who may read and write topics with the prefix `open-`, as the group
+    `readers`."""
     rules = {
         "offsets.topic.num.partitions": 1,
         "group.initial.rebalance.delay.ms": 0,
@@ -93,7 +94,7 @@ def described(admin: AdminClient) -> list[AclBinding]:
 
 
 def infos_of(admin: AdminClient, user: str) -> list[ScramCredentialInfo]:
-    """What is told of a user's passwords."""
+    """The description of a user's passwords."""
     asked: Any = admin.describe_user_scram_credentials([user])
     found: list[ScramCredentialInfo] = asked[user].result(PATIENCE).scram_credential_infos
     return found
@@ -104,7 +105,7 @@ def context(nodes: Secured) -> ssl.SSLContext:
 
 
 def written(config: dict[str, Any], topic: str) -> str | None:
-    """The error of a record that confluent-kafka's producer sends; None: there was none."""
+    """The error of a record from confluent-kafka's producer, or None."""
     errors: list[Any] = []
     producer = Producer(config)
     try:
@@ -192,7 +193,7 @@ def test_a_wrong_password_is_refused_and_never_in_an_answer(nodes: Secured, mech
         producer.poll(0.1)
         return KafkaError._AUTHENTICATION in {error.code() for error in told}
 
-    until(refused, "the client is told")
+    until(refused, "the client gets the error")
     assert "Authentication failed: invalid credentials" in str(told)
     assert wrong not in str(told)
 

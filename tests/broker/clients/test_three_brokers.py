@@ -14,7 +14,7 @@ from tests.broker.clients.test_one_broker import read_all
 
 
 def leader_of(nodes: Cluster, topic: str) -> int:
-    """The leader of partition 0 as a surviving broker tells it; -1 for none."""
+    """The leader of partition 0 by the answer of a surviving broker; -1 for none."""
     alive = ",".join(broker.address for broker in nodes.brokers.values() if broker.alive)
     metadata = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=PATIENCE)
     partition = metadata.topics[topic].partitions.get(0)

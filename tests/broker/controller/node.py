@@ -30,7 +30,7 @@ COMMIT_DELAY = 0.01
 
 
 class FakeQuorum:
-    """Commits after a moment; can be made to hang, to lose its leadership, or to take no more than so many records."""
+    """Commits after a moment; can hang, lose its leadership, or refuse more than a number of records."""
 
     def __init__(self, apply: Callable[[int, list[bytes]], None]) -> None:
         self._apply = apply
@@ -97,7 +97,7 @@ class Node:
         assert isinstance(message, GetReplicaLogInfoRequest)
         self.asked.append(node_id)
         if node_id not in self.log_ends:
-            raise ConnectionError("nobody listens")
+            raise ConnectionError("no listener")
         response = GetReplicaLogInfoResponse(broker_epoch=self.image.brokers[node_id].epoch)
         for topic in message.topic_partitions:
             name = next(it.name for it in self.image.topics.values() if it.id == topic.topic_id)

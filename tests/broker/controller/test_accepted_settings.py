@@ -1,4 +1,4 @@
-"""Settings that clients set to what this broker does anyway, deletions of what is not set, and names that collide."""
+"""Settings that clients set to the broker's own behaviour, deletions of unset keys, and names that collide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The running controller moves leaderships: nobody else leads as long as the one before may act."""
+"""The running controller moves leaderships: no other broker leads while the last leader may act."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def leader(node: Node) -> int:
 
 async def taken(node: Node) -> None:
     """Return once the partition has no leader."""
-    while leader(node) != -1:  # noqa: ASYNC110 - an image has no event for it, and nobody else wants one
+    while leader(node) != -1:  # noqa: ASYNC110 - an image has no event for it, and no other code needs one
         await asyncio.sleep(0.01)
 
 
@@ -177,7 +177,7 @@ def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_log() -
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all partitions"])
 def test_an_unclean_election_that_waits_for_the_next_controller_does_not_count_as_held(all_of_them: bool) -> None:
-    """Nobody else will lead: a client that was told so would not ask again."""
+    """No other replica will lead: a client with that answer would not retry."""
 
     async def story() -> None:
         node = await a_node(1, 2)

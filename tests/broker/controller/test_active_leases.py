@@ -27,7 +27,8 @@ def record(value: str | None) -> ConfigRecord:
 
 
 async def after_one_with_a_longer_session(*brokers: int) -> Node:
-    """The controller with the usual file, right after one with the longer times, to whom the brokers had come."""
+    """The controller with the usual file, right after a controller with the longer times at which the brokers
+    registered."""
     before, node = Node(session=LONG_SESSION, lease=LONG_LEASE), Node()
     before.lead()
     await before.start(*brokers)
@@ -107,7 +108,7 @@ def test_a_leadership_that_an_earlier_controller_took_waits_for_its_longer_lease
         without_2 = ReassignableTopic("t", [ReassignablePartition(0, [1])])
         request = AlterPartitionReassignmentsRequest(topics=[without_2], timeout_ms=100)
         await before.controller.handle_alter_reassignments(request, 0)
-        assert before.image.topics["t"].partitions[0].leader == NO_LEADER, "2 has not told that it knows"
+        assert before.image.topics["t"].partitions[0].leader == NO_LEADER, "2 has not reported the new offset"
         node.lead_after(before)
         await node.beat(LONG_SESSION - 0.4, 1)
         assert node.image.topics["t"].partitions[0].leader == NO_LEADER

@@ -72,7 +72,7 @@ def test_a_topics_own_value_takes_precedence(cluster: int, own: str, elr: dict[s
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("value", ["1", "3", None])
 def test_a_changed_minimum_resets_eligibility_and_reaches_the_leaders(value: str | None) -> None:
-    """As a topic's own does; whoever has one of its own does not notice."""
+    """As a change of a topic's own minimum does; a topic with its own minimum is unchanged."""
     world = alone(2, own="2")
     assert apply(world, value).partitions == {("u", 0)}
     assert eligible(world) == {"t": (2,), "u": ()}

@@ -267,7 +267,9 @@ def test_a_late_proof_of_leadership_is_ignored() -> None:
         beat = asyncio.ensure_future(node.heartbeat(1))
         await asyncio.sleep(SESSION - LEASE + 0.1)
         node.quorum.may_commit.set()
-        assert (await beat).error_code == ErrorCode.NOT_CONTROLLER, "another may have been elected since it was begun"
+        assert (await beat).error_code == ErrorCode.NOT_CONTROLLER, (
+            "another controller may have been elected since the heartbeat started"
+        )
         assert (await node.heartbeat(1)).error_code == 0
 
     play(story())
@@ -395,7 +397,7 @@ def test_a_fencing_that_was_refused_is_tried_again() -> None:
 
 @pytest.mark.parametrize("wish", ["want_fence", "want_shut_down"])
 def test_a_refused_fencing_requested_by_the_broker_is_repeated(wish: str) -> None:
-    """A broker that leaves waits only so long for the consent."""
+    """A broker that stops waits only for a bounded time for the controller's consent."""
 
     async def story() -> None:
         node = await a_node(1, 2)

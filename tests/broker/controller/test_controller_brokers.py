@@ -1,4 +1,5 @@
-"""The life of a broker as the controller sees it: registration, bounce, fencing, return, and who leads meanwhile."""
+"""The life of a broker as the controller sees it: registration, bounce, fencing, return, and the leader at each
+stage."""
 
 from __future__ import annotations
 

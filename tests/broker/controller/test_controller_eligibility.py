@@ -206,7 +206,7 @@ def test_an_unknown_log_is_ignored_in_an_election() -> None:
     world.restart(1)
     assert world.compare({1: (0, 7)}).leader == -1
     world.fence(2)
-    assert world.compare({1: (0, 7), 2: (0, 9)}).leader == -1, "it is gone since it told"
+    assert world.compare({1: (0, 7), 2: (0, 9)}).leader == -1, "the broker disappeared after its report"
 
 
 @pytest.mark.conforms("H16")
@@ -219,7 +219,9 @@ def test_a_log_end_of_an_earlier_process_is_ignored_in_an_election() -> None:
     told = {broker: (world.image.brokers[broker].epoch, LogEnd(0, 7 + broker)) for broker in (1, 2)}
     world.restart(2, life=3)
     found = LogsFound(world.image.topics["t"].id, 0, world.partition().partition_epoch, told)
-    assert not world.rules.elect_most_complete(world.image, [found]).records, "it may have lost more since it told"
+    assert not world.rules.elect_most_complete(world.image, [found]).records, (
+        "it may have lost more records since its report"
+    )
 
 
 # --- unclean elections
@@ -431,7 +433,7 @@ def test_a_leader_that_dies_while_it_recovers_still_has_to(clean: bool) -> None:
     mutated = unclean("recovery_flag_lost")
     mutated.fence(leader)
     mutated.heartbeat(leader)
-    assert not mutated.partition().recovering, "nobody would know that it still had to"
+    assert not mutated.partition().recovering, "the broker would not know that recovery is pending"
 
 
 @pytest.mark.conforms("K704-1")

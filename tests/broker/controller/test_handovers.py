@@ -148,7 +148,7 @@ def test_the_lease_is_read_when_the_record_is_committed() -> None:
     assert (handovers.take_over(6.0), handovers.next_end()) == ([], None)
     handovers.begin(KEY, 2)
     handovers.applied(image, lambda _: None)
-    assert handovers.take_over(0.0) == [KEY], "who has no session has no lease"
+    assert handovers.take_over(0.0) == [KEY], "a broker without a session has no lease"
 
 
 def test_a_postponed_handover_ends_later() -> None:

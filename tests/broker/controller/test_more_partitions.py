@@ -226,7 +226,7 @@ def test_impossible_moves_are_refused(replicas: list[int], error: ErrorCode) -> 
 
 @pytest.mark.conforms("H31")
 def test_a_refused_reassignment_starts_no_handover() -> None:
-    """A handover that no record begins would keep the leader's lease from being renewed, and itself from going."""
+    """A handover without a record would keep the controller from renewing the leader's lease, and would never end."""
     it = World()
     it.start(1, 2, 3)
     it.create("t", [1])

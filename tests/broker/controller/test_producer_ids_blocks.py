@@ -1,4 +1,4 @@
-"""Blocks of producer ids: each is given once, whoever controls."""
+"""Blocks of producer ids: each is assigned once, also across controllers."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from broker.controller.sessions import PACE, Sessions
 
 SESSION, LEASE = 3.0, 2.0
 WAIT = LEASE * PACE
-"""So long the slowest clock's lease may last by the fastest clock."""
+"""The longest time that the slowest clock's lease lasts by the fastest clock."""
 
 
 @pytest.mark.conforms("H31")

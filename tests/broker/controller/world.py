@@ -39,7 +39,7 @@ CLUSTER = "brownout-cluster"
 
 
 FAR_AWAY = 1e9
-"""When leases end, in seconds: nobody waits for it."""
+"""The time at which leases end, in seconds; no test waits for it."""
 
 
 def configuration(**values: object) -> BrokerConfig:
@@ -135,7 +135,7 @@ class World:
         self.decide(self.rules.elect_successors(self.image, self.rules.handovers.take_over(now)))
 
     def hand_over(self) -> None:
-        """All brokers tell that they know of what was taken from them."""
+        """All brokers report that they applied the loss of their leaderships."""
         for broker in self.image.brokers:
             self.rules.handovers.heard(broker, self.image.offset)
         self.elect_successors()
@@ -150,7 +150,7 @@ class World:
         return self.decide(self.rules.create_topics(self.image, request))
 
     def compare(self, ends: Mapping[int, tuple[int, int]], topic: str = "t", index: int = 0) -> PartitionImage:
-        """Brokers tell the last epoch and the end of their logs; what the partition is after that."""
+        """Brokers report the last epoch and the end of their logs. Returns the partition after that."""
         told = {broker: (self.image.brokers[broker].epoch, LogEnd(*end)) for broker, end in ends.items()}
         logs = LogsFound(self.image.topics[topic].id, index, self.partition(topic, index).partition_epoch, told)
         self.decide(self.rules.elect_most_complete(self.image, [logs]))

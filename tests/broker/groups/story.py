@@ -1,6 +1,6 @@
-"""A coordinator's shard and the words to tell stories about it. Its log is in memory; appends are committed at once,
-unless `slow_log` is set: then `log_catches_up` says when. Clients are played by the test, and so is the coordinator
-that has the shard's newcomers go where there is no room."""
+"""A coordinator's shard and the words to describe its stories. Its log is in memory; appends are committed immediately,
+unless `slow_log` is set: then `log_catches_up` commits them. The test plays the clients and the coordinator that evicts
+the shard's new members when memory is short."""
 
 from __future__ import annotations
 

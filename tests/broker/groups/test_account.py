@@ -1,5 +1,5 @@
-"""What clients can make a coordinator keep is bounded, whatever they send; who was there before, and who sends what
-everybody does, goes on beside them."""
+"""The memory that clients can make a coordinator keep is bounded; existing members and requests of usual size continue
+beside large ones."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_invited_member_that_does_not_join_frees_its_memory() -> None:
     first = story.is_invited(session_ms=HALF_HOUR_MS)
     for _ in range(1000):
         last = story.is_invited(session_ms=HALF_HOUR_MS)
-    assert error_of(story, story.asks_to_join(first)) is ErrorCode.UNKNOWN_MEMBER_ID, "it begins anew"
+    assert error_of(story, story.asks_to_join(first)) is ErrorCode.UNKNOWN_MEMBER_ID, "it must join from the start"
     ticket = story.asks_to_join(last)
     assert not story.is_answered(ticket), "others are invited"
     assert members_held(story) <= LIMIT // 2
@@ -198,7 +198,7 @@ def fill(story: Story) -> dict[str, str]:
             return members
         members[group] = answer.member_id
         story.asks_to_sync(answer.member_id, 1, {}, group=group)
-    raise AssertionError("there is no bound")
+    raise AssertionError("the memory is unbounded")
 
 
 def test_members_are_bounded_and_existing_ones_continue() -> None:
@@ -419,7 +419,7 @@ class Clients:
         return groups.get(name, name)
 
     def member(self) -> tuple[str, str, str | None, int]:
-        """Group, id, instance and generation of somebody."""
+        """Group, id, instance and generation of a member."""
         group = self.group()
         if isinstance(group, str):
             return group, "", None, -1
@@ -452,7 +452,7 @@ class Clients:
         self.story.asks_to_sync(member, generation, assignments, instance, group)
 
     def everybody_goes_on(self) -> None:
-        """All members of a group join anew, with those that are invited, and sync."""
+        """All members of a group rejoin, with those that are invited, and sync."""
         found = self.group()
         if isinstance(found, str):
             return

@@ -1,4 +1,4 @@
-"""Groups and offsets go when an administrator says so, when a topic is deleted, and once nobody has used them."""
+"""Groups and offsets are removed by an administrator, with a deleted topic, and when unused for their retention."""
 
 from __future__ import annotations
 

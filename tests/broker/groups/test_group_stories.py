@@ -22,7 +22,7 @@ def test_two_members_reach_a_generation_with_the_leaders_assignment() -> None:
     first, ticket = story.joins()
     assert story.join_answer(ticket).leader == first
     second, waiting = story.joins()
-    assert not story.is_answered(waiting), "the first member has not joined anew"
+    assert not story.is_answered(waiting), "the first member has not rejoined"
     assert story.heartbeat(first, 1) is ErrorCode.REBALANCE_IN_PROGRESS
     leading = story.join_answer(story.asks_to_join(first))
     assert [member.member_id for member in leading.members] == [first, second]
@@ -143,7 +143,7 @@ def test_the_initial_delay_is_extended_while_members_join() -> None:
     story.wait(2)
     _, second = story.joins()
     story.wait(2)
-    assert not story.is_answered(first), "somebody came within the delay: it begins anew"
+    assert not story.is_answered(first), "a member joined within the delay, which restarts"
     story.wait(2)
     assert story.join_answer(first).generation_id == story.join_answer(second).generation_id == 1
 
@@ -206,7 +206,7 @@ def test_a_generation_with_only_absent_members_is_checked_periodically(*, takes_
         story.take_over()
     assert story.state == "Stable"
     story.leave(MemberIdentity(dynamic))
-    assert story.ticks(8.0) < 20, "it waits for no time at all to join anew"
+    assert story.ticks(8.0) < 20, "the coordinator waits for no time before a rejoin"
     assert story.state == "PreparingRebalance"
     assert story.heartbeat(static, generation, "i") is ErrorCode.REBALANCE_IN_PROGRESS
     back = story.join_answer(story.asks_to_join(static, instance="i", rebalance_ms=0))
@@ -354,7 +354,7 @@ def test_a_commit_of_another_generation_is_refused() -> None:
     assert story.commits(9, "somebody", generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert story.commits(9) is ErrorCode.UNKNOWN_MEMBER_ID
     story.leave(MemberIdentity(follower))
-    assert story.commits(6, leader, generation) is ErrorCode.NONE, "before it joins anew it may still commit"
+    assert story.commits(6, leader, generation) is ErrorCode.NONE, "before the rejoin it may still commit"
     story.asks_to_join(leader)
     assert story.commits(9, leader, generation + 1) is ErrorCode.REBALANCE_IN_PROGRESS
     assert story.committed() == 6

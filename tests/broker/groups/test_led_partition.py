@@ -161,7 +161,7 @@ def test_a_failed_request_leaves_no_state(tmp_path: Path) -> None:
 
     def refuse(code: ErrorCode) -> NoReturn:
         refused.append(code)
-        raise AssertionError("nobody waits")
+        raise AssertionError("no reader waits")
 
     def fails(_now: float, _ticket: int) -> NoReturn:
         raise ValueError("a defect")
@@ -181,7 +181,7 @@ def test_a_failed_request_leaves_no_state(tmp_path: Path) -> None:
 
 
 class Heard(Shard):
-    """Tells of every record that it takes in."""
+    """Records each record that it decodes."""
 
     def __init__(self, heard: Callable[[], None]) -> None:
         super().__init__(GroupSettings(), random.Random(1), lambda: 0, lambda *_: True)
@@ -228,7 +228,7 @@ def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pyt
     asyncio.run(story())
     assert len(reads) == 12
     assert len({turn for turn, _ in reads}) == 12, "each has a turn for itself"
-    assert [its for _, its in reads[:4]] == [0, 1, 2, 3], "nobody waits until another has read all"
+    assert [its for _, its in reads[:4]] == [0, 1, 2, 3], "no reader waits until another has read all"
 
 
 def test_a_partition_revoked_during_its_load_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

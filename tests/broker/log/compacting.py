@@ -62,7 +62,7 @@ async def compact(
     drops_epochs: bool = False,
     lock: asyncio.Lock | None = None,
 ) -> bool:
-    """Begin a new segment, and compact all before it. `lock`: that of a partition, under which its log changes."""
+    """Start a new segment, and compact all before it. `lock`: the partition's lock, under which its log changes."""
     log.roll()
 
     async def replace(old: Sequence[Segment], cleaned: Segment, truncations: int) -> bool:

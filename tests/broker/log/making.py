@@ -71,7 +71,7 @@ def only_file(root: Path, suffix: str, directory: str = DIRECTORY) -> Path:
 
 
 class HeldCommit:
-    """Stops the group commit in its first fsync, of a file with this suffix, until the test lets it go."""
+    """Stops the group commit in its first fsync of a file with this suffix, until the test sets `go`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, suffix: str = "") -> None:
         self._suffix = suffix

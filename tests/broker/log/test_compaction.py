@@ -45,7 +45,7 @@ async def test_of_each_key_the_latest_record_stays_at_its_offset(tmp_path: Path)
     await write(log, 0, batch(("c", "2")))
     assert content(log) == [(3, "c", "1"), (4, "a", "3"), (5, "b", "2"), (6, "c", "2")]
     assert (log.log_start_offset, log.log_end_offset, log.cleaned_to) == (0, 7, 6)
-    assert headers(log) == [(0, 3, 0), (3, 4, 1), (4, 6, 2), (6, 7, 1)]  # the first is where the epoch begins
+    assert headers(log) == [(0, 3, 0), (3, 4, 1), (4, 6, 2), (6, 7, 1)]  # the first is the start of the epoch
 
 
 @in_loop
@@ -199,7 +199,7 @@ async def test_without_the_first_batch_of_an_epoch_a_follower_keeps_diverging_re
     assert log.epochs.end_offset_for(1, log.log_end_offset) == (1, 2)
     assert await compact(log, tmp_path, drops_epochs=True)
     again = await open_log(tmp_path)
-    # A follower that has offsets 2 and 3 of epoch 1, which nobody committed, would ask, and keep them.
+    # A follower with the uncommitted offsets 2 and 3 of epoch 1 would query, and keep them.
     assert again.epochs.end_offset_for(1, again.log_end_offset) != (1, 2)
 
 

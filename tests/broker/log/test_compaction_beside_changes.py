@@ -172,7 +172,7 @@ async def test_a_damaged_batch_is_not_given_a_new_checksum(tmp_path: Path) -> No
 async def test_bit_rot_outside_of_checksums_is_not_written_into_compacted_segments(
     tmp_path: Path, batch_number: int, byte: int, bit: int
 ) -> None:
-    """A segment that was closed cleanly is not read at the next start, and what a pass writes anew is believed."""
+    """A segment that was closed cleanly is not read at the next start, and a rewritten batch has a valid checksum."""
     log = await open_log(tmp_path)
     await write(log, 4, batch(("a", "1")), batch(("a", "2")), batch(("b", "1")))
     log.roll()
@@ -197,7 +197,7 @@ async def test_bit_rot_outside_of_checksums_is_not_written_into_compacted_segmen
 async def test_a_log_during_a_truncation_of_epochs_does_not_count_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The epochs go first, then the batches: in between a pass would miss those of what is about to go."""
+    """Epochs are removed before batches: in between a pass would find no epoch for batches that are removed next."""
     monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")), batch(("a", "0")))

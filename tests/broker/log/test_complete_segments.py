@@ -73,7 +73,7 @@ def test_a_power_cut_keeps_segments_below_the_recovery_point_and_their_indexes(
 @pytest.mark.conforms("LOG-2")
 @pytest.mark.parametrize("complete_only", [True, False])
 def test_a_segment_that_grows_again_during_a_flush_is_flushed_again(complete_only: bool) -> None:
-    """A truncation makes a segment the growing one that was complete when the flush began."""
+    """A truncation makes a complete segment active again after the flush has started."""
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
 
@@ -127,7 +127,7 @@ async def test_no_sync_of_another_log_waits_for_a_complete_segment(
 async def test_a_log_that_is_closed_during_a_flush_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its files stay open until the sync that is under way has ended, also when nobody waits for that any more."""
+    """Its files stay open until the running sync has ended, also when no caller waits for it."""
     disk = RealDisk(str(tmp_path))
     log = await open_log(disk)
     await write(log, 1, *RECORDS)
@@ -150,7 +150,7 @@ async def test_a_log_that_is_closed_during_a_flush_waits_for_it(
 async def test_a_sync_that_failed_in_the_background_fails_the_next_one_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel tells of it once; the syncs of one file take turns so that no other passes for good."""
+    """The kernel reports the error once; the syncs of one file take turns so that no later sync succeeds."""
     disk = RealDisk(str(tmp_path))
     file = disk.open("file", create=True)
     file.append([b"bytes"])

@@ -1,4 +1,4 @@
-"""Damage to what had been on disk: it is told, nothing is cut off for it, and no crash is taken for it."""
+"""Damage of data on disk: the log reports it, does not truncate for it, and does not report a crash as damage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`file.delete.delay.ms`: files of removed segments are renamed, are no part of the log, and are unlinked later."""
+"""`file.delete.delay.ms`: files of removed segments are renamed, do not belong to the log, and are unlinked later."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ async def test_a_file_that_is_closed_during_its_sync_keeps_its_descriptor(
 
 
 def open_here(path: Path) -> bool:
-    """Whether this process has the file open. A number by itself says nothing: it may be another file's by now."""
+    """Whether this process has the file open. A descriptor number alone is not enough: it may be another file's by
+    now."""
     found = False
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # the listing's own, and other threads'
@@ -221,7 +222,7 @@ async def test_a_file_replacement_syncs_its_content_and_its_name(
     disk = RealDisk(str(tmp_path))
     disk.make_directory("x")
     (tmp_path / "x/state").write_bytes(b"old")
-    (tmp_path / "x/state.tmp").write_bytes(b"left by somebody who was killed")
+    (tmp_path / "x/state.tmp").write_bytes(b"left by a killed process")
     done: list[tuple[str, ...]] = []
     fsync, replace = os.fsync, os.replace
 

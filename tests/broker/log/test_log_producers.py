@@ -39,7 +39,7 @@ def numbered(sequence: int, *texts: str, producer: int = P, epoch: int = 0) -> b
 
 
 def write(log: PartitionLog, first: int, count: int) -> None:
-    """`count` batches of one record, of which each says its sequence, large enough for three in a segment."""
+    """`count` batches of one record with consecutive sequences, large enough for three in a segment."""
     for sequence in range(first, first + count):
         log.append_as_leader(numbered(sequence, f"{sequence:0300d}"), log.last_epoch)
 
@@ -319,7 +319,7 @@ async def test_producers_outlive_the_segments_that_are_deleted(tmp_path: Path) -
 @pytest.mark.parametrize("missing", range(5))
 @in_loop
 async def test_unchecked_segments_are_read_for_producers_after_a_crash(tmp_path: Path, missing: int) -> None:
-    """Segments below the recovery point are not scanned, and what comes last is of nobody."""
+    """Segments below the recovery point are not scanned, and the last batches have no producer."""
     log = await open_log(RealDisk(str(tmp_path)))
     await log.start_leader_epoch(0)
     write(log, 0, 6)

@@ -53,7 +53,7 @@ async def test_rebuilt_epochs_and_producers_agree_with_the_batches(tmp_path: Pat
 @pytest.mark.conforms("K704-9", "K101-1")
 @in_loop
 async def test_changes_of_a_later_role_during_a_rebuild_are_kept(tmp_path: Path) -> None:
-    """The role ends at any moment of the reading: its successor cuts the log and begins an epoch of its own."""
+    """The role ends at any moment of the rebuild: its successor truncates the log and starts an epoch of its own."""
     outcomes = set()
     for turns in range(60):
         log = await led(tmp_path / str(turns))

@@ -125,7 +125,7 @@ async def test_damage_anywhere_costs_no_intact_batch_in_front_of_it(tmp_path: Pa
     kept = values(log)
     assert kept == TEXT[: len(kept)]
     if 12 <= at - starts[hit] < 16:
-        assert len(kept) >= hit, "the epoch lies outside of the CRC: what rises is believed, what falls is not"
+        assert len(kept) >= hit, "the epoch is outside of the CRC: a larger epoch is accepted, a smaller one is not"
     else:
         assert len(kept) == hit
 
@@ -194,14 +194,14 @@ async def test_after_a_crash_epochs_at_or_past_the_end_are_removed(tmp_path: Pat
     await written(tmp_path)
     (tmp_path / DIRECTORY / "leader-epoch-checkpoint").write_text("0\n4\n1 0\n4 3\n5 6\n7 9\n")
     log = await open_log(RealDisk(str(tmp_path)))
-    assert log.epochs.entries == ((1, 0), (4, 3)), "5 begins at the end, 7 past it"
+    assert log.epochs.entries == ((1, 0), (4, 3)), "5 starts at the end, 7 past it"
     assert (tmp_path / DIRECTORY / "leader-epoch-checkpoint").read_text() == "0\n2\n1 0\n4 3\n"
 
 
 @pytest.mark.conforms("K101-12", "H8")
 @in_loop
 async def test_an_epoch_on_disk_from_before_a_truncation_is_ignored(tmp_path: Path) -> None:
-    """The file says that epoch 6 begins at 2, but the records there are still those of epochs 1 and 4."""
+    """The file states that epoch 6 starts at 2, but the records there are still those of epochs 1 and 4."""
     await written(tmp_path)
     (tmp_path / DIRECTORY / "leader-epoch-checkpoint").write_text("0\n2\n1 0\n6 2\n")
     log = await open_log(RealDisk(str(tmp_path)))

@@ -1,4 +1,4 @@
-"""Which segments go, and what a log is that begins inside one."""
+"""The segments that retention removes, and logs that start inside a segment."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def grown(root: Path) -> tuple[ScarceDisk, PartitionLog]:
-    """Ten batches of one producer in several segments, of which nothing is known to be on disk."""
+    """Ten batches of one producer in several segments, without a known durable part."""
     disk = ScarceDisk(root)
     log = await open_log(disk, SMALL)
     await log.start_leader_epoch(0)

@@ -1,4 +1,4 @@
-"""Logs whose first records are in remote storage only, and a power cut at any moment of what makes them so."""
+"""Logs whose first records are only in remote storage, and a power cut at any step that creates such a log."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def batch(*timestamps: int, codec: str = "none") -> bytes:
 
 
 def append(log: PartitionLog, records: bytes, *, before_ms: int = NEVER, after_ms: int = NEVER) -> ErrorCode:
-    """The error of an append under these limits; the log grows exactly if there is none."""
+    """The error of an append under these limits; the log grows exactly if the append succeeds."""
     end = log.log_end_offset
     check = TimestampLimits.around(NOW, before_ms, after_ms).check
     try:

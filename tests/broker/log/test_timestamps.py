@@ -84,7 +84,7 @@ async def test_times_are_the_same_after_a_restart(tmp_path: Path, codec: int, cl
 @CODECS
 @in_loop
 async def test_no_record_below_the_logs_start_is_found(tmp_path: Path, codec: int) -> None:
-    """The start may lie inside a batch, whose header goes on counting the records in front of it."""
+    """The start may be inside a batch; its header still counts the records before the start."""
     log = await holding(tmp_path, batch(*TIMES, codec=codec), batch(2_000, 3_000, codec=codec))
     await log.advance_start(2)
     assert log.offset_for_timestamp(1_011) == log.max_timestamp_below(7) == (3, 61_000)

@@ -191,7 +191,7 @@ def test_a_silent_producer_expires() -> None:
     log.append(0, producer=1)
     assert log.state.expire(idle_since=1.0) == 1
     assert [producer_id for producer_id, _ in log.state] == [1]
-    assert log.append(9) == 2, "it may begin anywhere"
+    assert log.append(9) == 2, "it may start anywhere"
 
 
 def test_the_state_reaches_exactly_the_appended_offsets() -> None:

@@ -1,4 +1,4 @@
-"""What clients compress is opened; what is damaged, or would come to more than is allowed, is refused."""
+"""Compressed records of clients are opened; damaged records and records that expand above the limit are refused."""
 
 from __future__ import annotations
 

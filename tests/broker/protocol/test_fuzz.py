@@ -59,7 +59,7 @@ SEEDS = 1_000  # at most; the first few show it
 
 
 def fuzzed(examples: int) -> settings:
-    """So many examples a round, the same in every run."""
+    """The number of examples in a round, the same in every run."""
     return settings(max_examples=examples * ROUNDS, derandomize=True, deadline=None, database=None)
 
 

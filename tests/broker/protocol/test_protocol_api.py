@@ -136,7 +136,7 @@ def test_the_header_of_a_version_that_is_not_served_can_be_read() -> None:
 
 @pytest.mark.parametrize("field", [b"\7\0", b"\7\3abc"])
 def test_a_few_tagged_fields_of_a_header_are_skipped_and_many_refused(field: bytes) -> None:
-    """They are read before it is known who asks and what for, so nothing else bounds what they cost."""
+    """They are decoded before the user and the request are known, so no other bound limits their cost."""
     fixed = struct.pack(">hhih", ApiKey.METADATA, 12, 9, -1)
     few = fixed + b"\3" + 3 * field
     assert decode_request_header(few + b"body") == (RequestHeader(ApiKey.METADATA, 12, 9, None), len(few))

@@ -113,8 +113,8 @@ def _compare_defaults(where: str, field: Field, wanted: dict[str, Any]) -> None:
 
 @pytest.fixture(autouse=True)
 def oracles_registry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A class that is made registers itself, in place of its client's own and only as long as it lives: whoever uses
-    the client later in this process would find nothing."""
+    """A new class registers itself, in place of the client's class and only while it exists: later users of the client
+    in this process would find no class."""
     registry = dict(ResponseClassRegistry._response_class_registry)
     monkeypatch.setattr(ResponseClassRegistry, "_response_class_registry", registry)
 

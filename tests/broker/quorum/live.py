@@ -38,7 +38,7 @@ def through_bytes(message: Message, version: int) -> Message:
 
 @dataclass
 class Seat:
-    """One node: its quorum while it runs, and what it told."""
+    """One node: its quorum while it runs, and its reports."""
 
     node_id: int
     disk: RealDisk
@@ -144,7 +144,7 @@ class LiveCluster:
         return None
 
     async def commit(self, record: bytes) -> None:
-        """Have whoever leads commit a record; where an election is on its way it may come to be there twice."""
+        """The current leader commits a record; during an election the record may be appended twice."""
         async with asyncio.timeout(PATIENCE):
             while True:
                 with suppress(NotLeaderError, CommitUncertainError):
@@ -196,7 +196,7 @@ class _Connector:
 
 @asynccontextmanager
 async def running(path: Path, voters: int, observers: int = 0, **properties: str) -> AsyncIterator[LiveCluster]:
-    """A cluster that is up, and is stopped in the end. Any node that failed by itself fails the test."""
+    """A running cluster, which is stopped at the end. A node that failed unexpectedly fails the test."""
     cluster = LiveCluster(path, voters, observers, **properties)
     await cluster.start()
     try:

@@ -22,7 +22,7 @@ from broker.quorum.voters import VoterHistory, VoterSet
 from tests.broker.quorum.memory import LEADER_CHANGE, Entry, MemoryDisk, MemoryLog, unpack
 
 FETCH_ENTRIES = 8
-"""A fetch carries at most so many records, so that catching up takes several rounds."""
+"""The maximum number of records in a fetch, so that catching up takes several rounds."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class Oracle:
             promise(self.leaders.setdefault(state.epoch, state.leader_id) == state.leader_id, "SingleLeaderPerEpoch")
 
     def leads(self, node: int, epoch: int, log: MemoryLog) -> None:
-        """A leader is the only one of its epoch, and begins with everything committed."""
+        """A leader is the only one of its epoch, and starts with every committed record."""
         promise(self.leaders.setdefault(epoch, node) == node, "SingleLeaderPerEpoch")
         if epoch not in self.led:
             self.led[epoch] = None
@@ -106,7 +106,7 @@ class Member:
     process: RaftNode | None = None
     incarnation: int = 0
     tickets: dict[int, tuple[int, Callable[[Response], None]]] = field(default_factory=dict)
-    """Requests to be answered: who asked, and how to tell."""
+    """Requests to be answered: the sender, and the callback for the answer."""
     ticket: int = 0
     waiting: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Appends that wait for their commit: ticket -> (epoch, last offset)."""

@@ -1,7 +1,7 @@
-"""One member of a quorum and the words to tell stories about it. The other members are played by the test.
+"""One member of a quorum and the words to describe its stories. The test plays the other members.
 
-Effects are done at once on a disk and a log in memory; `journal` keeps them in their order. fsyncs of the log return at
-once, unless `slow_disk` is set: then `disk_catches_up` says when.
+Effects happen immediately on a disk and a log in memory; `journal` keeps them in their order. fsyncs of the log return
+immediately, unless `slow_disk` is set: then `disk_catches_up` completes them.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ Q = TypeVar("Q", bound=Request)
 
 
 def disk_of(node: int) -> bytes:
-    """The directory id of a node that has the disk which it began with."""
+    """The directory id of a node that still has its first disk."""
     return node.to_bytes(16, "big", signed=True)
 
 
 class Story:
-    """Node 1 of voters 1, 2, 3 unless said otherwise. `log` gives the epochs of the records that it begins with. All
-    know the voters' disks, as if a snapshot had named them; or none does, with `keyed=False`, as in a new cluster.
-    `disk`: one that this node has instead of its own."""
+    """Node 1 of voters 1, 2, 3 unless stated otherwise. `log`: the epochs of its first records. Every node has the
+    directory ids of the voters, as if from a snapshot; with `keyed=False` no node has them, as in a new cluster.
+    `disk`: a disk that this node has instead of its own."""
 
     def __init__(
         self,
@@ -152,8 +152,8 @@ class Story:
         cluster: str | None = CLUSTER,
         disk: bytes | None = None,
     ) -> FetchResponse | None:
-        """The answer; None while the fetch is parked. `answer_to` tells it later. `disk`: the replica's own, unless
-        said otherwise."""
+        """The answer; None while the fetch is parked. `answer_to` returns it later. `disk`: the replica's own, unless
+        stated otherwise."""
         on = disk_of(replica) if disk is None else disk
         self._deliver(FetchRequest(cluster, replica, epoch, OffsetAndEpoch(last_epoch, offset), 0.25, 1 << 20, on))
         self._last_fetch = self._ticket

@@ -1,4 +1,4 @@
-"""Running quorums in which a snapshot's bytes are not what was written: nobody lets go of a log for them."""
+"""Running quorums with damaged bytes in a snapshot: no node discards its log for such a snapshot."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path:
         if behind_it:
             await cluster.quorum(leader).append([b"more"])
         else:
-            # Who leads then can commit nothing, its own record neither, before the other has the snapshot.
+            # The new leader cannot commit a record, including its own first one, before the other node has the
+            # snapshot.
             other = next(node for node in cluster.seats if node not in (leader, away))
             await cluster.until(lambda: cluster.quorum(other).high_watermark == cluster.quorum(leader).log_end.offset)
             await cluster.stop()

@@ -1,5 +1,4 @@
-"""A former leader whose metadata log has a tail that nobody committed, and that has to fetch a snapshot: the power goes
-at any moment of that."""
+"""A former leader with an uncommitted tail in its metadata log has to fetch a snapshot, and loses power at any step."""
 
 from __future__ import annotations
 

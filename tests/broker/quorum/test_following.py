@@ -14,7 +14,7 @@ from tests.broker.quorum.story import Story, entries
 VOTERS = (1, 2, 3)
 
 
-# --- who leads
+# --- the leader
 
 
 @pytest.mark.conforms("K595-25", "K595-24", "K595-31")

@@ -1,4 +1,4 @@
-"""Who waits for the quorum gets an outcome once it is certain, and not before."""
+"""A call to the quorum gets an outcome when it is certain, and not before."""
 
 from __future__ import annotations
 

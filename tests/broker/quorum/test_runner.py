@@ -33,10 +33,10 @@ QUICK = {
 }
 
 UNSUSPECTING = {"quorum.fetch.timeout.ms": "600000"}
-"""No follower takes its leader for gone in a test's time; who leads at first is elected for all that."""
+"""No follower loses its leader in a test's time; the first leader is still elected."""
 
 UNHURRIED = {**UNSUSPECTING, "quorum.election.timeout.ms": "600000"}
-"""Nor is anybody elected who waits for it."""
+"""No node that waits for this timeout is elected."""
 
 
 def describe() -> DescribeQuorumRequest:

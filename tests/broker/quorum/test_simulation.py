@@ -112,7 +112,7 @@ def test_a_killed_leader_is_replaced_within_two_seconds() -> None:
 
 @pytest.mark.conforms("H18", "K595-12")
 def test_a_bounced_leader_hands_over_at_once() -> None:
-    """It restarts inside the fetch timeout, so that only its EndQuorumEpoch can tell the others."""
+    """It restarts inside the fetch timeout, so that only its EndQuorumEpoch can inform the others."""
     for seed in range(50):
         simulation = Simulation(seed, 3)
         simulation.start_all()

@@ -37,7 +37,7 @@ class SlowLink:
         self._coming: list[tuple[float, int, int, Request, Response]] = []
 
     def fetched_in(self, seconds: float) -> int:
-        """Go on for so long; how many records were fetched meanwhile."""
+        """Continue for this time. Returns the number of records that were fetched meanwhile."""
         story = self.story
         before, end = story.log.log_end_offset, story.now + seconds
         while story.now < end:

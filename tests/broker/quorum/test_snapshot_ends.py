@@ -1,4 +1,5 @@
-"""Running quorums whose logs begin where a snapshot ends: what a voter knows when its log is cut back to just there."""
+"""Running quorums with logs that start at the end of a snapshot: the state of a voter whose log is truncated to that
+offset."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ async def test_a_crash_just_after_the_cut_is_made_good_at_the_next_start(tmp_pat
     snapshots = Snapshots(disk, "log")
     await snapshots.write_durably(snapshot, [b"a"], None, 0)
     await snapshots.restore(log)
-    assert log.last_epoch == 9, "it begins at the snapshot's end"
+    assert log.last_epoch == 9, "it starts at the snapshot's end"
     log.append_as_leader(data_batch((b"x",), 0), 9)
     await log.truncate_to(120)
     await log.close()

@@ -1,4 +1,5 @@
-"""Stories of a log whose beginning is gone: who has to fetch a snapshot, and how that goes on (KIP-630)."""
+"""Stories of a log without its first records: the nodes that must fetch a snapshot, and the steps after it
+(KIP-630)."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ async def test_only_the_newest_stays(tmp_path: Path) -> None:
 async def test_only_a_log_that_continues_a_snapshot_is_kept_with_it(
     tmp_path: Path, start: int, epoch: int, continues: bool
 ) -> None:
-    """What a crash may leave of a log that a snapshot has replaced: its newest segments go first, by themselves."""
+    """A crash may leave parts of a log that a snapshot has replaced: its newest segments are removed first."""
     disk = RealDisk(str(tmp_path))
     log = await PartitionLog.open(disk, "log", LogConfig(), clean_shutdown=False)
     await log.truncate_fully_and_start_at(start)
@@ -176,7 +176,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
 
 
 def test_the_records_of_an_image_restore_all_of_it() -> None:
-    """Whoever adds something to the image adds it to `records_of`, to the test above, and then here."""
+    """A new part of the image must be added to `records_of`, to the test above, and here."""
 
     def names(cls: type) -> set[str]:
         return {field.name for field in fields(cls)}
@@ -236,7 +236,7 @@ def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
             await client.create_topic("last")
             async with asyncio.timeout(120):
                 while True:
-                    with contextlib.suppress(UncertainError):  # who has just come back may still hand over
+                    with contextlib.suppress(UncertainError):  # a node that has just restarted may still hand over
                         await client.produce("first", 1, [b"value"])
                         break
 

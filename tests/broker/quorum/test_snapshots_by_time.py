@@ -1,4 +1,4 @@
-"""Snapshots of the metadata log by time: every node writes one once its log has grown for so long (KIP-876)."""
+"""Snapshots of the metadata log by time: every node writes one after its log has grown for this time (KIP-876)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def named(story: Story) -> list[tuple[int, ...]]:
 
 
 def leading(**options: object) -> tuple[Story, int]:
-    """A leader whose followers 2 and 3 have everything, and told so."""
+    """A leader with followers 2 and 3 that are complete and have fetched to the end."""
     story = Story(**options)  # type: ignore[arg-type]
     epoch = story.become_leader()
     follow(story, epoch, 2, 3)
@@ -184,7 +184,7 @@ def test_one_change_is_committed_before_the_next() -> None:
             break
     assert named(story) == [(1, 3)]
     end = story.log.log_end_offset
-    for _ in range(8):  # the change lies in the log, and voter 3, without whom there is no majority, never gets it
+    for _ in range(8):  # the change is in the log, and voter 3, which is needed for a majority, never gets it
         story.wait(0.15)
         story.fetch(3, epoch, end - 1, epoch)
         story.fetch(2, epoch, end, epoch, disk=NEW)
@@ -307,7 +307,7 @@ def test_an_observer_without_peers_has_no_deadline() -> None:
 
 
 async def replaced(cluster: LiveCluster) -> tuple[int, int]:
-    """A cluster with a record on all nodes, one of which, a follower, then gets an empty disk: (leader, that one)."""
+    """A cluster with a record on all nodes. A follower then gets an empty disk. Returns (leader, that follower)."""
     await cluster.start()
     leader = await cluster.leader()
     await cluster.quorum(leader).append([b"a"])
@@ -372,7 +372,7 @@ def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
 
 @pytest.mark.conforms("H22")
 def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
-    """One lags behind, one gets an empty disk, the third, which has everything, is away: there is no majority."""
+    """One voter lags behind, one gets an empty disk, the third, which is complete, is away: there is no majority."""
 
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)

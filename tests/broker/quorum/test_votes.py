@@ -1,4 +1,5 @@
-"""Stories of elections: who stands when, who gets a vote, and what is on disk before anybody hears of it."""
+"""Stories of elections: when a node becomes a candidate, which candidate gets a vote, and the order of disk writes and
+messages."""
 
 from __future__ import annotations
 

@@ -210,7 +210,7 @@ async def fetch(target: Node, request: FetchRequest) -> FetchResponse:
 
 
 class Cluster:
-    """Brokers and one metadata log, which a node applies up to the end whenever it is told to `hear`."""
+    """Brokers and one metadata log, which a node applies to the end at each call of `hear`."""
 
     def __init__(self, path: Path, *, mutants: tuple[str, ...] = (), **settings: Any) -> None:
         self.path = path
@@ -271,7 +271,7 @@ class Cluster:
         return node
 
     def commit(self, *records: MetadataRecord) -> None:
-        """Append to the metadata log. Nobody hears of it yet."""
+        """Append to the metadata log. No broker applies it yet."""
         for record in records:
             self.committed.apply(record, len(self.records))
             self.records.append(record)
@@ -304,7 +304,7 @@ class Cluster:
         await self.hear()
 
     def elect(self, leader: int, isr: list[int] | None = None, *, uncleanly: bool = False) -> None:
-        """A new leader epoch; nobody hears of it yet."""
+        """A new leader epoch; no broker applies it yet."""
         record = PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, leader=leader, isr=isr)
         if uncleanly:
             record.isr, record.leader_recovery_state = [leader], 1
@@ -314,7 +314,7 @@ class Cluster:
         self.commit(RemoveTopicRecord(TOPIC_ID))
 
     async def alter_partition(self, message: Message, version: int) -> Message:
-        """The active controller's part; everybody hears of what it grants, who asked after the answer."""
+        """The active controller's part. Every broker applies a granted change, the proposer after its answer."""
         assert isinstance(message, AlterPartitionRequest)
         self.alterations.append(message)
         if not self.controller_works:

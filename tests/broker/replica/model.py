@@ -322,7 +322,7 @@ class Model:
                 self.committed = shown
 
     def check_completeness(self, broker: Broker) -> None:
-        """Whoever leads now has everything that was ever committed."""
+        """The current leader has every record that was ever committed."""
         if broker.log.records[: len(self.committed)] != self.committed:
             raise ViolationError(f"broker {broker.node} leads with {broker.log.records}, committed is {self.committed}")
 

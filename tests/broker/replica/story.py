@@ -91,7 +91,7 @@ class Replica:
 
 
 class Story:
-    """Brokers 1..n with one partition. Nobody moves unless the story says so."""
+    """Brokers 1..n with one partition. A broker acts only when the story calls it."""
 
     def __init__(self, nodes: int = 2, *, min_insync: int = 1, truncate_to_hw: bool = False) -> None:
         self.replicas = {node: Replica(node) for node in range(1, nodes + 1)}
@@ -210,7 +210,7 @@ class Story:
         self[node].checkpoint = role.high_watermark if role else self[node].high_watermark
 
     def restart(self, node: int, *, keep: int | None = None) -> None:
-        """The process ends and starts again. `keep`: a power loss leaves only so many records."""
+        """The process ends and starts again. `keep`: the number of records that a power loss leaves."""
         replica = self[node]
         replica.role = None
         if keep is not None:

@@ -24,7 +24,7 @@ def keyed(epoch: int, *offsets: int) -> bytes:
 
 
 async def compacted(bench: Bench) -> Compactor:
-    """A follower's log of six records, of which the first four are compacted."""
+    """A follower's log of six records with the first four compacted."""
     it = await bench.fetching(3)
     await it.append(keyed(3, 0, 1, 2, 3), high_watermark=4)
     log = bench.partition.log

@@ -28,7 +28,7 @@ def point_on_disk(root: Path, node: int) -> int:
 
 
 async def with_complete_segments(cluster: Cluster, *replicas: int) -> list[Node]:
-    """Brokers with one partition of several segments, of which all but the last are on disk, as their files say."""
+    """Brokers with one partition of several segments. All but the last are durable, as their files state."""
     await cluster.start(*replicas)
     await cluster.create_topic(list(replicas))
     nodes = [cluster.nodes[replica] for replica in replicas]
@@ -82,7 +82,7 @@ def test_a_flipped_bit_in_an_old_segment_and_a_kill_do_not_truncate_the_log(
         whole = sum(segment.size for segment in log.segments[1:])
         await until(lambda: node.read(behind).size == whole)  # as the high watermark rises
         assert (await node.produce("later", acks=1)).base_offset == MANY
-        assert node.read(0).error is ErrorCode.KAFKA_STORAGE_ERROR, "what is damaged is no answer"
+        assert node.read(0).error is ErrorCode.KAFKA_STORAGE_ERROR, "damaged data is not returned"
 
     tell(tmp_path, story, **SEGMENTS)
 

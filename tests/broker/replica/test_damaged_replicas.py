@@ -1,5 +1,5 @@
-"""Replicas whose files are damaged, and data of topics that nobody knows: kept, told, and fetched anew where others
-have it."""
+"""Replicas with damaged files, and data of unknown topics: the broker keeps and reports them, and fetches again from
+other replicas."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_truncated_replica_does_not_count_as_damaged_after_a_crash(tmp_path: P
             assert (await node.produce(value, acks=1)).error is ErrorCode.NONE
         await node.manager._recovery_points.write_durably()
         cluster.elect(2)
-        await cluster.hear()  # before the links are whole: nobody fetches under the old epoch any more
+        await cluster.hear()  # before the links are restored: no replica fetches under the old epoch now
         cluster.cut.clear()
         await until(lambda: node.partition().log.log_end_offset == 0)
         await cluster.kill(1)
@@ -225,7 +225,7 @@ def test_only_the_data_of_deleted_topics_is_removed(tmp_path: Path, forgotten: b
         await cluster.nodes[1].produce("a")
         data = log_file(tmp_path, 1).read_bytes()
         await cluster.stop(1)
-        if forgotten:  # the metadata log has lost the topic; somebody makes one of its name
+        if forgotten:  # the metadata log has lost the topic; a client creates a topic of the same name
             cluster.records.clear()
             cluster.committed = type(cluster.committed)()
         else:
@@ -257,7 +257,7 @@ def test_a_new_topic_starts_empty_when_moving_the_old_one_lacked_a_descriptor(
         await cluster.nodes[1].produce("a")
         await cluster.kill(1)
         data = log_file(tmp_path, 1).read_bytes()
-        cluster.records.clear()  # the metadata log has lost the topic; somebody makes one of its name
+        cluster.records.clear()  # the metadata log has lost the topic; a client creates a topic of the same name
         cluster.committed = type(cluster.committed)()
         await cluster.start(1)
         node = cluster.nodes[1]

@@ -16,7 +16,8 @@ OFF_AND_ON = (False, True)
 
 
 def leader(name: str, on: bool) -> PartitionLeader:
-    """Leads epoch 5 from offset 10 on, with a high watermark of 4: what lies between may have been committed."""
+    """The leader of epoch 5 from offset 10 on, with a high watermark of 4: the records in between may have been
+    committed."""
     return PartitionLeader(
         node_id=1,
         replicas=(1, 2, 3),
@@ -120,7 +121,7 @@ def test_only_the_mutant_serves_uncommitted_records(tmp_path: Path, on: bool) ->
 
 
 async def cut_off_in_epoch_1(cluster: Cluster) -> None:
-    """Broker 1 leads in epoch 1, with two records of epoch 0 and one of its own, and nobody has fetched any."""
+    """Broker 1 leads in epoch 1, with two records of epoch 0 and one of its own, and no replica has fetched any."""
     await cluster.start(1, 2)
     await cluster.create_topic([1, 2])
     cluster.cut.add((2, 1))

@@ -21,7 +21,7 @@ class KilledError(Exception):
 
 
 class MortalDisk(RealDisk):
-    """Whoever uses it is killed at its next rename but `renames`."""
+    """Kills its broker at the rename after `renames` others."""
 
     renames = 1 << 20
 
@@ -90,7 +90,7 @@ def test_a_new_partition_does_not_reuse_files_of_an_earlier_topic_of_its_name(tm
 
 @pytest.mark.parametrize("renames", range(4))
 def test_a_log_is_moved_completely_or_not_when_its_broker_is_killed(tmp_path: Path, renames: int) -> None:
-    """Without its first segments it would be taken for one whose beginning was deleted."""
+    """Without its first segments the log would look like one with a deleted head."""
 
     async def story() -> None:
         disk = MortalDisk(str(tmp_path))

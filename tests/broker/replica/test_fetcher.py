@@ -49,8 +49,8 @@ class RecoveringLeader:
 
 
 class PartingLeader:
-    """A leader whose epoch 0 ends at offset 2 when it is asked first, and at 1 ever after: it leads with another log
-    than the one that it has told of. It does not answer a fetch that agrees with that log."""
+    """A leader whose epoch 0 ends at offset 2 in its first answer and at 1 in later ones: it leads with another log
+    than in its first answer. It does not answer a fetch that agrees with that log."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, int]] = []

@@ -40,7 +40,7 @@ def test_a_high_watermark_from_before_a_lossy_truncation_is_not_used_after_a_res
         await cluster.nodes[2].manager._high_watermarks.write_durably()
         assert on_disk(tmp_path / "n2") == {KEY: 10}
         cluster.elect(1, uncleanly=True)
-        await cluster.hear()  # before the links are whole: nobody fetches under the old epoch any more
+        await cluster.hear()  # before the links are restored: no replica fetches under the old epoch now
         cluster.cut.clear()
         await until(lambda: isr(cluster) == {1, 2, 3})
         cluster.cut |= {(1, 3), (3, 1)}  # 3 is in the ISR, and slow: nothing more is committed

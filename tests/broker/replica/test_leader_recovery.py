@@ -1,4 +1,4 @@
-"""A leader that was elected uncleanly: it serves nobody before what its log holds is checked and on disk (KIP-704)."""
+"""A leader that was elected uncleanly serves no request before its log is checked and durable (KIP-704)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def unclean(cluster: Cluster) -> Node:
 
 
 async def answers(node: Node) -> list[ErrorCode]:
-    """What produce, fetch, a follower's fetch, ListOffsets and OffsetForLeaderEpoch come to."""
+    """The results of produce, fetch, a follower's fetch, ListOffsets and OffsetForLeaderEpoch."""
     produced = await node.produce("x", acks=1)
     position = FetchPosition(TOPIC, 0, 0, 1 << 20, current_leader_epoch=1, topic_id=TOPIC_ID)
     by_follower = node.manager.fetch_now(FetchLimits(replica_id=1, replica_epoch=0), [position])
@@ -99,7 +99,7 @@ def test_no_request_is_served_until_recovery_ends(tmp_path: Path, gate: Gate) ->
         fetcher = cluster.nodes[1].manager._fetchers[2]
         await until(lambda: fetcher._followed[TOPIC, 0].failures > 3)  # it asks again, ever more seldom
         assert follower.phase is Phase.TRUNCATING
-        assert cluster.nodes[1].content() == ["a", "b", "lost"], "it has not been told yet what goes"
+        assert cluster.nodes[1].content() == ["a", "b", "lost"], "it does not know the divergence yet"
         assert cluster.alterations == []
         gate.open.set()
         await until(lambda: len(node.traced("leader_recovered")) == 1)
@@ -376,7 +376,7 @@ def test_requests_before_the_start_of_shared_work_share_it() -> None:
         assert not any(each.done() for each in (first, *later))
         ended.set()
         await asyncio.gather(first, *later)
-        assert begun == [[0], list(range(10))], "what came after a beginning is in the next, once for all"
+        assert begun == [[0], list(range(10))], "requests after a start share the next run"
 
     asyncio.run(story())
 

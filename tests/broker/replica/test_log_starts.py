@@ -1,4 +1,4 @@
-"""Where logs begin, as it is written down: never above what a truncation has left of them."""
+"""The stored start offsets of logs: never above the records that a truncation has left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def cut_below_its_start(cluster: Cluster) -> Node:
     assert (await cluster.nodes[2].produce(*"cdefgh")).error is ErrorCode.NONE
     assert await cluster.nodes[2].manager.delete_records(TOPIC, 0, 6) == (ErrorCode.NONE, 6)
     cluster.elect(1, uncleanly=True)
-    await cluster.hear()  # before the links are whole: nobody fetches under the old epoch any more
+    await cluster.hear()  # before the links are restored: no replica fetches under the old epoch now
     cluster.cut.clear()
     await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (1, 2))
     return cluster.nodes[2]

@@ -272,7 +272,8 @@ def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_count(tmp_p
 
 
 def test_a_fetch_of_an_earlier_topic_of_the_same_name_gets_no_records(tmp_path: Path) -> None:
-    """The metadata may have the topic anew already, and its follower be sooner than the replica of its leader."""
+    """The metadata may have the recreated topic already, and its follower may fetch before the leader has its
+    replica."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)

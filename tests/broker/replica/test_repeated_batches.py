@@ -36,7 +36,7 @@ def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
             again = sent()
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert not again.done(), "nobody else has the record yet"
+            assert not again.done(), "no other replica has the record yet"
             cluster.cut.clear()
             answers = await asyncio.gather(first, again)
             assert [(it.error, it.base_offset) for it in answers] == [(ErrorCode.NONE, 0)] * 2
@@ -46,7 +46,8 @@ def test_a_repeated_batch_waits_for_its_commit(tmp_path: Path) -> None:
 
 
 def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_path: Path) -> None:
-    """A segment that begins in mid-truncation would have a snapshot of the producers that still knows the batch."""
+    """A segment that starts during a truncation would have a snapshot of the producers that still includes the
+    batch."""
 
     async def story() -> None:
         async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:

@@ -84,7 +84,8 @@ def test_records_lost_by_the_isr_are_truncated_elsewhere_and_reported_as_lossy()
 
 
 def unclean_ping_pong(turns: list[int]) -> Story:
-    """Each leads in turn without the other and writes one record that nobody else sees. Nothing is ever committed."""
+    """Each broker leads in turn without the other and writes one record that the other does not get. No record is ever
+    committed."""
     story = Story(2, min_insync=2)
     for turn, node in enumerate(turns):
         story.elect(node, isr=[node], hear=[])
@@ -269,7 +270,7 @@ def test_an_empty_follower_above_the_leaders_end_reports_a_lossy_truncation() ->
     log.log_start_offset = 7
     assert follower.out_of_range(log, 3) == Truncate(3, "leader-start", restart=True, lossy=True)
     assert follower.out_of_range(log, 9) == Truncate(9, "leader-start", restart=True)
-    assert follower.out_of_range(log, -1) is None, "an answer that does not say where the leader begins"
+    assert follower.out_of_range(log, -1) is None, "an answer without the leader's log start"
 
 
 @pytest.mark.conforms("H1", "H2")

@@ -177,7 +177,7 @@ def test_answers_do_not_reveal_existing_users() -> None:
         assert salt.lower() == salt
     assert told(one, "nobody") != told(one, "somebody")
     stranger = Accounts({}, lambda: stored, b"1", Password("of others"))
-    assert told(stranger, "nobody") != told(one, "nobody"), "nobody else can make the same"
+    assert told(stranger, "nobody") != told(one, "nobody"), "no other broker can make the same"
 
 
 @pytest.mark.conforms("SEC-4")

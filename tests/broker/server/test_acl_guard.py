@@ -228,7 +228,7 @@ def test_metadata_hides_topics_without_the_describe_right(version: int) -> None:
     named = MetadataRequest(topics=[MetadataRequestTopic(name="theirs")])
     permit = check(named, version, topic("mine", AclOperation.READ))
     assert permit.amend is not None
-    # A request of version 0 of which nothing is left asks for all topics.
+    # A request of version 0 without topics asks for all topics.
     told = permit.amend(MetadataResponse(topics=list(known) if version == 0 else [])).topics
     assert [(it.name, it.error_code) for it in told] == [("theirs", 29)]
 

@@ -221,7 +221,7 @@ def test_deleted_records_stay_deleted_on_every_replica_under_faults(seed: int) -
 
 
 def test_an_added_replica_starts_at_the_leaders_log_start() -> None:
-    """The leader's log begins inside a batch, which a new follower gets whole."""
+    """The leader's log starts inside a batch; a new follower gets the whole batch."""
     with SimulatedCluster(3, nodes=4, properties=SMALL) as cluster:
 
         async def story() -> None:

@@ -1,4 +1,5 @@
-"""Who gets in: bounds on all and on each address, and places past them for those who show that they are brokers."""
+"""Admission of connections: bounds on all and on each address, and further places for connections that prove to be
+brokers."""
 
 from __future__ import annotations
 
@@ -68,6 +69,6 @@ def test_a_connection_with_an_oversized_request_does_not_count_as_a_broker() -> 
 
     with pytest.raises(Rejected, match="full"):
         dispatched(stranger, MOST_ENTRIES[ApiKey.FETCH] + 1)
-    with pytest.raises(Rejected, match="as you wish"):  # of who is behind the door
+    with pytest.raises(Rejected, match="as you wish"):  # of the host behind the door
         dispatched(peer, 1)
     assert not admission.on_trial(peer)

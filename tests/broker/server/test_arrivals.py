@@ -1,4 +1,4 @@
-"""TLS handshakes: bounded before they begin, and what comes together with their end is not lost."""
+"""TLS handshakes are bounded before they start, and bytes that arrive with their end are not lost."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ def test_a_broker_is_reachable_when_its_address_is_known() -> None:
             await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
         connector.learn({9: ("127.0.0.1", peer.port)})
         with pytest.raises(ConnectionError, match="address of broker 9"):
-            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is no controller
+            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is not a controller
         assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
         assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 

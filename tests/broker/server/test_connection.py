@@ -227,7 +227,7 @@ def test_answers_are_bounded_wherever_they_wait(waits: bool) -> None:
         writer.write(b"".join([framed(b"late" + name) for name in before]))
         writer.write(b"".join([framed(b"long" + name) for name in names]))
         await echo.until(lambda: len(echo.begun) >= 5)
-        await asyncio.sleep(0.1)  # nothing tells of what is not begun
+        await asyncio.sleep(0.1)  # no event shows a request that has not started
         assert len(echo.begun) <= (6 if waits else 40), "both sockets' buffers take some, where nothing waits"
         for name in before:
             echo.late[name].fill([framed(name)])

@@ -1,4 +1,4 @@
-"""Too many files are open for a while: nobody takes that for a failed disk, and all goes on where it stopped."""
+"""Too many files are open for a while: the broker does not count this as a failed disk, and continues afterwards."""
 
 from __future__ import annotations
 

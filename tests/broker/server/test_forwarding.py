@@ -91,7 +91,8 @@ def test_a_forwarded_request_without_an_answer_times_out(timeout_ms: int, within
 
 
 def test_a_request_with_a_possible_effect_is_not_repeated() -> None:
-    """The controller gets the request and its answer is lost: the client must not be told that nothing happened."""
+    """The controller gets the request and its answer is lost: the client must not get an error that excludes an
+    effect."""
     with SimulatedCluster(5) as cluster:
 
         async def story() -> None:

@@ -210,7 +210,7 @@ def test_the_buffer_has_room_for_any_number_of_waiting_frames() -> None:
     buffer.make_room()
     stream = framed(b"short") * (5 * SMALL)
     position = 0
-    while position < 3 * SMALL:  # nobody asks for a frame
+    while position < 3 * SMALL:  # no reader takes a frame
         size = len(buffer.space())
         assert size > 0
         buffer.space()[:] = stream[position : position + size]

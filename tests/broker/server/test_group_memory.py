@@ -145,6 +145,8 @@ def test_a_deposed_coordinator_frees_its_memory() -> None:
             cluster.heal()
             await cluster.until(lambda: sum(held(cluster, old).values()) == 0)
             new = next(node for node in cluster.addresses if held(cluster, node)[MemoryKind.MEMBERS])
-            assert held(cluster, new)[MemoryKind.NEWCOMERS] == 0, "nobody has told it of who had not come yet"
+            assert held(cluster, new)[MemoryKind.NEWCOMERS] == 0, (
+                "it has no information about members that had not joined"
+            )
 
         cluster.run(story())

@@ -29,7 +29,7 @@ class Turns:
 
 
 class Shard:
-    """A coordinator of groups that all have much to tell."""
+    """A coordinator of groups with large descriptions."""
 
     def shard_of(self, _name: str) -> Shard:
         return self

@@ -1,4 +1,4 @@
-"""Registration, heartbeats and the lease, told from the broker's side."""
+"""Registration, heartbeats and the lease, from the broker's side."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_an_id_in_use_is_fatal_and_an_old_session_is_waited_for() -> None:
 
 
 def test_the_wait_for_an_old_session_starts_at_the_first_refusal() -> None:
-    """There was no controller for longer than that: the next one gives every broker that it knows a session anew."""
+    """There was no controller for longer than that: the next one restarts the session of every known broker."""
 
     async def run() -> None:
         controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))

@@ -53,7 +53,7 @@ def test_fenced_brokers_are_listed_in_metadata() -> None:
         (None, 2, False, 2),
         (2, 1, True, 1),  # it leads the quorum, and clients should not go there
         (2, 2, True, 1),
-        (3, 1, False, 1),  # a controller that is no broker
+        (3, 1, False, 1),  # a controller that is not a broker
     ],
 )
 def test_metadata_names_a_broker_that_forwards_as_the_controller(

@@ -1,4 +1,4 @@
-"""A broker whose file says something else than the cluster goes by tells so."""
+"""A broker reports a setting of its file that the cluster's value overrules."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ VERSIONS = range(3, 13)
 
 
 class Replicas:
-    """Logs of which only the length is kept; acks=all waits until `commit`."""
+    """Logs of which the test keeps only the length; acks=all waits until `commit`."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], int] = {}
@@ -327,12 +327,12 @@ def test_a_partition_is_named_once() -> None:
 
 
 def test_compressed_batches_of_one_read_are_not_all_opened_at_once() -> None:
-    """A read may bring hundreds, each of which comes to as much as a batch may."""
+    """A read may bring hundreds of batches, and each may expand to the largest batch."""
 
     async def tell(client: Client, replicas: Replicas) -> None:
         client.send(client.request(batch()))
         await client.answers(1)
-        packed = made(bytes(4_000), count=1, attributes=ZSTD)  # nobody here opens it
+        packed = made(bytes(4_000), count=1, attributes=ZSTD)  # no code here opens it
         requests = [client.request(packed) for _ in range(20)]
         client.send(*requests)
         assert await client.answers(20) == [(0, 1 + number) for number in range(20)]

@@ -50,7 +50,7 @@ def elsewhere(cluster: SimulatedCluster) -> int:
 
 
 def believe(cluster: SimulatedCluster, broker: int, *rules: tuple[ResourceType, str, AclOperation]) -> None:
-    """Have one broker know rules that the others do not: it lags behind, or it lies."""
+    """One broker has rules that the others do not have: it lags behind, or it is faulty."""
     authorizer = cluster.node(f"n{broker}")._security.authorizer
     assert authorizer is not None
     acls = (

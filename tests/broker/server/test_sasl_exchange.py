@@ -121,7 +121,7 @@ def test_before_version_1_of_the_handshake_tokens_have_no_header() -> None:
         assert await client.echo(b"mine") == b"mine"
 
     async def plain(client: Client, _echo: Echo) -> None:
-        """The shortest token there is comes to less than the shortest request."""
+        """The shortest token is shorter than the shortest request."""
         assert (await client.ask(SaslHandshakeRequest(PLAIN), 0)).error_code == ErrorCode.NONE
         assert await client.bare(b"\0user\0pencil") == b""
         assert await client.echo(b"mine") == b"mine"

@@ -128,7 +128,7 @@ def test_an_authenticated_client_cannot_authenticate_again_without_a_session_lim
 
 @pytest.mark.conforms("SEC-7")
 def test_brokers_renew_their_sessions_before_their_end(tmp_path: Path) -> None:
-    """They come anew before their time is over: nobody is disconnected, and no request of theirs fails."""
+    """Brokers authenticate again before their session ends: no broker is disconnected, and no request fails."""
     with SimulatedCluster(1, properties=properties(tmp_path) | {"connections.max.reauth.ms": "2000"}) as cluster:
 
         async def story() -> None:

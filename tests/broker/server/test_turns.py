@@ -174,7 +174,7 @@ def test_more_entries_than_any_client_needs_cost_the_connection(cluster: Simulat
 
 
 def test_compressed_batches_of_producers_are_opened_in_turns(cluster: SimulatedCluster) -> None:
-    """Each batch is of some hundred bytes and comes to 4 MB; the next request finds all of them appended."""
+    """Each batch has some hundred bytes and expands to 4 MB; the next request finds all of them appended."""
     batch = made(bytes(cramjam.zstd.compress(record(0, bytes(4 << 20)))), count=1, attributes=ZSTD)
 
     def produce(partitions: range, records: bytes) -> ProduceRequest:
@@ -271,7 +271,7 @@ def test_large_requests_take_turns() -> None:
         await asyncio.sleep(0)
         assert turns.is_over
         assert await turns.finish(little()) == "little"
-        assert order == [], "who asks for little does not wait for those who ask for much"
+        assert order == [], "small requests do not wait for large ones"
         assert await asyncio.gather(*large) == ["a", "b"]
 
     asyncio.run(story())
@@ -283,7 +283,7 @@ def test_a_turn_has_all_its_entries_but_the_few_that_turns_before_it_had() -> No
         for _ in range(UNNOTICED):
             turns.spend(1)
             await asyncio.sleep(0)
-        assert turns.turns == [UNNOTICED], "nobody has called for so few"
+        assert turns.turns == [UNNOTICED], "too few calls to be counted"
         turns.spend(ENTRIES_PER_TURN - UNNOTICED)
         assert turns.is_over
         await asyncio.sleep(0)

@@ -40,7 +40,7 @@ class Everybody:
 
 
 class Coordinator:
-    """Answers nobody."""
+    """Never answers."""
 
     def __init__(self) -> None:
         self.asked: list[asyncio.Future[Message]] = []

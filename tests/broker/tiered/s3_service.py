@@ -52,7 +52,7 @@ def _wait_for(port: int) -> None:
 
 
 def require_keys(address: str, after: int) -> None:
-    """The service knows no key, and refuses all requests after so many."""
+    """The service has no key, and refuses all requests after `after`."""
     url, headers = f"{address}/moto-api/reset-auth", {"Content-Type": "text/plain"}
     request = urllib.request.Request(url, data=str(after).encode(), headers=headers, method="POST")
     urllib.request.urlopen(request, timeout=30).close()

@@ -9,7 +9,7 @@ from tests.nemeses.machines import ROUND_TRIP_S, FakeMachine, FakeTime
 
 
 class FakeOscillators:
-    """Changes the pace of one machine's clocks, by `heeds` of what it is told."""
+    """Changes the pace of one machine's clocks, by the factor `heeds` of the requested change."""
 
     def __init__(self, machine: FakeMachine, heeds: float = 1.0) -> None:
         self.gain = 0.0
@@ -27,7 +27,7 @@ class FakeOscillators:
 
 
 def drift(seconds: float, percent: float = 5.0, heeds: float = 1.0) -> tuple[Evidence, FakeMachine]:
-    """What is seen of a drift when it is healed after so long."""
+    """The evidence of a drift that is healed after this time."""
     machine = FakeMachine("n1", FakeTime())
     oscillators = FakeOscillators(machine, heeds)
     site = Nemesis(Site({"n1": machine}, oscillators=oscillators, scheduler=machine.clock))

@@ -43,7 +43,7 @@ class Service(FakeHost):
 
 
 class FakeDisks:
-    """The disk of one host. `deaf`: it does not do what it is told; `stuck`: it does not leave off."""
+    """The disk of one host. `deaf`: it ignores requests; `stuck`: it does not end a fault."""
 
     def __init__(self) -> None:
         self.deaf = self.stuck = False

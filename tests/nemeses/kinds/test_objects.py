@@ -25,7 +25,7 @@ KINDS = [fault.kind for fault in FAULTS]
 
 
 class DeafObjects(SimulatedObjects):
-    """A store that does not do what it is told."""
+    """A store that ignores requests."""
 
     @property
     def _faults(self) -> StoreFaults:

@@ -47,5 +47,5 @@ def test_a_suspended_process_stays_suspended_until_it_is_resumed(change: dict[st
     assert nemesis.inject(fault).status == "confirmed"
     told.update({"after": "S", **change})
     assert nemesis.heal(fault).status == status
-    assert nemesis.heal(fault).status == "confirmed", "who is healed again has nothing to show"
+    assert nemesis.heal(fault).status == "confirmed", "a second heal has no evidence to show"
     assert nemesis.heal_all().detail["awake"]["n1"]["after"] == "S"

@@ -103,7 +103,7 @@ def test_a_cut_must_keep_the_mark_that_was_synced(
     assert {key: healed.detail["n1"][key] for key in marks} == marks
     assert healed.detail["n1"]["service"]["port"] == "open", "the service runs, whatever the marks say"
     again = nemesis.inject(CUT), nemesis.heal(CUT)
-    assert [each.status for each in again] == ["confirmed"] * 2, "marked anew after the boot"
+    assert [each.status for each in again] == ["confirmed"] * 2, "marked again after the boot"
     assert again[1].detail["n1"]["synced_mark"] == "kept"
 
 
@@ -171,7 +171,7 @@ def test_a_power_cut_that_lost_no_unsynced_data_is_a_mismatch(
     because = healed.detail.get("because", [])
     assert [status, *because] == ["confirmed"] or "n1: its disk kept all of log/log-0/0.log" in because[0]
     assert f"what was at stake on n1: {fate}" in KINDS["power-loss"].proof({"n1": {}}, healed.detail)
-    assert "at_stake" not in nemesis.heal(AT_STAKE).detail["n1"], "told once"
+    assert "at_stake" not in nemesis.heal(AT_STAKE).detail["n1"], "reported once"
 
 
 def test_a_power_cut_without_unsynced_data_is_not_made(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def test_a_stop_shorter_than_a_round_trip_is_inconclusive(machine: FakeMachine) 
 
 def test_silence_of_a_host_that_never_answered_is_inconclusive(clock: FakeTime) -> None:
     machine = FakeMachine("n1", clock)
-    machine.probe_port = 9  # nobody is there; but a refusal is a word
+    machine.probe_port = 9  # no service listens; a refusal counts as an answer
     injected, _ = stop(STALL, machine, FakeSuspender(machine))
     assert injected.status == "mismatch"
     machine.address = "not.an.address.invalid"
@@ -133,7 +133,7 @@ def test_a_clock_left_wrong_by_a_freeze_is_corrected_by_the_next_nemesis(clock: 
 
 @pytest.mark.parametrize(("fault", "does"), [(STALL, "frozen"), (FREEZE, "stalled")])
 def test_clocks_that_could_not_be_read_before_can_never_be_compared(clock: FakeTime, fault: Fault, does: Any) -> None:
-    """They do what those of the other kind would, which only they could have told."""
+    """They have the effect of the other kind, which only the clocks could show."""
     with greeting(machine := Muffled("n1", clock)):
         nemesis = Nemesis(Site({"n1": machine}, suspender=FakeSuspender(machine, does=does), scheduler=clock))
         injected = nemesis.inject(fault)
@@ -239,7 +239,7 @@ def test_heal_all_wakes_machines_first_and_sets_every_moved_clock(clock: FakeTim
     site = Site(
         {each.name: each for each in machines}, FakePower(), suspender=FakeSuspender(*machines), scheduler=clock
     )
-    lost = Nemesis(site)  # of a run that was killed: what it did is known to nobody else
+    lost = Nemesis(site)  # of a killed run: no other process has its state
     lost.inject(Fault("clock-jump", ("n1",), parameters={"jump_s": -500.0}))
     for fault, name in (("stall", "n2"), ("clock-freeze", "n3")):
         machines[int(name[1]) - 1].address = "not.an.address.invalid"

@@ -15,7 +15,7 @@ RESET = Fault("connection-reset", ("n1",), parameters={"every_ms": 100})
 
 
 class FakeWire:
-    """Does to packets what it is told, unless it does not work."""
+    """Applies the requested faults to packets, unless it does not work."""
 
     def __init__(self) -> None:
         self.shares = {"twice": 0.0, "overtaken": 0.0}

@@ -80,7 +80,7 @@ def test_an_expected_failure_counts_and_its_absence_fails(tmp_path: Path) -> Non
     assert decided(campaign.path).code == 0
     assert "| ✅ | lossy | 1 | fail |" in ask("gate", campaign.path, "--markdown").out
     lose_replica(caught)
-    assert decided(campaign.path).code == 2, "a stale failure is no proof that the mutant is caught"
+    assert decided(campaign.path).code == 2, "a stale failure does not prove that the mutant is caught"
     assert "| ❓ | lossy | 1 | unknown |" in ask("gate", campaign.path, "--markdown").out
     shutil.rmtree(caught)
     campaign.make(lossy)

@@ -60,7 +60,7 @@ from tests.orchestrator.stored_campaign import StoredCampaign
 def test_a_run_of_another_description_than_was_planned_is_unknown(
     tmp_path: Path, says: dict[str, object], words: str
 ) -> None:
-    """It is whole, sealed, and most of these pass by themselves; but each is not what was planned."""
+    """It is complete and sealed, and most of these pass on their own; but each differs from the plan."""
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan(capabilities=["kill"])
     campaign.make(planned, says=says)
@@ -80,7 +80,7 @@ def test_a_run_of_another_description_than_was_planned_is_unknown(
     ids=str,
 )
 def test_a_run_of_another_seed_is_unknown(tmp_path: Path, made: dict[str, Any], words: str) -> None:
-    """Its description names the seed that was planned, and it passes by itself."""
+    """Its description names the planned seed, and it passes on its own."""
     campaign = StoredCampaign(tmp_path / "store", "")
     (planned,) = campaign.plan()
     campaign.make(planned, **({"says": {"seed": 1}} | made))

@@ -62,8 +62,8 @@ def test_an_invocation_in_another_world_supersedes_no_other(tmp_path: Path) -> N
 def test_an_invocation_in_the_same_world_supersedes_an_earlier_one_for_any_spelling(
     tmp_path: Path,
 ) -> None:
-    """A campaign of the simulation, say, whose runs were replayed, for which that world is asked for by name. Other
-    hosts are no same world."""
+    """A campaign of the simulation, say, with replayed runs, which name that world explicitly. Other hosts do not count
+    as the same world."""
     campaign = StoredCampaign(tmp_path / "store", "")
     campaign.plan(world="process", where=["--world", "process"])
     campaign.plan(world="inventory", where=["--inventory", "hosts.yml"])
@@ -96,7 +96,7 @@ def test_an_older_plan_has_a_known_world_if_the_command_named_it(
 
 def test_invocations_after_the_whole_campaign_count(campaign: StoredCampaign) -> None:
     (again,) = campaign.plan(seeds=[2])
-    assert decided(campaign.path).code == 2, "it was begun and never made"
+    assert decided(campaign.path).code == 2, "it was started and never made"
     campaign.make(again, lost=7)
     answer = decided(campaign.path)
     assert answer.code == 1

@@ -1,4 +1,4 @@
-"""`gate.toml`: what more is asked for. What nobody can say is never granted."""
+"""`gate.toml`: further demands. An undecided demand is never granted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def policy(tmp_path: Path, text: str) -> Policy:
 
 
 def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list[str]]:
-    """The decision, and the sentences of what was not granted."""
+    """The decision, and the sentences about demands that were not granted."""
     plans: tuple[StoredPlan, ...] = ()
     report = check_policy(policy(tmp_path, text), "c", Matrix(plans, (), entries, ()), TODAY)
     open_findings = [finding.sentence for finding in report.findings if finding.verdict != "pass"]
@@ -96,7 +96,8 @@ def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> No
 
 
 def test_a_repeated_simulated_seed_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There it is the same run: its faults are none more, and that it is slow again is no chance that did not come."""
+    """In the simulation it is the same run: its faults do not count again, and a second slow run is not a further
+    sample."""
     again = [run(1, world="simulation", cell="main") for _ in range(8)]
     again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
     decided, told = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
@@ -217,7 +218,9 @@ def test_a_policy_is_beside_the_store_or_given_by_option(tmp_path: Path) -> None
     assert ask("gate", campaign.path, "--policy", tmp_path / "nowhere.toml").code == 64
     (tmp_path / "gate.toml").write_text("seeds = 2\n")
     assert ask("gate", campaign.path).code == 64
-    assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, "told before, not after"
+    assert ask("run", "demo", "--engine", "in-process", "--store", campaign.store).code == 64, (
+        "reported before the run, not after"
+    )
 
 
 def test_a_policy_is_found_beside_a_link_to_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,7 +280,7 @@ def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> 
     assert ask(*asked).code == 64, "it is said before anything is made"
 
 
-@pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="somebody has a policy there")
+@pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="a policy exists in the root directory")
 def test_a_campaign_may_be_in_the_root_directory() -> None:
     """As where it is mounted in a container, or a run was copied into a directory there to be judged."""
     assert find_policy([Path("/")], None) is None
@@ -394,7 +397,7 @@ def test_measures_are_compared_within_a_cell() -> None:
     first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
     assert first == second
     assert first.p < 0.001
-    assert first.p >= first.least_p == 1 / 10_001, "so many deals show no smaller one"
+    assert first.p >= first.least_p == 1 / 10_001, "that number of permutations has no smaller one"
 
 
 def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:

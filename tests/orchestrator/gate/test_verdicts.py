@@ -93,7 +93,7 @@ def _certificate_gone(run: Path) -> None:
 
 
 def _without(*fields: str) -> Callable[[Path], None]:
-    """The verdict loses fields, and has the checksum of what is left."""
+    """The verdict loses fields, and has the checksum of the remaining ones."""
 
     def change(run: Path) -> None:
         from analysis.verdict import _checksum
