@@ -31,13 +31,13 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
     """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact."""
     counted = _counted(history)
     stats: dict[str, Any] = {
-        "operations": history.size + history.registers.num_rows,
+        "operations": history.size + history.register_size,
         "appends": counted.changes,
         "failed": counted.failed,
         "indeterminate": counted.indeterminate,
         "unfinished": history.unfinished,
         "records_read": counted.records,
-        "reads": _reads(history.registers),
+        "reads": sum(map(_reads, history.register_parts("f", "type"))),
         "duration_s": round(view.end, 3),
         "origin_ns": view.origin,
         "longest_outage_s": _longest_outage(history, counted, view.origin),
@@ -79,7 +79,8 @@ def _counted(history: History) -> _Counted:
         found.add(part)
         read = part["f"].to_numpy() == READ
         found.records += int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
-    found.add(history.registers)
+    for part in history.register_parts("f", "type", "inv", "ret"):
+        found.add(part)
     return found
 
 
@@ -88,7 +89,7 @@ def _acknowledged(history: History, counted: _Counted) -> Iterator[tuple[I64, I6
     if counted.kept is not None:
         yield from counted.kept
         return
-    yield _acknowledged_of(history.registers)
+    yield from map(_acknowledged_of, history.register_parts("f", "type", "inv", "ret"))
     yield from map(_acknowledged_of, history.parts("f", "type", "inv", "ret"))
 
 

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 
 from analysis.evidence.run_directory import NodeEvents, moment
 from history.reader import History
-from history.register_tables import remove_registers, write_register_index, write_registers
 
 EVENTS: Final = pa.schema(
     [
@@ -27,12 +26,10 @@ EVENTS: Final = pa.schema(
 
 
 def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
-    """Write `tables/` from the run's history and the nodes' events, replacing older ones, without the operations on
-    logs: they were written when the history was read."""
+    """Write `tables/` from the run's history and the nodes' events, replacing older ones, without the operations: they
+    were written when the history was read."""
     tables = run_dir / "tables"
     tables.mkdir(exist_ok=True)
-    remove_registers(tables)
-    write_register_index(write_registers(history.registers, tables, "history"), tables)
     pq.write_table(history.faults, tables / "faults.parquet")
     pq.write_table(history.phases, tables / "phases.parquet")
     pq.write_table(_events(events), tables / "events.parquet", compression="zstd")

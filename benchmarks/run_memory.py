@@ -1,17 +1,19 @@
 """Peak memory of the analysis of a run and of its page, by number of operations.
 
-    python -m benchmarks.run_memory [OPERATIONS ...] [--partitions N]
+    python -m benchmarks.run_memory [OPERATIONS ...] [--partitions N] [--registers]
 
 The streams of generated clients stand in a stored run, which `analyze` judges in this machine's processes and
 draws, and whose page is then made. Memory is the peak of the process that does both, and of its largest worker,
 libraries included. The journal names other clients, so the verdict is unknown and no certificate is written: its memory
-is a figure of `benchmarks.log_scaling`.
+is a figure of `benchmarks.log_scaling`. With `--registers`, two clients' records of keys with 37 operations each stand
+there, so the verdict is a pass with a certificate; the CPU time is that of the analysis without the page.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import resource
 import shutil
 import tempfile
@@ -23,6 +25,7 @@ from typing import TypeVar
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from benchmarks.ingest import record
+from tests.analysis_pipeline.stored_registers import ROUNDS, StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
 T = TypeVar("T")
@@ -32,16 +35,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("operations", nargs="*", type=float, default=[1e6, 4e6])
     parser.add_argument("--partitions", type=int, default=32)
+    parser.add_argument("--registers", action="store_true", help="operations on registers in place of logs")
     parser.add_argument("--scratch", type=Path, help="a directory on a large disk")
     options = parser.parse_args()
     for operations in map(int, options.operations):
         with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
             run = Path(scratch) / "run"
-            _apart(_write, run, operations, options.partitions)
-            analyzed, whole, worker = _apart(_measure, run, operations)
+            if options.registers:
+                operations = _apart(_write_registers, run, operations)
+            else:
+                _apart(_write, run, operations, options.partitions)
+            cpu_s, analyzed, whole, worker = _apart(_measure, run, operations)
         print(
             f"{operations:>11,} operations: analysis with plots {analyzed / 1e6:.2f} GB, with the page "
-            f"{whole / 1e6:.2f} GB, largest worker {worker / 1e6:.2f} GB",
+            f"{whole / 1e6:.2f} GB, largest worker {worker / 1e6:.2f} GB, {cpu_s:.1f} CPU s",
             flush=True,
         )
 
@@ -60,15 +67,24 @@ def _write(run: Path, operations: int, partitions: int) -> None:
     record(run / "history" / "operations", operations, partitions)
 
 
-def _measure(run: Path, operations: int) -> tuple[int, int, int]:
-    """Peak memory in kB after the analysis, after the page, and of the largest worker."""
-    counted = analyze(run, engine="in-process").stats
+def _write_registers(run: Path, operations: int) -> int:
+    """The number of operations that were written."""
+    each = 3 * ROUNDS + 1
+    keys = tuple(f"key-{number:07d}" for number in range(max(1, operations // each)))
+    StoredRegisters(run, keys=keys).write()
+    return each * len(keys)
+
+
+def _measure(run: Path, operations: int) -> tuple[float, int, int, int]:
+    """CPU seconds of the analysis, and peak memory in kB after it, after the page, and of the largest worker."""
+    verdict = analyze(run, engine="in-process")
+    counted, cpu_s = verdict.stats, sum(os.times()[:4])
     if counted["operations"] - counted["unfinished"] != operations:
         raise SystemExit(f"{counted['operations']} operations were analyzed: the benchmark measures something else")
     analyzed = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     render_run(run)
     whole = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return analyzed, whole, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return cpu_s, analyzed, whole, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from history.distinct import has_repeated
 from history.errors import UNFINISHED
 from history.log_pieces import NO_PRODUCER, AnnouncedValues, PieceRead, PieceTask, kinds_of, last_process_of, read_piece
 from history.operation_tables import IndexedGroup, record_name
+from history.register_tables import KeyGroup, write_registers
 from history.registers import row_of, table_of, with_endpoints
 from history.schemas import (
     ACKS_ALL,
@@ -34,10 +35,18 @@ from history.schemas import (
     RESERVATIONS,
     WRITE,
 )
-from history.seconds import SecondCounts
+from history.seconds import REGISTER, SecondCounts
 from history.validation import valid_registers, written_values
 from history.value_runs import ValueRuns
 from history.values import PRODUCERS, SESSION_SHIFT
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
+"""The writing kinds of operations on registers, each with the column of the value that it writes."""
+OBJECT_ROWS: Final = 1 << 14
+"""The most operations on registers that are objects of Python at once."""
 
 
 @dataclass
@@ -48,8 +57,9 @@ class ClientRecording:
     before the last existing one is damaged or missing. `believed`: the number of completed operations of each kind;
     `last_process`: the highest number of a process that has any.
 
-    Of operations on logs, `completed` has no rows if they are only in the tables; `used`: the values of completed
-    appends, `groups`: the index of their tables, `seconds`: their share of the table of seconds.
+    `completed` has no rows if they are only in the tables. `used`: the values of completed appends, or those that
+    operations on registers write, unfinished ones included. `groups`, `key_groups`: the index of the tables of logs and
+    of registers. `seconds`: the share of the table of seconds.
     """
 
     completed: pa.Table
@@ -65,11 +75,14 @@ class ClientRecording:
     last_process: int = -1
     used: ValueRuns = field(default_factory=ValueRuns)
     groups: list[IndexedGroup] = field(default_factory=list)
+    key_groups: list[KeyGroup] = field(default_factory=list)
     seconds: list[SecondCounts] = field(default_factory=list)
 
 
-PieceMap = Callable[[Callable[[PieceTask], PieceRead], Sequence[PieceTask]], Iterable[PieceRead]]
-"""Applies a function to tasks and returns the results in the order of the tasks."""
+class PieceMap(Protocol):
+    """Applies a function to tasks and returns the results in the order of the tasks."""
+
+    def __call__(self, function: Callable[[T], R], tasks: Sequence[T], /) -> Iterable[R]: ...
 
 
 @dataclass(frozen=True)
@@ -145,6 +158,37 @@ class _Announcements:
             part.reservations, part.left = _unfinished(self._who, self._blocks, unused, part.used)
         _require_unused(part, unused, wrong, self._reserved)
         return part
+
+
+@dataclass(frozen=True)
+class RegisterRecord:
+    """The files of a `RegisterWriter`: the segment 0 of its stream, and the numbers of the existing segments.
+
+    `tables`: where to write its operations, None: nowhere. `keeps`: whether the result has the completed ones."""
+
+    stream: Path
+    segments: Sequence[int] = (0,)
+    tables: Path | None = None
+    keeps: bool = True
+
+
+def read_register_record(record: RegisterRecord) -> ClientRecording:
+    """Reads a record and writes its tables: one task. All damage is a defect in the result. Raises OSError for what it
+    writes."""
+    part = read_register_client(record.stream, record.segments)
+    whole = (part.completed, part.left)
+    part.seconds = [SecondCounts.of(rows, REGISTER) for rows in whole]
+    part.used = ValueRuns.union([ValueRuns.of(written_values(rows, WRITTEN)) for rows in whole])
+    if record.tables is not None:
+        names = [record_name(record.stream.stem, piece) for piece in ("", "unfinished")]
+        for rows, name in zip(whole, names, strict=True):
+            part.key_groups += write_registers(rows, record.tables, name)
+        indexed, there = sum(each.rows for each in part.key_groups), sum(rows.num_rows for rows in whole)
+        if indexed != there:
+            part.defects.append(f"{record.stream.name}: it has {there} operations, but its tables have {indexed}")
+    if not record.keeps:
+        part.completed = REGISTERS.empty_table()
+    return part
 
 
 def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
@@ -234,7 +278,7 @@ def _require_whose(part: ClientRecording, stream: Path, who: RecordHeader | None
         part.defects.append(f"{stream.name}: there are operations of another client than {who.client}")
     if set(part.completed["process"].unique().to_pylist()) - {who.process}:
         part.defects.append(f"{stream.name}: there are operations of another process than number {who.process}")
-    values = written_values(part.completed, ((WRITE, "value"), (CAS, "new")))
+    values = written_values(part.completed, WRITTEN)
     foreign = (values >> 32 & (PRODUCERS - 1)) != (NO_PRODUCER if who.producer is None else who.producer)
     if foreign.any():
         part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
@@ -342,21 +386,29 @@ def _require_invoked(part: ClientRecording, invocations: list[Invocation], strea
     announcements are damaged: the row is not believed, the announced operation stays open, and it is unknown what else
     may have been sent. Reads are not announced. Returns the invocations that believed rows have completed."""
     announced, ids = set(invocations), {each.id for each in invocations}
-    invoked = [_invoked(row) for row in part.completed.to_pylist()]
-    never = [each.f != READ and each.id not in ids for each in invoked]
-    otherwise = [each.id in ids and each not in announced for each in invoked]
-    if any(never):
-        part.defects.append(f"{stream.name}: {sum(never)} of its operations were never announced")
-    if any(otherwise):
-        part.defects.append(f"{stream.name}: {sum(otherwise)} of its operations are other than was announced")
-    believed = ~(np.array(never, np.bool_) | np.array(otherwise, np.bool_))
+    done = set[Invocation]()
+    never, otherwise = (np.zeros(part.completed.num_rows, np.bool_) for _ in range(2))
+    for number, each in enumerate(_invoked(part.completed)):
+        if each in announced:
+            done.add(each)
+        else:
+            otherwise[number] = each.id in ids
+            never[number] = each.f != READ and each.id not in ids
+    if never.any():
+        part.defects.append(f"{stream.name}: {never.sum()} of its operations were never announced")
+    if otherwise.any():
+        part.defects.append(f"{stream.name}: {otherwise.sum()} of its operations are other than was announced")
+    believed = ~(never | otherwise)
     if not believed.all():
         part.understood = False
         part.completed = part.completed.filter(pa.array(believed))
-    return announced & set(invoked)
+    return done
 
 
-def _invoked(row: dict[str, Any]) -> Invocation:
-    """The announcement of a completed operation, if it was announced."""
-    value = row["new"] if row["f"] == CAS else row["value"]
-    return Invocation(row["id"], row["f"], row["key"], value, row["expected"], row["inv"], row["phase"])
+def _invoked(rows: pa.Table) -> Iterator[Invocation]:
+    """The announcement of each completed operation, as it is if the operation was announced."""
+    names = ("id", "f", "key", "value", "new", "expected", "inv", "phase")
+    for start in range(0, rows.num_rows, OBJECT_ROWS):
+        columns = [rows[name].slice(start, OBJECT_ROWS).to_pylist() for name in names]
+        for number, f, key, value, new, expected, inv, phase in zip(*columns, strict=True):
+            yield Invocation(number, f, key, new if f == CAS else value, expected, inv, phase)

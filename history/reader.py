@@ -22,9 +22,18 @@ from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
 from history.journal_reader import read_journal
 from history.operation_tables import IndexedGroup, read_index, read_operations, read_parts, remove_tables, write_index
 from history.records import ClientRecord, read_clients
+from history.register_tables import (
+    KeyGroup,
+    read_register_index,
+    read_register_parts,
+    read_registers,
+    remove_registers,
+    write_register_index,
+)
 from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
 from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.value_runs import ValueRuns
 
 PART_ROWS: Final = 1 << 20
 
@@ -34,9 +43,10 @@ class History:
     """A run's record.
 
     `recorded`: the operations on logs, with the schema `history.schemas.OPERATIONS`, or the directory of the tables
-    that have them. `registers` has `REGISTERS`. `unfinished` rows of both are info operations for what was announced
-    and never completed. `torn` names the files whose tail was lost. `journal` has the valid lines, `journal_defects`
-    the errors of the others; `records` has for each client whether its record is complete.
+    that have them; `recorded_registers`: the same of the operations on registers, with `REGISTERS`. `unfinished` rows
+    of both are info operations for what was announced and never completed. `written`: the values that operations on
+    registers write. `torn` names the files whose tail was lost. `journal` has the valid lines, `journal_defects` the
+    errors of the others; `records` has for each client whether its record is complete.
     """
 
     recorded: pa.Table | Path
@@ -46,7 +56,8 @@ class History:
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
-    registers: pa.Table = field(default_factory=REGISTERS.empty_table)
+    recorded_registers: pa.Table | Path = field(default_factory=REGISTERS.empty_table)
+    written: ValueRuns = field(default_factory=ValueRuns)
     journal_defects: tuple[str, ...] = ()
     records: tuple[ClientRecord, ...] = ()
 
@@ -77,9 +88,29 @@ class History:
         rows = self.operations.select(columns)
         yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
 
+    @cached_property
+    def registers(self) -> pa.Table:
+        """All operations on registers. Raises as `operations`."""
+        found = self.recorded_registers
+        return read_registers(found) if isinstance(found, Path) else found
+
+    @property
+    def register_size(self) -> int:
+        """The number of operations on registers. Raises as `operations`."""
+        return sum(each.rows for each in self._keys) if self._keys is not None else self.registers.num_rows
+
     def register_parts(self, *columns: str) -> Iterator[pa.Table]:
-        """These columns of all operations on registers."""
-        yield self.registers.select(columns)
+        """These columns of all operations on registers, part by part as `parts`. Raises as `operations`."""
+        if isinstance(self.recorded_registers, Path) and self._keys is not None:
+            yield from read_register_parts(self.recorded_registers, self._keys, columns)
+            return
+        rows = self.registers.select(columns)
+        yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
+
+    @cached_property
+    def _keys(self) -> list[KeyGroup] | None:
+        found = self.recorded_registers
+        return read_register_index(found) if isinstance(found, Path) else None
 
     @cached_property
     def _index(self) -> list[IndexedGroup] | None:
@@ -135,9 +166,10 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is a defect in the
     result.
 
-    With `tables`, writes the operations on logs there, with their index and the table of seconds, in place of older
-    ones; the operations of a large run are then read from there when they are first used. `each` maps the reading of a
-    segment to the segments, for instance in several processes."""
+    With `tables`, writes the operations there, with their indexes and the table of seconds, in place of older ones; the
+    operations of a large run are then read from there when they are first used. `each` maps the reading of a segment of
+    a log's record to the segments, and that of a record of registers to the records, for instance in several
+    processes."""
     directory = Path(run) / "history"
     if not directory.is_dir():
         raise HistoryError(f"{directory} does not exist: {run} is not a run, or it stopped before its first operation")
@@ -146,12 +178,15 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     keeps = tables is None or _bytes_of(directory / "operations") <= MOST_BYTES_KEPT
     if tables is not None:
         remove_tables(tables)
+        remove_registers(tables)
     clients = read_clients(directory / "operations", journal, tables=tables, keeps=keeps, each=each)
     if tables is not None:
         write_index(clients.groups, tables)
+        write_register_index(clients.key_groups, tables)
         write_seconds(SecondCounts.union(clients.seconds), tables)
     # Completed rows first, so that the unfinished ones are the table's tail.
     whole = _whole([*clients.operations, *clients.left_operations], OPERATIONS) if keeps else None
+    registers = _whole([*clients.registers, *clients.left_registers], REGISTERS) if keeps else None
     return History(
         recorded=tables if whole is None and tables is not None else whole,
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
@@ -160,7 +195,8 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
         journal=journal,
         unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
-        registers=_whole([*clients.registers, *clients.left_registers], REGISTERS),
+        recorded_registers=tables if registers is None and tables is not None else registers,
+        written=ValueRuns.union(clients.written),
         journal_defects=read.defects,
         records=tuple(clients.records),
     )

@@ -11,12 +11,21 @@ from typing import Any, Final
 import pyarrow as pa
 
 from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
-from history.client_reader import ClientRecording, LogRecord, PieceMap, read_log_clients, read_register_client
+from history.client_reader import (
+    WRITTEN,
+    ClientRecording,
+    LogRecord,
+    PieceMap,
+    RegisterRecord,
+    read_log_clients,
+    read_register_record,
+)
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_operations
+from history.register_tables import KeyGroup, write_registers
 from history.regular_files import sha256_of
-from history.schemas import APPEND, CAS, NAMES, WRITE
+from history.schemas import APPEND, NAMES
 from history.seconds import LOG, REGISTER, SecondCounts
 from history.validation import written_values
 from history.value_runs import ValueRuns
@@ -58,7 +67,8 @@ class ClientRecord:
 class Clients:
     """The records of all clients: the rows by shape, completed and open, and their defects.
 
-    `groups`, `seconds`: the index of the operations on logs that were written, and their numbers by second."""
+    `groups`, `key_groups`: the index of the operations on logs and on registers that were written to tables; `seconds`:
+    the numbers of all operations by second; `written`: the values that operations on registers write."""
 
     operations: list[pa.Table] = field(default_factory=list)
     left_operations: list[pa.Table] = field(default_factory=list)
@@ -68,6 +78,8 @@ class Clients:
     records: list[ClientRecord] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     groups: list[IndexedGroup] = field(default_factory=list)
+    key_groups: list[KeyGroup] = field(default_factory=list)
+    written: list[ValueRuns] = field(default_factory=list)
     seconds: list[SecondCounts] = field(default_factory=list)
 
 
@@ -76,13 +88,14 @@ def read_clients(
 ) -> Clients:
     """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised.
 
-    Writes the operations on logs to `tables`, if given; without `keeps`, completed ones are only there."""
+    Writes the operations to `tables`, if given; without `keeps`, completed ones of streams are only there."""
     found = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     logs = [LogRecord(directory / first, numbers) for first, numbers in _segments(names, STREAM).items()]
     of_logs = read_log_clients(logs, tables=tables, keeps=keeps, each=each)
     registers = _segments(names, REGISTER_STREAM)
-    of_registers = [read_register_client(directory / first, numbers) for first, numbers in registers.items()]
+    tasks = [RegisterRecord(directory / first, numbers, tables, keeps) for first, numbers in registers.items()]
+    of_registers = list(each(read_register_record, tasks))
     parts = dict(zip((record.stream.name for record in logs), of_logs, strict=True))
     for name, part in parts.items():
         found.operations.append(part.completed)
@@ -92,12 +105,14 @@ def read_clients(
     for part in of_registers:
         found.registers.append(part.completed)
         found.left_registers.append(part.left)
+        found.key_groups += part.key_groups
+        found.seconds += part.seconds
+        found.written.append(part.used)
     parts |= dict(zip(registers, of_registers, strict=True))
     for part in parts.values():
         found.reservations.append(part.reservations)
         found.torn += part.torn
     lines = _read_elsewhere(directory, names, journal, parts, found, tables=tables, keeps=keeps)
-    found.seconds += [SecondCounts.of(table, REGISTER) for table in (*found.registers, *found.left_registers)]
     found.records = list(_Books(directory, names, journal, parts, lines).records())
     return found
 
@@ -119,6 +134,15 @@ def _add(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], f
     found.seconds.append(SecondCounts.of(rows, LOG))
     if tables is not None:
         found.groups += write_operations(rows, tables, record)
+
+
+def _add_registers(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], found: Clients) -> None:
+    """Adds operations on registers that are not from a stream."""
+    to.append(rows)
+    found.seconds.append(SecondCounts.of(rows, REGISTER))
+    found.written.append(ValueRuns.of(written_values(rows, WRITTEN)))
+    if tables is not None:
+        found.key_groups += write_registers(rows, tables, record)
 
 
 def _read_elsewhere(
@@ -143,8 +167,8 @@ def _read_elsewhere(
     lines = read_lines(paths, journal, _known(parts), take)
     registers, left_operations, left_registers = lines.tables()
     _add(left_operations, record_name("", "unfinished-lines"), tables, found.left_operations, found)
-    found.registers.append(registers)
-    found.left_registers.append(left_registers)
+    _add_registers(registers, record_name("", "lines"), tables, found.registers, found)
+    _add_registers(left_registers, record_name("", "unfinished-lines"), tables, found.left_registers, found)
     found.torn += lines.torn
     return lines
 
@@ -155,10 +179,8 @@ def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     for name, part in parts.items():
         client = Path(name).stem.rpartition("-")[0]
         of_log = Path(name).suffix == STREAM
-        columns = ((APPEND, "value"),) if of_log else ((WRITE, "value"), (CAS, "new"))
-        tables = (part.left,) if of_log else (part.left, part.completed)
-        values = [part.used, *(ValueRuns.of(written_values(table, columns)) for table in tables)]
-        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), *values])
+        left = ValueRuns.of(written_values(part.left, ((APPEND, "value"),))) if of_log else ValueRuns()
+        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), part.used, left])
         known.process = max(known.process, part.last_process + 1)
         if of_log:
             for first, last in zip(runs.first.tolist(), runs.last.tolist(), strict=True):

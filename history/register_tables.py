@@ -12,9 +12,9 @@ them. Keys are compared by their UTF-8 bytes, as Arrow and Python compare texts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +33,8 @@ REGISTER_INDEX_FILE: Final = "registers.parquet"
 LEAST_ROWS: Final = 1 << 10
 """A row group has at least these rows, but the last one of a file."""
 MOST_ROWS: Final = 1 << 16
+PART_ROWS: Final = 1 << 17
+"""What readers of all operations have in memory at once."""
 
 STORED: Final = REGISTERS.set(REGISTERS.get_field_index("key"), pa.field("key", pa.string(), nullable=False))
 """The schema of the files."""
@@ -104,6 +106,40 @@ def _bounds(keys: pa.ChunkedArray, least: int, most: int) -> list[int]:
         at = int(np.searchsorted(ends, bounds[-1] + least))
         bounds.append(min(int(ends[min(at, len(ends) - 1)]), bounds[-1] + most))
     return bounds
+
+
+def read_registers(tables: Path) -> pa.Table:
+    """All operations on registers, with the schema `history.REGISTERS`. Raises TablesError as `read_register_index`."""
+    groups = read_register_index(tables)
+    found = [part.cast(REGISTERS) for part in read_register_parts(tables, groups, STORED.names)]
+    return pa.concat_tables([REGISTERS.empty_table(), *found]).unify_dictionaries().combine_chunks()
+
+
+def read_register_parts(tables: Path, groups: Iterable[KeyGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of the row groups in order, in parts of at most PART_ROWS rows, or of one row group. Raises
+    TablesError for a file that cannot be read."""
+    for path, of_file in groupby(groups, key=lambda each: each.path):
+        with open_table(tables, path, STORED) as file:
+            for some in _joined(of_file):
+                try:
+                    part = file.read_row_groups(some, columns=list(columns), use_threads=False)
+                except (OSError, pa.ArrowException) as error:
+                    raise TablesError(f"tables/{path} is damaged: {str(error).splitlines()[0]}") from error
+                yield part.select(columns).combine_chunks()
+
+
+def _joined(groups: Iterable[KeyGroup]) -> Iterator[list[int]]:
+    """The numbers of consecutive row groups, in lists of at most PART_ROWS rows or of one row group."""
+    some: list[int] = []
+    rows = 0
+    for each in groups:
+        if some and rows + each.rows > PART_ROWS:
+            yield some
+            some, rows = [], 0
+        some.append(each.row_group)
+        rows += each.rows
+    if some:
+        yield some
 
 
 def write_register_index(groups: Iterable[KeyGroup], tables: Path) -> None:

@@ -180,7 +180,7 @@ def _operations(run: CheckedRun) -> Iterator[str]:
         return
     first, last = journal[0]["t"] - SLACK_NS, journal[-1]["t"] + SLACK_NS
     yield from out_of_life(run)
-    tables = chain([run.history.registers], run.history.parts("inv", "ret"))
+    tables = chain(run.history.register_parts("inv", "ret"), run.history.parts("inv", "ret"))
     outside = sum(_outside(table, first, last) for table in tables)
     if outside:
         yield f"{counted(outside, 'operation')} before the run's start or after its end, by their times"
@@ -190,7 +190,7 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted without a check. Operations of
     group members are excluded, because they are always checked. A workload without any checker is reported
     elsewhere."""
-    sizes = {"log": run.history.size, "register": run.history.registers.num_rows}
+    sizes = {"log": run.history.size, "register": run.history.register_size}
     for judge, what in (("log", "partitions of logs"), ("register", "registers")):
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
             asked = f"the workload asks for {run.description.judge!r}"

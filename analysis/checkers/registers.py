@@ -62,16 +62,18 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _written_twice(run: CheckedRun) -> int | None:
-    """A value that was written twice; values must be unique to identify the write."""
+    """A value that was written twice; values must be unique to identify the write. All values are read only to name
+    one that was written twice."""
+    if not run.history.written.repeated:
+        return None
     import numpy as np
 
-    from history.schemas import CAS, WRITE
+    from history.client_reader import WRITTEN
     from history.validation import written_values
 
-    written = written_values(run.history.registers, ((WRITE, "value"), (CAS, "new")))
-    values, counts = np.unique(written, return_counts=True)
-    twice = values[counts > 1]
-    return int(twice[0]) if len(twice) else None
+    parts = run.history.register_parts("f", *(column for _, column in WRITTEN))
+    values, counts = np.unique(np.concatenate([written_values(part, WRITTEN) for part in parts]), return_counts=True)
+    return int(values[counts > 1][0])
 
 
 def _may_be_explained(run: CheckedRun, anomaly: Anomaly) -> bool:

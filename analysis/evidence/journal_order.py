@@ -109,7 +109,8 @@ def out_of_life(run: CheckedRun) -> Iterator[str]:
     started. Times of a clock that is not the run's own are intervals, as wide as that clock may be wrong."""
     began = began_at(run.history.journal, "final")
     lives = lives_of(run.history.journal)
-    for tables in (run.history.parts("client", "inv", "ret", "phase"), [run.history.registers]):
+    names = ("client", "inv", "ret", "phase")
+    for tables in (run.history.parts(*names), run.history.register_parts(*names)):
         strangers, early = Counter[str](), 0
         for table in tables:
             strangers.update(dict(_strangers(table, lives)))

@@ -57,15 +57,21 @@ def _weak_words(count: int) -> str:
 def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     end = _end_of_load(history)
-    registers, under_load = history.registers, _under_load(history.registers, end)
-    found = MeasuredLoad(
-        changes=_count(registers, (WRITE, CAS)),
-        changes_under_load=_count(under_load, (WRITE, CAS)),
-        queries_under_load=_count(under_load, (READ,)),
-    )
+    found = MeasuredLoad(0, 0, 0)
+    for part in history.register_parts("f", "type", "inv", "phase"):
+        found += _register_load(part, end)
     for part in history.parts("f", "type", "acks", "inv", "phase"):
         found += _log_load(part, end)
     return found
+
+
+def _register_load(operations: pa.Table, end: int) -> MeasuredLoad:
+    under_load = _under_load(operations, end)
+    return MeasuredLoad(
+        changes=_count(operations, (WRITE, CAS)),
+        changes_under_load=_count(under_load, (WRITE, CAS)),
+        queries_under_load=_count(under_load, (READ,)),
+    )
 
 
 def _log_load(operations: pa.Table, end: int) -> MeasuredLoad:
@@ -88,7 +94,7 @@ def goes_on(history: History, moment: int) -> bool:
 
 
 def _counted(history: History) -> Iterator[pa.Table]:
-    yield history.registers
+    yield from history.register_parts("inv", "ret", "phase")
     yield from map(_kept, history.parts("f", "acks", "inv", "ret", "phase"))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from analysis.evidence.run_directory import NodeEvents, fits, moment
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Ints, Lane, PlotData, PlottedOperations, StartsLane
 from history.reader import History
-from history.schemas import CAS, INF, MISMATCH
+from history.schemas import CAS, INF, MISMATCH, REGISTERS
 
 NS = 1e9
 MOST_OPERATIONS = 1 << 19
@@ -48,16 +48,18 @@ def _origin(history: History) -> tuple[int, float]:
         if "t" in line and "wall" in line:
             return int(line["t"]), float(line["wall"])
     first = min((int(part["inv"].to_numpy().min()) for part in history.parts("inv")), default=INF)
-    if first == INF and history.registers.num_rows:
-        first = int(history.registers["inv"].to_numpy().min())
+    if first == INF:
+        first = min((int(part["inv"].to_numpy().min()) for part in history.register_parts("inv")), default=INF)
     return 0 if first == INF else first, 0.0
 
 
 def _shared(history: History) -> Iterator[pa.Table]:
-    """The columns that operations on logs and on registers share, part by part; registers are last."""
+    """The columns that operations on logs and on registers share, part by part; registers are last. The first part is
+    empty, so there is a part without operations, too."""
     names = ("f", "type", "inv", "ret", "error")
+    yield REGISTERS.empty_table().select(names)
     yield from history.parts(*names)
-    yield history.registers.select(names)
+    yield from history.register_parts(*names)
 
 
 @dataclass
@@ -98,7 +100,7 @@ def _sum(one: Ints, other: Ints) -> Ints:
 
 
 def _plotted(history: History, origin: int) -> _Plotted:
-    count = history.size + history.registers.num_rows
+    count = history.size + history.register_size
     found = _Plotted(origin, max(1, count // MOST_OPERATIONS), origin)
     for part in _shared(history):
         found.add(part)

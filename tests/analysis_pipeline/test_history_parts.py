@@ -75,7 +75,7 @@ def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
             {"event": "client_ended", "client": "client-1", "t": load_end},
             {"event": "phase", "name": "final", "t": load_end},
         ],
-        registers=REGISTERS.empty_table(),
+        recorded_registers=REGISTERS.empty_table(),
     )
 
 
