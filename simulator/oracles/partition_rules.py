@@ -165,6 +165,8 @@ class PartitionRules:
             replica.start = log.local_start_offset
             rules.began_anew(replica.name, end, replica.copy, log)
             rules.start_moved(replica.name, replica.copy, log)
+        if before and before[2][0] != log.log_start_offset:  # retention of remote records moves a log's start alone
+            rules.committed.start = max(rules.committed.start, log.log_start_offset)
         led = before[0] if before else None
         if isinstance(led, PartitionLeader) and led is not role:
             # It may have committed more, and resigned, since the last check.
@@ -464,17 +466,18 @@ class PartitionRules:
 def _state_of(partition: Partition) -> tuple[Any, ...]:
     """The replica's state that the rules use; the role comes first, the phase of a follower last."""
     role, log = partition.role, partition.log
+    starts = (log.log_start_offset, log.local_start_offset)
     if role is None:
-        return (None, log.log_end_offset, log.local_start_offset, partition.high_watermark)
+        return (None, log.log_end_offset, starts, partition.high_watermark)
     if isinstance(role, PartitionLeader):
         return (
             role,
             log.log_end_offset,
-            log.local_start_offset,
+            starts,
             role.high_watermark,
             role.isr,
             role.pending,
             role.recovering,
             counts(role),
         )
-    return (role, log.log_end_offset, log.local_start_offset, role.high_watermark, role.phase)
+    return (role, log.log_end_offset, starts, role.high_watermark, role.phase)

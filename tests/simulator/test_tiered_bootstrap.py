@@ -10,7 +10,7 @@ from broker.errors import ErrorCode
 from broker.replica.queries import LATEST_TIERED, OffsetFound
 from broker.tiered.bootstrap import EARLIEST_PENDING_UPLOAD
 from tests.simulator.test_leases import assign
-from tests.simulator.test_tiered import TOPIC, replicas, write
+from tests.simulator.test_tiered import TOPIC, alter, replicas, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
 
@@ -188,5 +188,21 @@ def test_the_leader_keeps_its_epoch_when_a_replica_joins() -> None:
         assert joining.led.leader_epoch == epoch
         await write(joining.client, 1, RECORDS)
         await joining.cluster.until(lambda: joining.joined is not None and joining.joined.high_watermark > RECORDS)
+
+    run(1, story)
+
+
+def test_an_empty_follower_starts_where_retention_of_remote_records_moved_the_log() -> None:
+    """The start of the log has moved, and the local starts have not: the oracles know that no record is lost."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        await joining.fill()
+        local = joining.led.log.local_start_offset
+        assert joining.led.log.log_start_offset == 0
+        await alter(joining.cluster, retention_bytes="20000")
+        await joining.cluster.until(lambda: joining.led.log.log_start_offset > 0, 30)
+        assert joining.led.log.local_start_offset == local
+        assert (await joining.join()).log.log_start_offset == joining.led.log.log_start_offset
 
     run(1, story)
