@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
 from analysis.doubt import ANALYSIS_NOT_FINISHED, Reason
 from analysis.evidence.run_directory import RunDirectoryError
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation, Verdict
+from history import strict_toml
 from history.regular_files import draft_of, read_text, remove
 from installation.commands import command
 
@@ -71,8 +71,8 @@ def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) 
 def _said(run_dir: Path) -> dict[str, Any]:
     """The content of run.toml; empty if it is damaged."""
     try:
-        return tomllib.loads(read_text(run_dir / "run.toml"))
-    except (OSError, ValueError, RecursionError):
+        return strict_toml.decode(read_text(run_dir / "run.toml"))
+    except (OSError, ValueError):
         return {}
 
 

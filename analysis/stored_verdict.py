@@ -3,7 +3,6 @@ about this run, and about the files that are in the directory now."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,7 @@ from analysis.verdict import (
     Verdict,
     digest_of_certificate,
 )
-from history import seal
+from history import seal, strict_toml
 from history.regular_files import read_text
 from installation.commands import command
 
@@ -74,11 +73,11 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
     """Read and examine a run's directory; no content of it raises. `any_analysis`: accept a verdict of another version
     of the analysis."""
     try:
-        content = tomllib.loads(read_text(run_dir / "run.toml"))
+        content = strict_toml.decode(read_text(run_dir / "run.toml"))
         description = describe(run_dir)
     except FileNotFoundError:
         return StoredVerdict(None, None, ("there is no run.toml: the run was started and never described",))
-    except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError) as error:
         return StoredVerdict(None, None, (f"run.toml cannot be understood: {error}",))
     tested = content.get("system")
     known = StoredVerdict(

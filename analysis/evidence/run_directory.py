@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from analysis.evidence.run_toml import NO_FORMAT, RANDOM, SETTLED_LATE, STEPS, Requirements, layers, read, settings_of
 from analysis.verdict import Expectation
-from history import strict_json
+from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
 
@@ -87,16 +86,16 @@ class RunDescription:
 
 
 def describe(run_dir: Path) -> RunDescription:
-    """Read `run.toml`. Raises `RunDirectoryError` when it is missing or is not TOML; all other errors in it are in the
-    description's `defects`."""
+    """Read `run.toml`. Raises `RunDirectoryError` when it is missing or is not strict TOML; all other errors in it are
+    in the description's `defects`."""
     path = run_dir / "run.toml"
     try:
-        content, defects = read(tomllib.loads(read_text(path)))
+        content, defects = read(strict_toml.decode(read_text(path)))
     except FileNotFoundError:
         raise RunDirectoryError(
             f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>"
         ) from None
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
     workload, nemesis, expect, roles = content.workload, content.nemesis, content.expect, content.system.roles
     partitioned = bool(workload.topic or workload.partitions)

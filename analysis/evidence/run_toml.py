@@ -18,7 +18,7 @@ from msgspec import Meta
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.upper_bounds import UPPER_BOUNDS
 from history.values import ANY_SEQUENCE, RECORD_FORMS
-from installation.sanitize import brief
+from installation.sanitize import brief, visible_line
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
@@ -31,10 +31,11 @@ _Count = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 _Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-_UpperBound = Annotated[str, Meta(pattern=f"^({'|'.join(UPPER_BOUNDS)})$")]
-_RecordForm = Annotated[str, Meta(pattern=f"^({'|'.join(RECORD_FORMS)})$")]
-_Judgement = Annotated[str, Meta(pattern=f"^({PASS}|{FAIL}|{UNKNOWN})$")]
-_Nemesis = Annotated[str, Meta(pattern=f"^(none|{RANDOM}|{STEPS})$")]
+# `$` would also accept a line feed behind the text.
+_UpperBound = Annotated[str, Meta(pattern=rf"^({'|'.join(UPPER_BOUNDS)})\Z")]
+_RecordForm = Annotated[str, Meta(pattern=rf"^({'|'.join(RECORD_FORMS)})\Z")]
+_Judgement = Annotated[str, Meta(pattern=rf"^({PASS}|{FAIL}|{UNKNOWN})\Z")]
+_Nemesis = Annotated[str, Meta(pattern=rf"^(none|{RANDOM}|{STEPS})\Z")]
 
 
 class Requirements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,7 +156,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The keys that every run.toml has, by table."""
 _REFUSED: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.(?P<path>[^`\[]*)[^`]*`)?", re.DOTALL)
-_CHOICES: Final = re.compile(r"Expected `str` matching regex '\^\((.*)\)\$'")
+_CHOICES: Final = re.compile(r"Expected `str` matching regex '\^\((.*)\)\\\\Z'")
 _NOT_KNOWN: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 
 
@@ -226,7 +227,7 @@ def _table_and_key(path: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _name(table: str, key: str) -> str:
-    return f"[{table}] {key}" if table else key
+    return visible_line(f"[{table}] {key}" if table else key)
 
 
 def layers(content: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:

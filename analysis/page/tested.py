@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from history import strict_toml
 from history.regular_files import open_regular, read_text
 
 _LOAD: Final = (
@@ -44,7 +44,7 @@ class Tested:
 def tested(run_dir: Path) -> Tested:
     """From run.toml and campaign.toml. Raises `OSError` and `ValueError` for a run.toml that cannot be read; a
     campaign.toml that cannot be read has no description."""
-    said = tomllib.loads(read_text(run_dir / "run.toml"))
+    said = strict_toml.decode(read_text(run_dir / "run.toml"))
     system, workload = _table(said, "system"), _table(said, "workload")
     name = str(system.get("title") or system.get("name") or "")
     version = str(system.get("version") or "")
@@ -125,7 +125,7 @@ def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[s
 
 def _description(path: Path) -> str:
     try:
-        said = tomllib.loads(read_text(path)).get("description", "")
-    except (OSError, ValueError, RecursionError):
+        said = strict_toml.decode(read_text(path)).get("description", "")
+    except (OSError, ValueError):
         return ""
     return said if isinstance(said, str) else ""

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from history import strict_toml
 from history.regular_files import read_text
 from installation.commands import joined
 from orchestrator.campaign import toml_text
@@ -46,7 +47,7 @@ class PlannedDescriptions:
 
     def differences(self, run: StoredRun, run_dir: Path) -> Iterator[str]:
         """Sentences: how the run's `run.toml`, which must be readable, differs from the plan."""
-        content = tomllib.loads(read_text(run_dir / "run.toml"))
+        content = strict_toml.decode(read_text(run_dir / "run.toml"))
         try:
             common = self._common(run)
         except (InputError, RecursionError) as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,6 +18,7 @@ from typing import Any, Final
 
 from analysis.summary import RunSummary, samples
 from analysis.verdict import PASS
+from history import strict_toml
 from history.regular_files import read_text
 from orchestrator.campaign.store_index import IndexedCampaign, read_campaign, read_index
 from orchestrator.errors import UsageError
@@ -323,7 +323,7 @@ def _settings(pairs: Sequence[_Pair]) -> tuple[list[SettingChange], list[str]]:
         for directory, runs in zip(pair.directories, (pair.before, pair.after), strict=True):
             path = directory / runs[0].run / _DESCRIPTION
             try:
-                read.append(dict(_flat(tomllib.loads(read_text(path)))))
+                read.append(dict(_flat(strict_toml.decode(read_text(path)))))
             except (OSError, ValueError) as error:
                 unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {error}")
         if len(read) == 2:

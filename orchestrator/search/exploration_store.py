@@ -24,7 +24,7 @@ DIRECTORY: Final = "explorations"
 _HEAD: Final = "exploration.json"
 _RUNS: Final = "runs.jsonl"
 _SUMMARY: Final = "summary.json"
-_Way = Annotated[str, msgspec.Meta(pattern=f"^({GUIDED}|{RANDOM})$")]
+_Way = Annotated[str, msgspec.Meta(pattern=rf"^({GUIDED}|{RANDOM})\Z")]
 
 
 class Head(msgspec.Struct, frozen=True):

@@ -78,6 +78,8 @@ def test_a_complete_run_toml_has_no_defects_and_keys_for_others_are_ignored() ->
         ("checks.min_share", math.nan, "[checks] min_share is nan: expected float >= 0.0"),
         ("checks.converge_s", 0, "[checks] converge_s is 0: expected int >= 1"),
         ("checks.min_okay", 1, "[checks] min_okay is 1: the key is not known"),
+        ("checks.a\x1b\n", 1, "[checks] a\\x1b\\n is 1: the key is not known"),
+        ("checks.x` - at `$", 1, "[checks] x` - at `$ is 1: the key is not known"),
         ("checks.a.b", 1, "[checks] a is {'b': 1}: the key is not known"),
         ("topology.nodes", 0, "[topology] nodes is 0: expected int >= 1"),
         ("topology", 3, "topology is 3: expected object, got int"),
@@ -91,6 +93,13 @@ def test_a_complete_run_toml_has_no_defects_and_keys_for_others_are_ignored() ->
 )
 def test_a_wrong_key_is_named_with_its_value(path: str, value: Any, defect: str) -> None:
     assert any(found.startswith(f"run.toml: {defect}") for found in defects(changed(path, value)))
+
+
+@pytest.mark.parametrize("path", ["expect.verdict", "checks.upper_bound", "replicas.records", "nemesis.kind"])
+def test_a_choice_with_a_line_feed_behind_it_is_refused(path: str) -> None:
+    table, key = path.split(".")
+    value = f"{CONTENT[table][key]}\n"
+    assert any(f"[{table}] {key} is {value!r}: expected one of" in found for found in defects(changed(path, value)))
 
 
 @pytest.mark.parametrize(

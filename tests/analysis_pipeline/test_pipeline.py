@@ -13,6 +13,7 @@ import analysis.engines.replica
 from analysis.evidence.run_directory import RunDirectoryError, events_by_node
 from analysis.pipeline import analyze
 from analysis.report import render_run
+from analysis.stored_verdict import standing_of
 from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
 from analysis.verifiers.log import CertificateError, verify
@@ -188,6 +189,26 @@ def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Pa
 def test_a_directory_without_a_run_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"has no run\.toml"):
         analyze(tmp_path, engine="in-process")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (f"started = 0x{'f' * 5000}", "started has more than 64 bits"),
+        (f"seed = {'9' * 5000}", "digits"),
+        (f"settings.{'a.' * 200}b = 1", "nested deeper"),
+    ],
+    ids=["hexadecimal", "decimal", "deep"],
+)
+def test_a_run_toml_with_a_value_that_python_cannot_show_is_refused(tmp_path: Path, line: str, reason: str) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    description = run / "run.toml"
+    rest = [each for each in description.read_text().splitlines() if not each.startswith("seed")]
+    description.write_text("\n".join([line, *rest, ""]))
+    with pytest.raises(RunDirectoryError, match=reason):
+        analyze(run, engine="in-process", plots=False)
+    assert reason in standing_of(run).doubts[0]
+    assert Verdict.read(run / "verdict.json").verdict == "unknown"
 
 
 def test_a_second_analysis_of_a_run_has_the_same_result(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""What a run left is read through `history.regular_files` and `history.strict_json` only: a pipe among the evidence
-blocks no reader, and no two readers see different things in one file."""
+"""What a run left is read through `history.regular_files`, `history.strict_json` and `history.strict_toml` only: a pipe
+among the evidence blocks no reader, and no two readers see different things in one file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ ALLOWED: Final = frozenset(
     {
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),
         ("history/regular_files.py", "open(draft, 'x', encoding='utf-8', errors='backslashreplace')"),
+        ("history/strict_toml.py", "tomllib.loads(text)"),
         ("history/checksummed_lines.py", "os.open(path, flags, 420)"),  # a writer's own file
         ("history/growing_operations.py", "pa.ipc.read_schema(message)"),  # a message of a regular file
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
@@ -81,7 +82,7 @@ def is_reader(call: ast.Call) -> bool:
         return False
     if call.func.attr in LIBRARY:
         return "require_regular(" not in text and "BufferReader(" not in text
-    if text.startswith(("pickle.loads(", "tomllib.loads(read_text(")):  # between workers; after a reader
+    if text.startswith("pickle.loads("):  # between workers
         return False
     return call.func.attr in METHODS or text.startswith("msgspec.json.decode(")
 
