@@ -76,7 +76,7 @@ class TakenNames:
 
     `unique`: whether values identify writes and name producers, as in each run; else all of them stay empty.
     `runs`: values written by clients whose record is not in JSON lines; `of_columns`: by file, those of appends that
-    were read by columns.
+    were read by columns, and `lines_of_columns`: the numbers of the lines that were read so.
     """
 
     values: dict[int, str]
@@ -85,6 +85,7 @@ class TakenNames:
     unique: bool = True
     runs: dict[str, ValueRuns] = field(default_factory=dict)
     of_columns: dict[Path, ValueRuns] = field(default_factory=dict)
+    lines_of_columns: dict[Path, list[range]] = field(default_factory=dict)
 
     @cached_property
     def of_others(self) -> ValueRuns:
@@ -97,12 +98,12 @@ class TakenNames:
             return next(client for client, runs in self.runs.items() if value in runs)
         for path, runs in self.of_columns.items():
             if value in runs:
-                return f"{path.name}:{_line_of(value, path)}"
+                return f"{path.name}:{_line_of(value, path, self.lines_of_columns[path])}"
         return self.values.setdefault(value, here)
 
-    def claim(self, path: Path, values: npt.NDArray[np.int64]) -> bool:
-        """Takes the values of appends that were read by columns, if none was written before and no other file has their
-        producers."""
+    def claim(self, path: Path, lines: range, values: npt.NDArray[np.int64]) -> bool:
+        """Takes the values of appends that were read by columns from these lines, if none was written before and no
+        other file has their producers."""
         if not self.unique:
             return True
         runs, producers = ValueRuns.of(values), distinct(values >> 32).tolist()
@@ -112,6 +113,7 @@ class TakenNames:
         if not is_new or not owners <= {path.name} or not self.values.keys().isdisjoint(values.tolist()):
             return False
         self.of_columns[path] = ValueRuns.union([self.of_columns.get(path, ValueRuns()), runs])
+        self.lines_of_columns.setdefault(path, []).append(lines)
         self.producers |= dict.fromkeys(producers, path.name)
         return True
 
@@ -120,11 +122,14 @@ class TakenNames:
         return (ValueRuns.union([ValueRuns(each.first, each.last), runs]) for each in others)
 
 
-def _line_of(value: int, path: Path) -> int:
-    """The line of the append of this value, in a file whose lines with the value were valid when they were read."""
+def _line_of(value: int, path: Path, lines: Sequence[range]) -> int:
+    """The line of the append of this value, among the lines that were read by columns. Another line may have the value
+    too, such as an invocation, or an operation on a register."""
     with open_regular(path) as raw, io.BufferedReader(raw) as file:
         for number, line in enumerate(file, 1):
-            if str(value).encode() in line and parsed_line(line).get("value") == value:
+            if str(value).encode() not in line or not any(number in each for each in lines):
+                continue
+            if parsed_line(line).get("value") == value:
                 return number
     raise BadLineError(f"{path.name} was changed while it was read")
 
@@ -206,18 +211,21 @@ class _File:
         if before == 0 and b'"clock"' in first:
             is_understood = self._try(1, partial(self._read_line, 1, first))
             before, piece = 1, rest
-        if is_understood and not self._read_columns(piece):
+        if is_understood and not self._read_columns(before, piece):
             is_understood = self._read_lines(before, piece)
         self._flush()
         return is_understood
 
-    def _read_columns(self, piece: bytes) -> bool:
+    def _read_columns(self, before: int, piece: bytes) -> bool:
         """Reads the piece by columns if all its lines are valid operations on logs without an id, and if no value in it
         was used before. Otherwise nothing is read."""
         if self._clock.error > MOST_CLOCK_ERROR_NS:
             return False
         found = columns_of(piece, clock=self._clock, client=self._client, process=self._known.process)
-        if found is None or not self._known.claim(self._path, found.written):
+        if found is None:
+            return False
+        lines = range(before + 1, before + 1 + found.rows.num_rows)
+        if not self._known.claim(self._path, lines, found.written):
             return False
         self._flush()
         self._hand_on(found.rows)

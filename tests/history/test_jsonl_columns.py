@@ -276,6 +276,24 @@ def test_a_file_is_handed_on_in_pieces_and_repeated_values_name_the_line_of_anot
     assert defect.startswith(f"me.jsonl:101: value {encode_value(1, 7, 41)} was written before, by me.jsonl:42: ")
 
 
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        b'{"f": "append", "type": "invoke", "id": 1, "topic": "a", "partition": 0, "inv": 1, "value": %d}',
+        b'{"f": "read", "type": "ok", "key": "k", "inv": 1, "ret": 2, "value": %d}',
+        b'{"f": "append", "type": "ok", "topic": "a", "partition": 0, "value": %d}',
+    ],
+    ids=["an invocation without an end", "a read of a register", "an invalid append"],
+)
+@pytest.mark.parametrize("appended", [1, 2])
+def test_a_value_repeated_in_another_piece_is_refused_with_the_line_that_claimed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, earlier: bytes, appended: int
+) -> None:
+    value = encode_value(1, 7, 0)
+    lines = [earlier % value, *([END] * 5), *([APPEND % str(value).encode(), END] * appended)]
+    both(tmp_path / "me.jsonl", b"\n".join([*lines, b""]), monkeypatch)
+
+
 def test_a_value_of_another_file_that_was_read_by_columns_is_refused_with_its_line(tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, numbers in ((first, range(5)), (second, [3])):
