@@ -3,19 +3,20 @@ rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
-from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
 from installation.counted import counted
 
 if TYPE_CHECKING:
+    from analysis.engines.remote_store import StoreTask
     from analysis.evidence.run_directory import RunDescription
 
 KEPT: Final = Promise("TIER", "remote storage has what local files no longer have")
@@ -62,6 +63,8 @@ ELSEWHERE: Final = "the campaign names an object store of its own, so the run do
 def check(run: CheckedRun) -> Outcome:
     """Read the metadata, the objects and the replicas, and compare them."""
     from analysis.core import remote_rules as rules
+    from analysis.engines.remote_store import compare_store
+    from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
     from analysis.replicafiles.remote_metadata import read_metadata
     from analysis.replicafiles.remote_segments import objects_in
@@ -71,22 +74,12 @@ def check(run: CheckedRun) -> Outcome:
     if run.description.replica_format not in FORMATS:
         return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
     format, nodes = FORMATS[run.description.replica_format], _places(run)
-    store = run.directory / "shared"
-    metadata, objects = read_metadata(nodes), objects_in(store)
-    anomalies: list[Anomaly] = []
+    metadata, objects = read_metadata(nodes), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
     doubts = [*metadata.doubts, *([ELSEWHERE] if is_elsewhere else [])]
-    segments = 0
-    for key, names in () if is_elsewhere else run.plan.replicas.items():
-        remote = format.read_remote(nodes, store, key)
-        if remote is None:
-            continue
-        segments += len(remote.finished)
-        logs = [format.read(name, key, nodes[name], remote=remote) for name in names if name in nodes]
-        anomalies += [*rules.incomplete(remote), *rules.differing(remote, logs)]
-        intact = [log for log in logs if not suffered(run.history.journal, log.node, LOSSES)]
-        anomalies += rules.removed(intact, remote) if not metadata.doubts else ()
-        anomalies += rules.uncommitted(remote, logs) if _keeps_committed(run, names) else ()
+    tasks = [] if is_elsewhere else list(_tasks(run, nodes, is_known=not metadata.doubts))
+    compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
+    segments, anomalies = compared.segments, list(compared.anomalies)
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
@@ -104,6 +97,25 @@ def check(run: CheckedRun) -> Outcome:
     if doubts:
         return Outcome(UNKNOWN, detail, doubts=NOT_READ.say(doubts))
     return Outcome(PASS, f"{detail}: all are whole and equal the replicas" if segments else f"{detail}: none is needed")
+
+
+def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Iterator[StoreTask]:
+    """One for each partition. `is_known`: the metadata are whole, so what they do not have was never in the store."""
+    from analysis.engines.remote_store import StoreTask
+    from analysis.engines.replica import STORE
+
+    for key, names in run.plan.replicas.items():
+        lost = {name for name in names if suffered(run.history.journal, name, LOSSES)}
+        intact = frozenset(names) - lost if is_known else frozenset[str]()
+        yield StoreTask(
+            key,
+            run.description.replica_format,
+            {node: place.resolve() for node, place in nodes.items()},
+            tuple(names),
+            (run.directory / STORE).resolve(),
+            intact,
+            _keeps_committed(run, names),
+        )
 
 
 def _is_tiered(description: RunDescription) -> bool:

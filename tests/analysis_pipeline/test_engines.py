@@ -13,6 +13,7 @@ from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
 from analysis.engines.register import RegisterPlan, check_registers
+from analysis.engines.remote_store import compare_store
 from analysis.engines.row_groups import files_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, in_sequence
@@ -25,7 +26,7 @@ from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis import register_histories
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
-from tests.analysis_pipeline import register_tables
+from tests.analysis_pipeline import register_tables, test_remote_store
 from tests.analysis_pipeline.replica_sets import ReplicaSet
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -185,6 +186,12 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     assert [(it.number, it.digest, it.states) for it in spread_out] == [
         (it.number, it.digest, it.states) for it in here
     ]
+
+
+@pytest.mark.spark
+def test_remote_storage_has_the_same_findings(spark: SparkHandle, tmp_path: Path) -> None:
+    tasks = test_remote_store.all_of(tmp_path)
+    assert compare_store(tasks, SparkTasks(spark.context())) == compare_store(tasks, in_sequence)
 
 
 @pytest.mark.spark

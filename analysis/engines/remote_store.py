@@ -1,0 +1,74 @@
+"""Compares the segments in remote storage with the replicas, partition by partition: tasks that an engine maps.
+
+A task decodes the replicas and the segments of a partition and applies the rules of `analysis.core.remote_rules`. It
+returns anomalies and the number of segments, so no record leaves the worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from analysis.core import remote_rules as rules
+from analysis.core.anomaly import Anomaly
+from analysis.core.explain import Key
+from analysis.engines.replica_parts import BYTES_PER_ROW
+from analysis.engines.task_map import TaskMap
+from analysis.replicafiles.formats import FORMATS
+
+
+@dataclass(frozen=True)
+class StoreTask:
+    """A partition: the format of its files, the data directories of all nodes, the nodes with a replica, and the
+    directory of the objects. `intact`: the nodes whose replica lacks only what it removed; `keeps_committed`: no
+    replica can have lost a committed record."""
+
+    key: Key
+    format: str
+    nodes: Mapping[str, Path]
+    replicas: tuple[str, ...]
+    store: Path
+    intact: frozenset[str]
+    keeps_committed: bool
+
+    @cached_property
+    def rows(self) -> int:
+        """About how many records the replicas have."""
+        places = [self.nodes[name] for name in self.replicas if name in self.nodes]
+        files = [file for place in places for file in FORMATS[self.format].segments(self.key, place)]
+        return sum(file.stat().st_size for file in files) // BYTES_PER_ROW
+
+
+@dataclass(frozen=True)
+class StoreFindings:
+    """The complete segments of some partitions, and what is wrong with them."""
+
+    segments: int
+    anomalies: tuple[Anomaly, ...]
+
+
+def compare_store(tasks: Sequence[StoreTask], spread: TaskMap) -> StoreFindings:
+    """The findings of all partitions, in the order of the tasks."""
+    heaviest_first = sorted(tasks, key=lambda task: -task.rows)
+    found = spread(_compare, heaviest_first, [task.rows for task in heaviest_first])
+    of_task = {id(task): each for task, each in zip(heaviest_first, found, strict=True)}
+    results = [of_task[id(task)] for task in tasks]
+    return StoreFindings(
+        sum(each.segments for each in results), tuple(anomaly for each in results for anomaly in each.anomalies)
+    )
+
+
+def _compare(task: StoreTask) -> StoreFindings:
+    format = FORMATS[task.format]
+    remote = format.read_remote(task.nodes, task.store, task.key)
+    if remote is None:
+        return StoreFindings(0, ())
+    logs = [
+        format.read(name, task.key, task.nodes[name], remote=remote) for name in task.replicas if name in task.nodes
+    ]
+    anomalies = [*rules.incomplete(remote), *rules.differing(remote, logs)]
+    anomalies += rules.removed([log for log in logs if log.node in task.intact], remote)
+    anomalies += rules.uncommitted(remote, logs) if task.keeps_committed else ()
+    return StoreFindings(len(remote.finished), tuple(anomalies))

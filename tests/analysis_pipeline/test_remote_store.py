@@ -1,0 +1,119 @@
+"""Remote storage is compared with the replicas by tasks: a partition each, with the same findings for every map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
+from analysis.engines.task_map import WorkerProcesses, in_sequence
+from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
+from tests.analysis.test_remote_segments import VALUES, A, B, C, node, part, tiered
+
+
+def task(place: Path, **changes: Any) -> StoreTask:
+    """The partition log-0 whose replicas and objects are in this directory."""
+    nodes = {each.name: each for each in sorted(place.glob("n*"))}
+    fields: dict[str, Any] = {
+        "key": ("log", 0),
+        "format": "kafka",
+        "nodes": nodes,
+        "replicas": ("n1", "n2", "n3"),
+        "store": place / "store",
+        "intact": frozenset(nodes),
+        "keeps_committed": True,
+    }
+    return StoreTask(**fields | changes)
+
+
+def whole(place: Path) -> StoreTask:
+    tiered(place, (A, 0, 4), (B, 4, 8))
+    node(place, "n2", 0)
+    return task(place)
+
+
+def differs(place: Path) -> StoreTask:
+    found = whole(place)
+    write_object(place / "store", B, 4, part(4, 8, [*VALUES[:6], 999, *VALUES[7:]]))
+    return found
+
+
+def lacks_an_object(place: Path) -> StoreTask:
+    found = whole(place)
+    write_object(place / "store", B, 4, part(4, 8)).unlink()
+    return found
+
+
+def removed_too_early(place: Path) -> StoreTask:
+    data = tiered(place, (A, 0, 4), (B, 4, 8))
+    started = kafka_started(B, 4, 7, [(0, 4), (2, 5)])
+    write_events(data, [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED"), started])
+    return task(place)
+
+
+def uncommitted(place: Path) -> StoreTask:
+    """The store has a record behind the end of the log."""
+    data = tiered(place, (A, 0, 4), (B, 4, 8))
+    events = [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
+    events += [kafka_started(B, 4, 7, [(0, 4), (2, 5)]), kafka_update(B, "COPY_FINISHED")]
+    events += [kafka_started(C, 8, 13, [(2, 8)]), kafka_update(C, "COPY_FINISHED")]
+    write_events(data, events)
+    write_object(place / "store", C, 8, part(8, 14, [*VALUES, 1, 2], [0] * 5 + [2] * 9))
+    return task(place)
+
+
+MADE: dict[str, tuple[Callable[[Path], StoreTask], list[str]]] = {
+    "whole": (whole, []),
+    "differs": (differs, ["remote-record-differs"]),
+    "lacks an object": (lacks_an_object, ["remote-segment-incomplete"]),
+    "removed too early": (removed_too_early, ["removed-before-upload"]),
+    "uncommitted": (uncommitted, ["uncommitted-record-in-store"]),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_each_contradiction_of_a_partition_is_found(tmp_path: Path, name: str) -> None:
+    make, expected = MADE[name]
+    found = compare_store([make(tmp_path)], in_sequence)
+    assert [each.name for each in found.anomalies] == expected
+    assert found.segments == {"removed too early": 1, "uncommitted": 3}.get(name, 2)
+
+
+def test_a_replica_that_lost_files_and_a_log_that_lost_records_are_not_accused(tmp_path: Path) -> None:
+    removed, late = removed_too_early(tmp_path / "removed"), uncommitted(tmp_path / "late")
+    assert compare_store([task(tmp_path / "removed", intact=frozenset())], in_sequence).anomalies == ()
+    assert compare_store([task(tmp_path / "late", keeps_committed=False)], in_sequence).anomalies == ()
+    assert len(compare_store([removed, late], in_sequence).anomalies) == 2
+
+
+def test_a_partition_without_remote_segments_has_no_findings(tmp_path: Path) -> None:
+    node(tmp_path, "n1", 0)
+    assert compare_store([task(tmp_path)], in_sequence) == StoreFindings(0, ())
+
+
+def all_of(place: Path) -> list[StoreTask]:
+    return [make(place / name) for name, (make, _) in MADE.items()]
+
+
+def test_worker_processes_have_the_same_findings(tmp_path: Path) -> None:
+    tasks = all_of(tmp_path)
+    assert compare_store(tasks, WorkerProcesses(2)) == compare_store(tasks, in_sequence)
+
+
+def test_the_partition_with_the_most_records_is_the_first_task_and_findings_keep_their_order(tmp_path: Path) -> None:
+    given: list[int] = []
+
+    def spread(
+        function: Callable[[Any], Any], tasks: Sequence[Any], weights: Sequence[int] | None = None, /
+    ) -> list[Any]:
+        given.extend(weights or ())
+        return [function(each) for each in tasks]
+
+    tasks = all_of(tmp_path)
+    found = compare_store(tasks, spread)
+    assert given == sorted(given, reverse=True)
+    assert given[0] > given[-1]
+    assert [each.name for each in found.anomalies] == [name for _, names in MADE.values() for name in names]
