@@ -1,4 +1,4 @@
-"""Small histories of one register, written down and drawn at random, and an exhaustive judge of them."""
+"""Small histories of one register, fixed and random, and an exhaustive checker of them."""
 
 from __future__ import annotations
 

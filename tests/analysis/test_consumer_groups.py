@@ -1,4 +1,4 @@
-"""What the judge of consumer groups lets pass, and what it does not; and how members' records are read."""
+"""The checker of consumer groups: histories that pass, histories that fail, and the reader of members' records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which earlier dumps a run must have, by what its journal says."""
+"""The earlier dumps that a run must have, by its journal."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_high_watermark_is_demanded_once_its_node_must_have_written_it() -> No
 
 
 def test_the_checker_does_not_demand_records_acknowledged_during_dumps() -> None:
-    """The load goes on from the heal phase to the line that names the dumps."""
+    """The load continues from the heal phase to the line that names the dumps."""
     journal = [
         {"t": 2, "event": "phase", "name": "main"},
         {"t": 5, "event": "phase", "name": "heal"},

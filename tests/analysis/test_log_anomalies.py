@@ -118,7 +118,7 @@ def test_an_acknowledgement_without_offset_is_lost_unless_the_final_read_has_it(
 
 
 def test_committed_then_truncated() -> None:
-    """What a truncation looks like: read once, then replaced by what the new leader took."""
+    """A truncation: a record is read once, then replaced by a record of the new leader."""
     before = [ok(1, 10, 20, 0), ok(2, 30, 40, 1), read(0, [1, 2], 50, 60)]
     after = [ok(3, 70, 80, 1), end(2, 100, 110, final=True), read(0, [1, 3], 120, 130, final=True)]
     anomalies = found([*before, *after])
@@ -354,7 +354,7 @@ def test_producer_order() -> None:
 
 
 def test_producer_order_is_checked_by_offsets_known_only_from_reads() -> None:
-    """A client need not say where its appends were put."""
+    """A client may omit the offsets of its appends."""
     pipelined = [sent(number, 10 + number, 50 + number, -1) for number in range(3)]
     values = tuple(each.value for each in pipelined)
 

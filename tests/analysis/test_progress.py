@@ -1,4 +1,4 @@
-"""Liveness while faults last: demanded only where the evidence says that the cluster had to go on."""
+"""Liveness during faults: demanded only if the evidence shows that the cluster had to make progress."""
 
 from __future__ import annotations
 

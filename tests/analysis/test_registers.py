@@ -1,4 +1,4 @@
-"""What the register checker says of small histories, why, and what certifies that it found nothing."""
+"""The verdicts of the register checker on small histories, their reasons, and the certificate of a pass."""
 
 from __future__ import annotations
 

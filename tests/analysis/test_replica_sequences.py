@@ -1,4 +1,4 @@
-"""D10, by logs whose idempotent producers continue and logs in which one does not."""
+"""D10, with logs of idempotent producers that continue their sequences, and logs in which one does not."""
 
 from __future__ import annotations
 

@@ -121,8 +121,8 @@ def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() 
 
 
 def test_d6_a_record_that_arrives_after_the_final_reads_may_be_on_one_replica() -> None:
-    """A request that its client had given up: the nodes stopped while its record, or its high watermark, was on the
-    way."""
+    """A request that timed out at its client: the nodes stopped while its record, or its high watermark, was in
+    flight."""
     late = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=np.array([3]), end=2)
     a = replica("n1", [1, 1, 1], [1, 2, 3], hw=3)
     for b in (replica("n2", [1, 1, 1], [1, 2, 3], hw=2), replica("n2", [1, 1], [1, 2], hw=2)):

@@ -1,4 +1,4 @@
-"""What the checker of the metadata quorum says of a stored quorum."""
+"""The results of the checker of the metadata quorum for a stored quorum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs whose pages the tests open in a browser: simulated campaigns and stored runs, each made once, on demand."""
+"""The runs for tests of pages in a browser: simulated campaigns and stored runs, each made once, on demand."""
 
 from __future__ import annotations
 

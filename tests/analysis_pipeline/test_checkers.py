@@ -1,4 +1,5 @@
-"""What checkers beside the log's say of a stored run: the replicas in each format, the system's own processes."""
+"""The results of checkers other than the log's for a stored run: the replicas in each format, the processes of the
+system."""
 
 from __future__ import annotations
 
@@ -70,7 +71,7 @@ def test_records_that_retention_may_have_deleted_are_not_lost(tmp_path: Path, se
     ids=["all but one", "one alone"],
 )
 def test_retention_may_differ_between_nodes(tmp_path: Path, settings: dict[str, Any]) -> None:
-    """A node's own settings win there, and say nothing of the others."""
+    """A node's own settings apply to that node only."""
     verdict = judged(StoredRun(tmp_path / "run", shown_from=3, settings=settings))
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
     assert any(each.startswith("poll-skip: ") and "log.retention.ms = 1" in each for each in verdict.doubts)

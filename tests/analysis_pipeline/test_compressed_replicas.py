@@ -1,4 +1,4 @@
-"""Runs whose clients compressed what they sent are judged as any others, whatever the codec and the message format."""
+"""Runs with clients that compress get the same verdicts, for every codec and message format."""
 
 from __future__ import annotations
 

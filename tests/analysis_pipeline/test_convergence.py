@@ -1,4 +1,4 @@
-"""Liveness as a verdict: what the journal says of recovery, with a bound and without one."""
+"""Liveness as a verdict: the journal's lines about recovery, with a bound and without one."""
 
 from __future__ import annotations
 

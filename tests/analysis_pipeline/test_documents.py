@@ -1,4 +1,4 @@
-"""What people read of a run. A campaign's documents are tested with the gate, whose decision they show."""
+"""The documents of a run. The tests of the gate cover the documents of a campaign."""
 
 from __future__ import annotations
 

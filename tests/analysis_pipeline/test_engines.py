@@ -1,5 +1,5 @@
-"""In process and on Spark the same is said of a run. All that is looked at on Spark stands here, for the start of a
-session costs more than all of it."""
+"""The in-process engine and Spark give the same results for a run. All comparisons with Spark are here, since the start
+of a session costs more than all of them."""
 
 from __future__ import annotations
 

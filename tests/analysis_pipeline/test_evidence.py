@@ -365,7 +365,7 @@ def test_writes_of_probes_after_the_load_do_not_count_as_load(tmp_path: Path) ->
 
 
 def test_the_verdict_states_the_achieved_share_of_the_plan(tmp_path: Path) -> None:
-    """A campaign that throttles its load on purpose says with how little of it a run may pass."""
+    """A campaign with a throttled load states the share with which a run may pass."""
     verdict = judged(tmp_path / "run", same, plan__changes=4 * RECORDS, checks__min_share=0.25)
     assert verdict.verdict == "pass"
     assert (verdict.stats["planned_changes"], verdict.stats["achieved_share"]) == (4 * RECORDS, 0.25)

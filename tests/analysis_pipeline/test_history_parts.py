@@ -1,4 +1,4 @@
-"""What is counted part by part is what the whole history has: in memory, and in row groups of a few rows."""
+"""Counts by parts agree with the whole history: in memory, and in row groups of a few rows."""
 
 from __future__ import annotations
 

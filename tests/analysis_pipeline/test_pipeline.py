@@ -1,4 +1,4 @@
-"""From a stored run to its verdict: what makes a pass, what a fail, and what neither."""
+"""From a stored run to its verdict: the evidence for a pass, a fail and an unknown."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeyp
 def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The counter of what the process has in memory at once: the operations of a part."""
+    """The counter of operations in memory at one time: the operations of a part."""
     run = StoredRegisters(tmp_path / "run", elsewhere=(READ,)).write()
     expected = analyze(run, engine="in-process", plots=False)
     assert expected.verdict == "pass"

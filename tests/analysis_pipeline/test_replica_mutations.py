@@ -1,4 +1,4 @@
-"""What is said of a run whose replicas' files were changed: a table of changes, each with what it must get."""
+"""The verdicts of a run with changed replica files: a table of changes with the expected verdict of each."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Tries every break, or those of one rule: `python -m tests.conformance [--rule K101-5]`.
 
-Ends with 0 when all are killed, with 1 when one is not, with 64 when a table or what was asked for is wrong.
+Exits with 0 when all are killed, with 1 when one is not, with 64 when a table or an argument is wrong.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Runs tests on a copy of the project in which one rule is broken, and says whether they noticed.
+"""Runs tests on a copy of the project with one broken rule, and reports whether they failed.
 
-Only a test that fails has noticed. A copy in which nothing can be imported, a test that does not end or that gave up
-waiting (it may only have been slow), and an error of the kind that a slip of the pen makes (a name that is not there)
-show nothing about a rule: *did not run*.
+Only a test failure kills a break. A copy that cannot be imported, a test that does not end or that timed out (it may
+only have been slow), and an error of the kind that a typing mistake makes (an unknown name) show nothing about a rule:
+*did not run*.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is said of a break: noticed, not noticed, or nothing at all."""
+"""The outcome of a break: killed, not killed, or did not run."""
 
 from __future__ import annotations
 

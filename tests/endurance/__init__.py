@@ -1,1 +1,1 @@
-"""Scripts that take minutes and are started by hand; docs/development.md says when. pytest collects nothing here."""
+"""Scripts that take minutes and are started by hand (see docs/development.md). pytest collects no tests here."""

@@ -1,13 +1,13 @@
-"""Ends a broker by nobody's order at all kinds of moments and looks at the verdicts: each must be `unexpected-exit`.
+"""Ends a broker without an order at random moments and checks the verdicts: each must be `unexpected-exit`.
 
     python -m tests.endurance.unexpected_exits --times 10 --seed 1
     python -m tests.endurance.unexpected_exits --times 10 --way kill --world process
 
-A broker is ended in five ways: it ends itself with exit code 0, with another one, or by abort(3); or it is killed from
-outside, by SIGKILL or SIGTERM. Each way comes `--times` times, its moments spread over a run: under load, while a fault
-is in force (on that node or another), while everything is healed, while the cluster comes to rest, during the final
-reads, and just before the services are asked to stop. Afterwards nothing may be left on the machine. One line per
-round; exit 1 when a verdict is another one or something was left.
+A broker is ended in five ways: it exits with code 0, with another code, or by abort(3); or it is killed from outside,
+by SIGKILL or SIGTERM. Each way occurs `--times` times, its moments spread over a run: under load, during a fault (on
+that node or another), during heals, during convergence, during the final reads, and just before the services are
+stopped. Afterwards nothing may remain on the machine. One line per round; exit 1 when a verdict is wrong or something
+remained.
 """
 
 from __future__ import annotations

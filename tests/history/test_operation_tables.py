@@ -1,4 +1,4 @@
-"""The tables of operations have every row in the client's order, and their index is what the files hold."""
+"""The tables of operations have every row in the client's order, and their index agrees with the files."""
 
 from __future__ import annotations
 

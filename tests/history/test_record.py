@@ -1,4 +1,4 @@
-"""What a client records is what the reader gives back, however the client ended."""
+"""The reader returns the operations that a client recorded, for every end of the client."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a client of registers records is what the reader gives back, however the client ended."""
+"""The reader returns the operations that a client of registers recorded, for every end of the client."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def per_10_000(prose: list[Prose]) -> float:
 
 def riddles() -> list[str]:
     """`path: name` of each test module, class and function, and each parameter's id, that has an idiom or a riddle."""
-    return [f"{path.relative_to(ROOT)}: {name}" for path, name in names_of_tests() if is_riddle(name)]
+    return [f"{_name(path)}: {name}" for path, name in names_of_tests() if is_riddle(name)]
 
 
 def is_riddle(name: str) -> bool:
@@ -81,13 +81,9 @@ def is_riddle(name: str) -> bool:
 
 def names_of_tests() -> Iterator[tuple[Path, str]]:
     """The tracked test modules with the names that pytest shows: of modules, classes, functions, and literal ids."""
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "tests/*.py"], capture_output=True, text=True, check=True
-    )
-    for path in (ROOT / name for name in listed.stdout.splitlines()):
-        if path.is_file():
-            yield path, path.stem
-            yield from ((path, name) for name in _shown_by_pytest(ast.parse(path.read_text(encoding="utf-8"))))
+    for path in _tracked("tests/*.py"):
+        yield path, path.stem
+        yield from ((path, name) for name in _shown_by_pytest(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _shown_by_pytest(module: ast.Module) -> Iterator[str]:
@@ -105,11 +101,22 @@ def _shown_by_pytest(module: ast.Module) -> Iterator[str]:
 
 def project() -> list[Prose]:
     """The prose of every tracked Python and Markdown file outside of `EXEMPT`."""
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "*.py", "*.md"], capture_output=True, text=True, check=True
-    )
-    paths = [ROOT / name for name in listed.stdout.splitlines() if not name.startswith(EXEMPT)]
-    return [prose_of(path) for path in paths if path.is_file()]
+    return [prose_of(path) for path in _tracked("*.py", "*.md") if not _name(path).startswith(EXEMPT)]
+
+
+def prose_of_tests() -> list[Prose]:
+    """The prose of every tracked Python file of the tests, without the patterns of this module and its test."""
+    return [prose_of(path) for path in _tracked("tests/*.py") if not path.stem.endswith("plain_words")]
+
+
+def _tracked(*patterns: str) -> list[Path]:
+    """The tracked files with these names that exist in the work tree."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", *patterns], capture_output=True, text=True, check=True)
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
 def prose_of(path: Path) -> Prose:
@@ -145,7 +152,7 @@ def main(arguments: list[str]) -> None:
     if "--list" in arguments:
         for each in sorted(prose, key=lambda it: -len(it.hits)):
             for number, line in each.hits:
-                print(f"{each.path.relative_to(ROOT)}:{number}: {line.strip()[:160]}")
+                print(f"{_name(each.path)}:{number}: {line.strip()[:160]}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The documents name each key that campaigns, policies of the gate and descriptions of systems may have.
 
-A table that was read knows the keys that its reader asked for, also those that the file does not have. So the keys come
-from reading all campaigns and systems of the project, a policy, and a script with each word and condition.
+A table records every key that its reader requests, also keys that the file lacks. So the test gets the keys by reading
+all campaigns and systems of the project, a policy, and a script with each verb and condition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every text that is read or written says its encoding: the machine's locale decides nothing."""
+"""Every text that is read or written names its encoding, so that the machine's locale has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-""".pre-commit-config.yaml: hooks that need no network, whose commands exist and take what they are given."""
+""".pre-commit-config.yaml: hooks without a network, with commands that exist and accept their arguments."""
 
 from __future__ import annotations
 

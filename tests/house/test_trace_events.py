@@ -1,4 +1,5 @@
-"""What the broker traces is what `broker.trace.EVENTS` says: scripts wait for these names, the analysis reads them."""
+"""The broker traces exactly the events of `broker.trace.EVENTS`: scripts wait for these names, the analysis reads
+them."""
 
 from __future__ import annotations
 

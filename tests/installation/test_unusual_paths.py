@@ -1,4 +1,4 @@
-"""A store, a project and a campaign in directories whose names programs like to misread."""
+"""A store, a project and a campaign in directories with names that programs often misread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutations of the nodes' configuration files, and of the settings by which checkers judge."""
+"""Mutations of the nodes' configuration files, and of the settings that checkers use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal may say of the faults instead: less, or something that does not hold together."""
+"""Mutations of the journal's lines about faults: missing or inconsistent ones."""
 
 from __future__ import annotations
 

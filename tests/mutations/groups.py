@@ -1,4 +1,4 @@
-"""What may happen to what the members of a consumer group wrote down."""
+"""Mutations of the records of consumer group members."""
 
 from __future__ import annotations
 

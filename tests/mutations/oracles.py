@@ -1,4 +1,4 @@
-"""What may happen to the record of the oracles of a simulated run, and to what says which simulation it was."""
+"""Mutations of the oracles' record of a simulated run, and of the identity of its simulation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run.toml` may say instead: it is the plan that the evidence is held against."""
+"""Mutations of `run.toml`, the plan that the evidence is compared with."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Files that state one thing twice: JSON with a repeated key, properties that name two nodes.
 
-What the last one says is what the run left, so that a reader that takes it sees nothing; one that takes the first sees
+The last statement is the run's own, so that a reader that takes it sees no change; a reader that takes the first sees
 another run. All checksums are right.
 """
 

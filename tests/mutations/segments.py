@@ -1,4 +1,4 @@
-"""Takes a segment of message format 2 apart into its batches, and changes what they say."""
+"""Splits a segment of message format 2 into its batches, and changes their fields."""
 
 from __future__ import annotations
 

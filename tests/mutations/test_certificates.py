@@ -1,4 +1,4 @@
-"""A certificate of a real run that says anything else than it did proves nothing any more."""
+"""A changed certificate of a real run is refused."""
 
 from __future__ import annotations
 

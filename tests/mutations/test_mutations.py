@@ -22,8 +22,8 @@ SOME: Final = 50
 @pytest.mark.rotating(len(BASES))
 @pytest.mark.parametrize("base", BASES)
 def test_a_base_passes(bench: Bench, tmp_path: Path, base: str) -> None:
-    """Here a copy of it: other workers copy the bases at the same time, and an analysis writes into the run. The
-    fixture asks the gate about every base."""
+    """A copy of the base: other workers copy the bases at the same time, and an analysis writes into the run. The
+    fixture runs the gate on every base."""
     run = bench.bases[base]
     found = judge(Path(shutil.copytree(run, tmp_path / run.name)))
     assert found.verdict == "pass", found

@@ -1,4 +1,4 @@
-"""What may be among the operations that no checker of the run reads: whatever it is, it is not counted as judged."""
+"""Mutations that add operations which no checker of the run reads: they do not count as checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What reports say of faults: what each did, and what matters most of its evidence."""
+"""The descriptions of faults in reports: the action of each, and its most important evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives of packages and brokers: the same content gives the same bytes, and pins are what is in them."""
+"""Archives of packages and brokers: the same content gives the same bytes, and pins agree with the content."""
 
 from __future__ import annotations
 

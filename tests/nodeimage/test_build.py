@@ -1,6 +1,7 @@
-"""A build that fails or is interrupted: what is said, and that nothing is left that could be taken for an image.
+"""A failed or interrupted build: its messages, and no remaining file that could count as an image.
 
-A program of the test's stands in for mmdebstrap."""
+A program of the test stands in for mmdebstrap.
+"""
 
 from __future__ import annotations
 

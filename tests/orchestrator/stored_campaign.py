@@ -1,4 +1,4 @@
-"""A store as `brownout run` leaves it, without running anything: plans, and runs that were recorded and judged."""
+"""A store as `brownout run` leaves it, without a real run: plans, and recorded runs with verdicts."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_no_anomaly_is_made_of(name: str) -> None:
 
 
 def test_a_record_that_no_poll_returned_leaves_a_doubt() -> None:
-    """Jepsen calls it lost, if its consumers together read the whole log: the history does not say that they did."""
+    """Jepsen calls it lost, if its consumers together read the whole log: the history does not show that they did."""
     assert check(edn(*sends("1 0 a", "1 1 b", "1 2 c"), *polls("{1 [[2 c]]}")), "h.edn") == 2
     assert "no poll returned a at offset 0, b at offset 1" in result("h")["doubts"][0]
 

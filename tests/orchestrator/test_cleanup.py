@@ -1,4 +1,4 @@
-"""Cleanup: every step is tried, the cause is what is raised, and Ctrl-C is never lost."""
+"""Cleanup: every step is tried, the cause is raised, and Ctrl-C is never lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How many complete remote segments a run with tiered storage needs: one, unless the campaign says otherwise."""
+"""The number of complete remote segments that a run with tiered storage needs: one, unless the campaign sets
+another."""
 
 from __future__ import annotations
 

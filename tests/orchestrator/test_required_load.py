@@ -1,4 +1,4 @@
-"""What a campaign asks of a world, and how much load its runs need: never less than it says, unless it says so."""
+"""The requirements of a campaign for a world, and the load that its runs need: the campaign sets the minimum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of other versions and names with any bytes: report, list, compare, gate and serve say what they cannot read."""
+"""Runs of other versions and names with any bytes: report, list, compare, gate and serve name unreadable ones."""
 
 from __future__ import annotations
 

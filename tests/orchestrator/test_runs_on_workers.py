@@ -1,4 +1,4 @@
-"""Many runs on the workers of a Spark session: each is judged alone."""
+"""Many runs on the workers of a Spark session: each is analyzed alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`brownout serve` in a real browser: a run as it goes on, the token, and another site's name for this machine."""
+"""`brownout serve` in a real browser: a run in progress, the token, and another site's name for this machine."""
 
 from __future__ import annotations
 

@@ -231,7 +231,7 @@ def test_the_exit_status_of_a_stopped_service_is_recorded(
 
 @pytest.mark.parametrize(("asked", "way"), [(None, "ended"), (99, "restarted")])
 def test_a_service_gone_before_its_stop_is_an_unexpected_exit(watched: Watched, asked: int | None, way: str) -> None:
-    """With the status of one that ends in order: it ran when it was looked at last, and had ended when it was asked."""
+    """With the status of an orderly exit: it ran at the last check, and had exited before its stop."""
     watched.hosts["n1"].status = 0
     watched.watch.attest()
     watched.watch.say_stopped("n1", 11, asked, (0, 143))

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of two workers on loopback, started as docs/architecture.md says."""
+"""A standalone Spark cluster of two workers on loopback, started as in docs/architecture.md."""
 
 from __future__ import annotations
 

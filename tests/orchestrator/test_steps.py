@@ -1,4 +1,4 @@
-"""What the steps of a script may not say, and the fault that the world must know for those that say it well."""
+"""Invalid steps of a script, and the fault that a world must support for each valid one."""
 
 from __future__ import annotations
 

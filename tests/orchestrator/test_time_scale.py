@@ -1,4 +1,4 @@
-"""Where everything takes longer, everything is waited for longer: brokers, clients and the run alike."""
+"""In a slower world brokers, clients and the run have longer timeouts."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_an_exploration_by_other_code_is_not_resumed(
 
 
 def test_the_last_exploration_is_the_one_started_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the clock says."""
+    """Independent of the clock."""
     head = Head("short", SHORT, "fixed", 1, 8, (GUIDED,), True, code="a")
     stamps = ["20261123T150000ff", "20261123T15000000", "20300101T00000000", "20261123T150001ff"]
     monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
@@ -164,7 +164,7 @@ def test_the_last_exploration_is_the_one_started_last(tmp_path: Path, monkeypatc
 def test_one_process_at_a_time_resumes_an_exploration(
     short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two would each make all that is left, and what one writes the other would take for torn."""
+    """Each would make all remaining runs, and one would read the other's writes as torn."""
     world, beside = World(), list[int]()
 
     def make(task: ExplorationTask, *_: object) -> Attempted:

@@ -1,4 +1,4 @@
-"""Delta debugging of campaigns: what may go goes, what is needed stays, and what a script says is what happened."""
+"""Delta debugging of campaigns: unneeded parts are removed, needed ones stay, and a script repeats the events."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Idempotent producers under random faults: whatever is lost on the way, each record is in the log once, and in order.
+"""Idempotent producers under random faults: each record is in the log once and in order, for any losses on the way.
 
-A producer sends each batch again until it is acknowledged, so what is acknowledged in the end is all that was sent.
+A producer repeats each batch until it is acknowledged, so in the end every batch is acknowledged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a power cut leaves, row by row, as it was measured on ext4 and xfs: played through the Disk port, so that the
-simulated disk and a real one can both be asked.
+"""The effects of a power cut, row by row, as measured on ext4 and xfs: played through the Disk port, so that the
+simulated disk and a real one run the same rows.
 
-A row acts on the file `old`, alone in its directory but for what the row makes. A journal commit that has nothing to do
-with it is the sync of another file.
+A row acts on the file `old`, alone in its directory except for files of the row. An unrelated journal commit is the
+sync of another file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A quarter of a minute of faults on a small simulated cluster under load, for what the oracles have to say of it."""
+"""A quarter of a minute of faults on a small simulated cluster under load, and the findings of the oracles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The oracle of check quorum: leaders of the quorum ask for a majority in time, but for a planted bug."""
+"""The oracle of check quorum: leaders of the quorum contact a majority in time, except for a planted bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks of simulated machines: timers run by their own machine's time, and the world's goes on."""
+"""Clocks of simulated machines: timers run by their machine's clock, and the world's clock continues."""
 
 from __future__ import annotations
 

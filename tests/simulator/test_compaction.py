@@ -1,4 +1,4 @@
-"""Compaction under crashes: a log is what it was before a pass or what that makes of it; no key's latest is lost."""
+"""Compaction under crashes: a log has its state before or after a pass; the latest record of each key is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns of the simulation that break one rule each: with its mutant an oracle says so, without it nothing does."""
+"""Campaigns of the simulation that break one rule each: with its mutant an oracle reports it, without it none does."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_without_its_mutant_a_campaign_passes(campaign: str, tmp_path: Path) -> 
 
 @pytest.mark.rotating(6, among="long simulations")
 def test_a_deposed_leader_that_proposes_a_member_raises_no_alarm(tmp_path: Path) -> None:
-    """With this seed one is cut off for a while, and asks for a replica that has what its successor committed."""
+    """With this seed one is isolated for a while, and proposes a replica that has its successor's committed records."""
     loaded = load(find("demo"))
     (only,) = loaded.cells
     result = tried([MutantSchedule("none", "", (), loaded, only)], tmp_path, seed=5)
@@ -155,7 +155,7 @@ def test_a_deposed_leader_that_proposes_a_member_raises_no_alarm(tmp_path: Path)
 
 @pytest.mark.rotating(6, among="long simulations")
 def test_a_log_that_starts_before_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
-    """With this seed a member starts whose segment is older than its snapshot: epochs below that are known no more."""
+    """With this seed a member starts with a segment older than its snapshot: epochs below that are unknown."""
     (schedule,) = schedules(BENIGN, ["many_snapshots"], [find("chaos-simulated")])
     result = tried([schedule], tmp_path, seed=3)
     assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]

@@ -478,7 +478,7 @@ def test_data_that_is_synced_again_is_durable() -> None:
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_later_sync_of_clean_pages_does_not_count(again: bool) -> None:
-    """Neither one that is asked to write them, and fails as well."""
+    """A sync that must write them again fails as well."""
 
     async def case(disk: SimulatedDisk) -> None:
         await forgotten(disk)

@@ -1,4 +1,4 @@
-"""What leaders would answer, asked at states of a run: nothing in another epoch or in a recovery, but for a bug."""
+"""Hypothetical requests to leaders at states of a run: no answer in another epoch or in recovery, except for a bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators would take of a member whose generation is over: nothing, but for a planted bug."""
+"""Hypothetical commits of a member of an ended generation: coordinators refuse them, except for a planted bug."""
 
 from __future__ import annotations
 

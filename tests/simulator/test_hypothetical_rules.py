@@ -1,4 +1,4 @@
-"""What a controller would grant, asked at states of its metadata: nothing that is forbidden, but by a mutant."""
+"""Hypothetical proposals to a controller at states of its metadata: it refuses forbidden ones, except for a mutant."""
 
 from __future__ import annotations
 

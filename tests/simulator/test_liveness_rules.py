@@ -1,4 +1,4 @@
-"""Liveness while faults last: what no fault touches goes on, and who cannot be reached leaves the ISR."""
+"""Liveness during faults: untouched parts make progress, and an unreachable replica leaves the ISR."""
 
 from __future__ import annotations
 

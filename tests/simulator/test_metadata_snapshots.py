@@ -123,7 +123,7 @@ def test_a_snapshot_without_the_voters_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_snapshot_incomplete_on_one_disk_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The one who made the first that ends there had all of it."""
+    """The node that made the first snapshot with that end had all of it."""
     write, made = Snapshots.write_durably, dict[OffsetAndEpoch, Snapshots]()
 
     async def write_poorer(

@@ -1,5 +1,4 @@
-"""What oracles judge by comes from the campaign and from their own reading: a broker that is wrong about a yardstick
-itself is found."""
+"""The inputs of oracles are from the campaign and from their own reading: a broker with a wrong input is found."""
 
 from __future__ import annotations
 
@@ -263,7 +262,7 @@ def test_a_broker_that_misreads_its_settings_is_found(
 @pytest.mark.rotating(10, among="storms")
 @pytest.mark.parametrize("lies", [True, False])
 def test_a_broker_with_wrong_voters_is_found(lies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minority that wins an election is judged by the voters of the log, whatever the broker says they are."""
+    """A minority that wins an election is checked by the voters of the log, not by the broker's own."""
     if lies:
         monkeypatch.setattr(QuorumRunner, "voter_ids", property(lambda runner: (runner.member.settings.node_id,)))
     mutants = ["minority_wins"] if lies else []

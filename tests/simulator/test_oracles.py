@@ -407,7 +407,7 @@ class LastByte(random.Random):
 
 
 def test_bit_rot_on_a_disk_is_not_a_finding_about_the_broker() -> None:
-    """A broker that was stopped in order does not read what it had written; it is judged by that all the same."""
+    """A broker that was stopped in order does not read its own writes again; the oracles still check them."""
     with SimulatedCluster(1, properties=QUICK) as cluster:
 
         async def story() -> None:

@@ -1,4 +1,4 @@
-"""Iterating over a set whose order no seed decides fails where it is tried; what does not mind the order goes on."""
+"""Iteration over a set with an order outside of the seed fails at that line; code independent of the order runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica knows of idempotent producers is held against its log, also where none sends anything again."""
+"""A replica's state of idempotent producers is compared with its log, also without further batches."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_a_recovery_point_past_an_unflushed_segment_is_found(mutant: str | None)
 
 
 def test_a_point_that_is_written_ahead_of_the_log_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file itself is wrong: every log has one record more than its recovery point says."""
+    """The file itself is wrong: every log has one record more than its recovery point."""
     watch = RecoveryPoints.watch
 
     class Ahead:

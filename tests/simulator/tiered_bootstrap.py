@@ -1,4 +1,4 @@
-"""A partition whose log is mostly in remote storage, and a third broker that joins it."""
+"""A partition with most of its log in remote storage, and a third broker that joins it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stand-in for Maven: a program `mvn` that brings jars out of a directory, and notes that it was asked."""
+"""A stand-in for Maven: a program `mvn` that copies jars from a directory, and records its calls."""
 
 from __future__ import annotations
 

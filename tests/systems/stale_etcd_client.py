@@ -1,4 +1,4 @@
-"""etcd's client with a bug on purpose: with the option `stale`, whatever a key held first is what it holds forever."""
+"""etcd's client with a deliberate bug: with the option `stale`, reads return the first value of a key forever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/redis.md: its files are understood as they stand, and where there is a Redis and a Perl they do what it says."""
+"""docs/redis.md: its files are valid unchanged, and with a Redis and a Perl its commands give the documented
+results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The tutorial in docs/your-system.md: its files and commands do what it says, and its tables are what the code has."""
+"""The tutorial in docs/your-system.md: its files and commands give the documented results, and its tables agree with
+the code."""
 
 from __future__ import annotations
 

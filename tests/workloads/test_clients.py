@@ -1,4 +1,4 @@
-"""Client processes against librdkafka's own mock cluster: what they record is what happened."""
+"""Client processes against librdkafka's own mock cluster: their records agree with the real operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which errors say that an append certainly did not happen."""
+"""The errors that prove that an append did not happen."""
 
 from __future__ import annotations
 

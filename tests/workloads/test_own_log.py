@@ -1,4 +1,4 @@
-"""A log that a user's client speaks to: what is recorded is what happened, and a broken client is named."""
+"""A log for a user's client: its record agrees with the real operations, and a broken client is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader whose log became shorter goes on from its start, also when the library does not let it seek."""
+"""A reader of a log that became shorter continues from its start, also when the library does not let it seek."""
 
 from __future__ import annotations
 

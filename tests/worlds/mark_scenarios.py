@@ -1,4 +1,4 @@
-"""Power cuts of namespace nodes whose disks are marked. A program, like `tests.worlds.scenarios`."""
+"""Power cuts of namespace nodes with marked disks. A program, like `tests.worlds.scenarios`."""
 
 from __future__ import annotations
 

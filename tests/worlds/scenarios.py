@@ -1,4 +1,4 @@
-"""What happens inside the sandboxes of the tests. Each scenario returns what its test then judges.
+"""The scenarios inside the sandboxes of the tests. Each returns the result that its test checks.
 
 A program: `python -m tests.worlds.scenarios <name> <arguments>` prints the scenario's result as JSON.
 """

@@ -1,6 +1,6 @@
-"""A stand-in for the broker: listens where its configuration says, keeps what it is sent in one log, ends on SIGTERM.
+"""A stand-in for the broker: listens at its configured port, appends its input to one log, ends on SIGTERM.
 
-Worlds and faults are tested with it, so that those tests need no cluster that works.
+Tests of worlds and faults use it, so that they need no working cluster.
 """
 
 from __future__ import annotations

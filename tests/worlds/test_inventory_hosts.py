@@ -1,4 +1,4 @@
-"""What an Ansible inventory says, in each of the forms that it may have, and what is wrong with it."""
+"""The contents of an Ansible inventory, in each of its forms, and its errors."""
 
 from __future__ import annotations
 

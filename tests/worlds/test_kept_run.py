@@ -1,4 +1,4 @@
-"""`run --keep` in the namespace world: its nodes can be entered after the run, from outside, by the words it says."""
+"""`run --keep` in the namespace world: after the run, the printed commands open its nodes from outside."""
 
 from __future__ import annotations
 

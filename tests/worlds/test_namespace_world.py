@@ -1,4 +1,4 @@
-"""The namespace world from the inside: nodes, brokers, power and network are what they claim to be."""
+"""The namespace world from the inside: nodes, brokers, power and network work as declared."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_an_invalid_view_is_reported_with_its_line(tmp_path: Path, view: str, li
 
 
 def test_an_observer_gets_all_ports_of_a_node(tmp_path: Path) -> None:
-    """What a node says of itself is often to be had at another port than the one for clients."""
+    """A node often reports its state at another port than the one for clients."""
     assert main(["init", str(tmp_path / "mine")]) == 0
     deployed = Deployed(load_system("my-system", directory=tmp_path / "mine"), ("server",), "cluster")
     node = replace(place(1), ports={"client": 7000, "admin": 7001})

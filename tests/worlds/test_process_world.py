@@ -264,7 +264,7 @@ WRAPPER = ["sh", "-c", "sleep 600 & echo $! > inner.new; mv inner.new inner; wai
 
 @pytest.mark.parametrize("ends", ["killed", "with its supervisor"])
 def test_child_processes_of_a_service_end_with_the_supervisor(tmp_path: Path, ends: str) -> None:
-    """A service may be a script that does not become its program: when the script is killed its program goes on."""
+    """A service may be a script that does not become its program: after a kill of the script its program continues."""
     supervisor = Supervisor()
     pid = supervisor.start(WRAPPER, {}, tmp_path, tmp_path / "log")
     inner = int(until(lambda: (tmp_path / "inner").read_text()))

@@ -61,7 +61,7 @@ def test_a_running_or_unstarted_service_has_no_exit_status(tmp_path: Path) -> No
 
 
 def test_an_exit_status_is_not_reported_for_a_unit_that_was_not_started(tmp_path: Path) -> None:
-    """A start that gets no further than to what is left of the process before, as on a machine that is too busy."""
+    """A start that fails at the remains of the process before, as on a machine that is too busy."""
     inner = tmp_path / "inner"
     service = unit(tmp_path, f"sleep 600 & echo $! > {inner}; exec sleep 600")
     sh(service.start_script())
@@ -90,7 +90,7 @@ def test_a_service_that_ended_before_the_first_check_does_not_run(tmp_path: Path
 
 @pytest.mark.parametrize(("code", "said", "status"), [("exited", "7", "7"), ("killed", "KILL", "137")])
 def test_systemds_unit_writes_down_how_its_service_ended(tmp_path: Path, code: str, said: str, status: str) -> None:
-    """As systemd calls it, with the exit of the process whose pid the unit's first shell has written."""
+    """In systemd's way, with the exit of the process whose pid the unit's first shell has written."""
     (tmp_path / "service.main").write_text("42\n")
     control = CONTROL.read_text().replace("/run/brownout", str(tmp_path)).replace("{{", "").replace("}}", "")
     (tmp_path / "control").write_text(control)

@@ -1,4 +1,4 @@
-"""Consumer groups in the simulated world: members as on nodes, judged by the same checker."""
+"""Consumer groups in the simulated world: members as on nodes, with the same checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a host behind a connection that ends: nothing that its commands did not say."""
+"""The state of a host behind a lost connection: only the results of its commands count."""
 
 from __future__ import annotations
 

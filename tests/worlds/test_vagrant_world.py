@@ -1,4 +1,4 @@
-"""The vagrant world with real machines (run with `-m vm`), and what it says where it cannot be (always run)."""
+"""The vagrant world with real machines (run with `-m vm`), and its messages on a machine without them (always run)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ esac""",
 @pytest.mark.vm
 @pytest.mark.usefixtures("machines")
 def test_a_machine_boots_emulated_after_a_false_kvm_probe(tmp_path: Path) -> None:
-    """The probe is deceived; libvirt then cannot use it, nor can the kernel."""
+    """The probe succeeds falsely; libvirt then cannot use KVM, and the kernel cannot either."""
     to_probe = f'case "$*" in *-bios* | *rdinit=*)\n{hypervisors.WORKS}\n;;'
     hypervisors.emulator(tmp_path / "bin", f'{to_probe} *) exec {shutil.which(kvm.EMULATOR)} "$@" ;; esac')
     if kvm.executes().works:

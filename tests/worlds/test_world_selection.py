@@ -1,4 +1,4 @@
-"""Which world runs here, and what is said when it is not the one that was asked for."""
+"""The world that runs here, and the message when it is not the requested one."""
 
 from __future__ import annotations
 

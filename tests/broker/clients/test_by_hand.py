@@ -1,4 +1,4 @@
-"""What docs/by-hand.md says, typed into a shell as it stands there: its ports are those of a network namespace."""
+"""The commands of docs/by-hand.md, run in a shell unchanged: their ports are in a network namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that takes no more: the broker says so and ends, and what it acknowledged before is there."""
+"""A full disk: the broker reports it and exits, and records acknowledged before are there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a peer sends costs it its connection, and the broker neither its life nor its memory."""
+"""Any input of a hostile peer ends at most its own connection; the broker keeps running in its memory limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that connect and do nothing: they keep neither brokers out nor the log from its files."""
+"""Idle client connections: they do not keep brokers out, nor the log from its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache Kafka's command-line tools of version 4.3 on a topic whose first segments are in remote storage only."""
+"""Apache Kafka's command-line tools of version 4.3 on a topic with its first segments only in remote storage."""
 
 from __future__ import annotations
 

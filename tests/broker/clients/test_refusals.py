@@ -1,4 +1,4 @@
-"""What a broker refuses to start with, and how it says so."""
+"""The inputs with which a broker refuses to start, and its messages."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_users_are_described_and_deleted(nodes: Secured) -> None:
 
 @pytest.mark.conforms("SEC-6")
 def test_no_file_of_a_broker_holds_a_password_but_those_it_was_given_in(nodes: Secured) -> None:
-    """After all that the tests above have done, wrong passwords and refusals among it."""
+    """After all operations of the tests above, including wrong passwords and refusals."""
     secrets = [it.encode() for it in (BROKERS_PASSWORD, ADMINS_PASSWORD, ALICES_PASSWORD)]
     shapes = secrets + [base64.b64encode(it) for it in secrets] + [it.hex().encode() for it in secrets]
     looked_at = 0

@@ -1,4 +1,4 @@
-"""Three brokers: what was acknowledged is there after the leader was killed, and writing goes on without it."""
+"""Three brokers: acknowledged records survive a kill of the leader, and writes continue without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real brokers with a directory as object store: clients read a topic whose first records are only there."""
+"""Real brokers with a directory as object store: clients read a topic with its first records only there."""
 
 from __future__ import annotations
 

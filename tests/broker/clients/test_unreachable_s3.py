@@ -1,4 +1,4 @@
-"""A broker whose S3 service is not reachable: its topics are available, and its credentials are nowhere."""
+"""A broker with an unreachable S3 service: its topics are available, and its credentials are in no output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An event loop whose time jumps to the next timer as soon as nothing else is to do: no test waits for a clock."""
+"""An event loop with virtual time, which jumps to the next timer when idle: no test waits for a clock."""
 
 from __future__ import annotations
 

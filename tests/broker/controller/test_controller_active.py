@@ -239,7 +239,7 @@ def test_a_leader_without_a_recent_proof_renews_no_session() -> None:
 
 @pytest.mark.conforms("H31")
 def test_a_proof_of_leadership_has_the_start_time_of_its_commit() -> None:
-    """What is committed late shows who led when it was written: since then another may have been elected."""
+    """A late commit shows the leader at the time of its write: another leader may have been elected since."""
 
     async def story() -> None:
         node = await a_node(1)

@@ -1,4 +1,4 @@
-"""Who may lead when the ISR is gone (KIP-966), and how an election that may lose data is held (KIP-704)."""
+"""The replicas that may lead without an ISR (KIP-966), and elections that may lose data (KIP-704)."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_another_replica_leads_before_it_after_a_reassignment(is_on: bool, leade
 
 @pytest.mark.parametrize(("is_on", "leader"), [(True, 3), (False, 2)])
 def test_another_eligible_replica_leads_before_it(is_on: bool, leader: int) -> None:
-    """Both are eligible, neither is in sync, and both become available: only a controller that starts sees that."""
+    """Both are eligible and out of sync, and both become available: only a starting controller sees that state."""
     world = led_by_1(is_on=is_on)
     partitions = world.image.topics["t"].partitions
     partitions[0] = replace(partitions[0], leader=-1, isr=(), elr=(2, 3))

@@ -1,4 +1,4 @@
-"""Batches that are alike are checked together: what comes of it is what comes of each alone."""
+"""Similar batches are checked together: the result is the same as for each alone."""
 
 from __future__ import annotations
 

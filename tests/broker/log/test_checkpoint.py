@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole, offsets by partition, and whose directory it is."""
+"""Files that are replaced as a whole, offsets by partition, and the identity of a directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments that are complete are flushed without being asked for, and a start reads only what follows them."""
+"""Complete segments are flushed without a request, and a start reads only the records after them."""
 
 from __future__ import annotations
 

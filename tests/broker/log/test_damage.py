@@ -173,7 +173,7 @@ async def test_segments_below_the_recovery_point_are_not_read_again(
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("seed", range(12))
 def test_a_power_cut_does_not_count_as_damage(file_system: FileSystem, seed: int) -> None:
-    """Whatever is appended, synced, cut and checkpointed before it: what the checkpoint says is there again."""
+    """Any appends, syncs, truncations and checkpoints before it: the records below the checkpoint are there again."""
     loop = new_loop()
     rng = random.Random(seed)
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)

@@ -365,7 +365,7 @@ async def test_a_log_with_its_end_below_its_start_has_no_producers(tmp_path: Pat
 @pytest.mark.parametrize("file_system", list(FileSystem))
 @pytest.mark.parametrize("seed", range(25))
 def test_a_power_cut_keeps_the_producer_state_of_deleted_records(file_system: FileSystem, seed: int) -> None:
-    """Whatever is appended, synced, cut and deleted: what comes back knows what all batches up to its end said."""
+    """Any appends, syncs, truncations and deletions: the recovered state covers all batches up to its end."""
     loop = new_loop()
     rng = random.Random(seed)
     disk = SimulatedDisk(loop, random.Random(seed), file_system=file_system)

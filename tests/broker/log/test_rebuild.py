@@ -1,4 +1,4 @@
-"""A log that is read again while others may change it: it is made what its batches say, or stays as others have it."""
+"""A rebuild of a log during changes by others: the result agrees with the batches, or the others' state stays."""
 
 from __future__ import annotations
 

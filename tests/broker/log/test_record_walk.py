@@ -45,7 +45,7 @@ def test_well_formed_records_pass_with_their_largest_timestamp(shape: str, count
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_walk_gives_the_same_result_for_a_flipped_bit(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The short ways - records that are alike, records as most are - say what the long one says."""
+    """The shortcuts (similar records, usual records) give the result of the full walk."""
     rng = random.Random(shape)
     records = [SHAPES[shape](rng, number) for number in range(80)]
     whole = payload(records)

@@ -1,4 +1,4 @@
-"""A log whose first records are only in remote storage: its start is below its first segment."""
+"""A log with its first records only in remote storage: its start is below its first segment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No file can be opened for a while: a log waits, and has then done what it was asked to, as if nothing had been."""
+"""No file can be opened for a while: a log waits, and then completes the request as usual."""
 
 from __future__ import annotations
 

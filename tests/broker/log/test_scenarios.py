@@ -1,4 +1,4 @@
-"""The known holes of the KIPs as stories of two logs, played by hand: who led, who crashed, what the disks held."""
+"""The known holes of the KIPs as stories of two logs, by hand: leaders, crashes and contents of the disks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def test_fast_failovers_keep_one_history(tmp_path: Path) -> None:
 @pytest.mark.conforms("H2")
 @in_loop
 async def test_a_leader_without_records_keeps_the_start_of_its_epoch(tmp_path: Path) -> None:
-    """KAFKA-7415: B led epoch 1 without a record; asked about it, A must not answer that it knows nothing."""
+    """KAFKA-7415: B led epoch 1 without a record; a query for it must not get the answer "unknown" from A."""
     a, b = await replica(tmp_path, "a"), await replica(tmp_path, "b")
     await write(a, 0, "m0", "m1")
     await replicate(a, b, up_to=2)
@@ -87,7 +87,7 @@ async def test_a_truncation_that_removes_no_record_removes_the_epoch(tmp_path: P
 @pytest.mark.conforms("H10")
 @in_loop
 async def test_power_is_lost_between_the_epoch_file_and_its_rename(tmp_path: Path) -> None:
-    """KAFKA-16541: the new text is torn, the old file is what counts, and the batches complete it."""
+    """KAFKA-16541: the new text is torn, the old file counts, and the batches complete it."""
     log = await replica(tmp_path, "a")
     await write(log, 0, "m0")
     await write(log, 1, "m1")

@@ -1,4 +1,4 @@
-"""The record that a time asks for: in batches of several records, of every codec, whatever became of the log since."""
+"""A lookup by time: in batches of several records, of every codec, after any change of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message taken apart into what its declaration says: the bytes of each number, length, tag and content.
+"""A message split by its declaration: the bytes of each number, length, tag and content.
 
 Written from the declarations and independent of the compiled codec. Joined, the parts are the message's encoding.
 """

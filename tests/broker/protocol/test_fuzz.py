@@ -1,6 +1,7 @@
-"""Every decoder, fed with what has the structure of its messages and is wrong somewhere: it says so, and nothing else.
+"""Every decoder with input that has the structure of its messages and an error: it raises the decode error and no
+other.
 
-Hypothesis chooses, and shrinks what fails; `BROWNOUT_FUZZ_ROUNDS` makes it look longer.
+Hypothesis chooses and shrinks failures; `BROWNOUT_FUZZ_ROUNDS` increases the number of examples.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ async def test_a_voter_that_is_alone_stays_the_same(tmp_path: Path) -> None:
 async def test_a_node_without_its_metadata_directory_restarts_with_a_new_id(
     tmp_path: Path, node: int, voters: int
 ) -> None:
-    """As the broker says after damage: others have what was there."""
+    """The broker's message after damage: other nodes have the records."""
     first = await opened(tmp_path, voters, node=node, took_part=True, records=5)
     (tmp_path / METADATA_DIRECTORY).rename(tmp_path / "damaged")
     new = await opened(tmp_path, voters, node=node, took_part=True)

@@ -1,4 +1,4 @@
-"""No file can be opened for a while: a quorum that lives on snapshots waits, and goes on."""
+"""No file can be opened for a while: a quorum that lives on snapshots waits, and continues."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_answers_that_take_longer_than_the_fetch_timeout_are_waited_for(each: fl
 @pytest.mark.conforms("K595-12", "H20")
 @pytest.mark.parametrize(("voters", "votes_take"), [(3, 0.4), (4, 0.05), (5, 0.05)])
 def test_a_voter_catches_up_when_the_leader_answers_after_the_other_voters(voters: int, votes_take: float) -> None:
-    """They alone have decided the pre-vote by then, or it was given up."""
+    """The other voters alone have decided the pre-vote by then, or it has timed out."""
     link = SlowLink(chain([1.5], repeat(TIMEOUT_S / 2)), voters=voters, votes_take=votes_take)
     link.fetched_in(20.0)
     assert link.fetched_in(10.0) > 10 * RECORDS

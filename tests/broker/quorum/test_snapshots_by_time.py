@@ -58,7 +58,7 @@ def test_an_idle_cluster_writes_snapshots_on_voters_and_observers(voters: str) -
 
 @pytest.mark.conforms("LOG-4")
 def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interval() -> None:
-    """A controller goes on writing that it leads; each snapshot replaces the one before."""
+    """A controller continues to write its leadership; each snapshot replaces the one before."""
     with SimulatedCluster(4, nodes=1, properties=PROPERTIES) as cluster:
 
         async def story() -> None:

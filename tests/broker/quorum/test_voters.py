@@ -1,4 +1,4 @@
-"""Who votes: stories of voters, their disks, and disks that are new (KIP-853, H22)."""
+"""The voters of the quorum: stories of voters, their disks, and new disks (KIP-853, H22)."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) 
 
 @pytest.mark.conforms("H22")
 def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
-    """It was cut off with a voter whose disk was replaced, took that one's vote away, and could not commit it."""
+    """It was isolated with a voter with a replaced disk, removed that voter's vote, and could not commit it."""
     with SimulatedCluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"}) as cluster:
 
         async def story() -> None:

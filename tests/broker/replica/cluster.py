@@ -1,4 +1,4 @@
-"""Replica managers on real disks, joined in memory: requests are calls, metadata arrives when the test says so."""
+"""Replica managers on real disks, joined in memory: requests are calls, and the test delivers metadata."""
 
 from __future__ import annotations
 

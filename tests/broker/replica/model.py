@@ -1,6 +1,7 @@
 """A whole cluster in one object: pure leaders and followers, a controller, delays and crashes drawn from a seed.
 
-Records must be on disk before they count, so no schedule may lose a committed record. `check` says so after every step.
+Records must be on disk before they count, so no schedule may lose a committed record. `check` tests this after every
+step.
 """
 
 from __future__ import annotations

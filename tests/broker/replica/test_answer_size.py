@@ -1,4 +1,4 @@
-"""How much a follower asks for follows how long its answers take."""
+"""The size of a follower's fetches follows the duration of their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes of offsets that are given up: a cut lowers the file, whatever the disk's thread has made of them."""
+"""Cancelled writes of offsets: a truncation lowers the file, for any progress of the disk's thread."""
 
 from __future__ import annotations
 

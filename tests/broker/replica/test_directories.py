@@ -1,4 +1,4 @@
-"""The directories of partitions on a real disk, whose names have an end."""
+"""The directories of partitions on a real disk, with their length limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who leaves the ISR and who joins it: leaders propose, the controller decides, and nothing is committed in between."""
+"""Members leave and join the ISR: leaders propose, the controller decides, and no record is committed in between."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def test_a_leader_starts_with_an_isr_and_a_minimum_of_the_same_offset(tmp_path: 
 
 @pytest.mark.conforms("H13")
 def test_an_answer_of_a_newer_leader_epoch_grants_the_proposal(tmp_path: Path) -> None:
-    """With the third member a reassignment was complete, and the epoch ended: who may be elected next has to be waited
-    for, although the answer says nothing of the epoch that is led here."""
+    """With the third member a reassignment was complete, and the epoch ended: the leader must wait for the members that
+    may be elected next, although the answer does not state its epoch."""
 
     async def story(cluster: Cluster) -> None:
         await three(cluster)

@@ -1,4 +1,4 @@
-"""ListOffsets by a time: the record, its leader epoch, and the versions that a special timestamp may be asked in."""
+"""ListOffsets by a time: the record, its leader epoch, and the versions of special timestamps."""
 
 from __future__ import annotations
 

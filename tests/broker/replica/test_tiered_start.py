@@ -1,4 +1,4 @@
-"""A follower whose next offset is only in remote storage: what it asks, where it starts, and that it loses nothing.
+"""A follower with its next offset only in remote storage: its queries, its start offset, and no loss.
 
 Broker 1 leads; its first records are only in a remote storage that the test plays. Broker 2 joins.
 """

@@ -251,7 +251,7 @@ def test_a_follower_ahead_of_the_leader_queries_again_and_keeps_its_log() -> Non
 
 @pytest.mark.conforms("H9")
 def test_an_empty_follower_ahead_of_the_leader_starts_at_the_leaders_log_start() -> None:
-    """It would ask for an offset until the leader has come there, and then be in sync without what came before."""
+    """It would fetch an offset until the leader reaches it, and then be in sync without the records before."""
     story = Story(2)
     story[2].log.log_start_offset = story[2].high_watermark = 4  # what it had was deleted; the leader lost power
     story.elect(1, isr=[1])

@@ -1,4 +1,4 @@
-"""Who may do what, as Apache Kafka's StandardAuthorizer decides it."""
+"""The decisions of the authorizer agree with Apache Kafka's StandardAuthorizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SCRAM, by the examples of its RFCs, and what neither side falls for."""
+"""SCRAM, by the examples of its RFCs, and the attacks that each side detects."""
 
 from __future__ import annotations
 
@@ -159,8 +159,8 @@ def of_kafkas_tools(user: str) -> ScramCredential:
 
 @pytest.mark.conforms("SEC-4")
 def test_answers_do_not_reveal_existing_users() -> None:
-    """Two brokers, or one before and after its restart: what they say of a user that is stored is the same, and so is
-    what they say of others."""
+    """Two brokers, or one before and after its restart, give the same answers about a stored user, and the same answers
+    about others."""
     stored = {(user, ScramMechanism.SHA_256): of_kafkas_tools(user) for user in ("alice", "bob")}
     shared = Password("of all brokers")
     one, other = (Accounts({"filed": Password("pencil")}, lambda: stored, key, shared) for key in (b"1", b"2"))

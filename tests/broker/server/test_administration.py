@@ -1,4 +1,4 @@
-"""What administrators ask of any broker, in the simulated world: configurations, retention, logs, partitions."""
+"""Requests of administrators to any broker, in the simulated world: configurations, retention, logs, partitions."""
 
 from __future__ import annotations
 

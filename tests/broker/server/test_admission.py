@@ -56,7 +56,7 @@ def test_silent_connections_are_closed_for_new_ones_and_brokers_stay() -> None:
 
 
 def test_a_connection_with_an_oversized_request_does_not_count_as_a_broker() -> None:
-    """What shows whose a connection is is decoded within the bound of any request."""
+    """The bytes that identify a connection are decoded within the bound of any request."""
     admission = Admission(0, 0, {})
     peer, stranger = connections(2)
     host = peer._host

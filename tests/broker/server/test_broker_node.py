@@ -207,7 +207,7 @@ def test_the_mark_of_a_clean_stop_is_written_after_every_log_is_closed(
 def test_a_broker_reports_metadata_only_after_its_replicas_applied_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who hears that it knows of a leadership that it lost takes its lease for harmless."""
+    """A controller that gets this report for a lost leadership takes the broker's lease for ended."""
 
     async def tell(node: Node) -> None:
         await node.create_topic()

@@ -1,4 +1,4 @@
-"""Which cluster this is: made by the first controller, committed, remembered, and asked for."""
+"""The cluster id: made by the first controller, committed, stored, and queried."""
 
 from __future__ import annotations
 

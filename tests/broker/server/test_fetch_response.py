@@ -1,4 +1,4 @@
-"""The hand-written Fetch response says what the codec's would, in every version."""
+"""The hand-written Fetch response has the bytes of the codec's, in every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only the controller can do, asked of any broker: in the simulated world, with its faults."""
+"""Requests for the controller, sent to any broker: in the simulated world, with its faults."""
 
 from __future__ import annotations
 

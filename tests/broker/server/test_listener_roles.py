@@ -1,4 +1,4 @@
-"""Two kinds of listeners: what runs the cluster is taken at that for controllers, what clients ask at the others."""
+"""Two kinds of listeners: controller listeners serve requests of the cluster, the others serve clients."""
 
 from __future__ import annotations
 

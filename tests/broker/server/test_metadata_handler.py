@@ -1,4 +1,4 @@
-"""What Metadata says, and when it says nothing."""
+"""The contents of Metadata, and the states without an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page at /metrics: what it says, and what it does with peers that ask for anything else."""
+"""The page at /metrics: its contents, and its answers to other requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker that authenticates clients says which of its listeners take anyone."""
+"""A broker that authenticates clients names its listeners without authentication."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_listener_without_authentication_is_named(
 
 
 def test_the_broker_names_open_listeners_at_its_start(tmp_path: Path) -> None:
-    """It ends then, for its host is not known: what it said before is what counts."""
+    """It ends then, since its host is unknown: only its messages before count."""
     properties = {
         **BASE,
         "listeners": "CLIENTS://nowhere.invalid:9092,CONTROLLER://nowhere.invalid:9093",

@@ -1,4 +1,4 @@
-"""What a broker hands on to the controller says who asked it, and the controller decides by what it knows itself."""
+"""A forwarded request names its user, and the controller decides by its own rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection and what it says of itself: the order of the exchange, bare tokens, sessions that end."""
+"""One connection and its authentication: the order of the exchange, bare tokens, sessions with an end."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ SHAKE = SaslHandshakeRequest(SCRAM.title)
 def test_a_client_that_breaks_the_sasl_order_gets_an_error_and_is_disconnected(
     asked: list[Message], code: ErrorCode
 ) -> None:
-    """Nothing that is asked before a peer has said who it is may be asked for ever: it would cost others their turn."""
+    """A peer may send only a bounded number of requests before it authenticates: they would delay others."""
 
     async def tell(client: Client, echo: Echo) -> None:
         codes = [(await client.ask(each, 1)).error_code for each in asked]

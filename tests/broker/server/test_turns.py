@@ -1,4 +1,4 @@
-"""However much one frame asks for, no turn of the loop does more than its share: counted in entries, not in seconds."""
+"""A turn of the event loop does a bounded share of any frame: counted in entries, not in seconds."""
 
 from __future__ import annotations
 

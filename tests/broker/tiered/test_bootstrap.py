@@ -1,4 +1,4 @@
-"""Where a follower starts whose next offset is not in the leader's local log: each rule of KIP-1023's table."""
+"""The start of a follower with its next offset below the leader's local log: each rule of KIP-1023's table."""
 
 from __future__ import annotations
 

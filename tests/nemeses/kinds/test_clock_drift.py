@@ -1,4 +1,4 @@
-"""Clocks that go too fast or too slow: believed when the time since boot is off by what the pace makes of the time."""
+"""Clocks with a wrong pace: confirmed when the time since boot differs by the pace times the duration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Disks that misbehave: believed when a probe has met it; a service that met it must have ended, and said how."""
+"""Disks with faults: confirmed when a probe meets the fault; a service that met it must have exited, with its code."""
 
 from __future__ import annotations
 

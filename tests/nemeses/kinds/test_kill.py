@@ -1,4 +1,4 @@
-"""Kills: what is concluded from what the host says, and that the service comes back."""
+"""Kills: the evidence from the host, and the restart of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clean shutdowns: a process that was asked to end, ends in time, and is not there any more."""
+"""Clean shutdowns: a process gets SIGTERM, exits in time, and is gone."""
 
 from __future__ import annotations
 

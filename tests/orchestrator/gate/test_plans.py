@@ -46,7 +46,7 @@ def test_an_invocation_with_a_stamp_older_than_the_last_is_refused(
 
 
 def test_an_invocation_in_another_world_supersedes_no_other(tmp_path: Path) -> None:
-    """Both asked for whatever world the machine has, and it had another one then."""
+    """Both accept any world of the machine, which was another one at that time."""
     campaign = StoredCampaign(tmp_path / "store", "")
     for planned in campaign.plan(world="namespaces"):
         campaign.make(planned, lost=7, world="namespaces")

@@ -121,7 +121,7 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
 
 
 def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
-    """Its run is missing, say; without a policy, too, that is unknown."""
+    """A missing run, say; without a policy, too, the result is unknown."""
     mutant = {"expected": "fail (duplicate)", "mutants": ("m",)}
     caught = run(1, "fail", "a", **mutant, met=True)
     entries = [caught, run(1, "unknown", "b", **mutant), run(2, "fail", "b", **mutant, met=True)]
@@ -137,7 +137,7 @@ def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("expected", ["pass", "unknown"])
 def test_a_mutant_without_an_expected_failure_is_not_counted(tmp_path: Path, expected: str) -> None:
-    """Neither is a survivor caught, nor does one that is benign have to be."""
+    """A survivor does not count as caught, and a benign mutant need not be caught."""
     survivor = run(1, expected, "b", expected=expected, met=True, mutants=("m",))
     decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
     assert decided == "unknown"
@@ -264,7 +264,7 @@ def test_a_policy_is_found_beside_a_link_to_the_store(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("place", [".", "story"])
 def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> None:
-    """It has no effect there: who wrote it must not take the answer for that of the policy."""
+    """It has no effect there, and a decision without it must not look like one of the policy."""
     campaign = StoredCampaign(tmp_path / "store", "")
     campaign.made()
     inside = campaign.store / place / "gate.toml"
@@ -282,7 +282,7 @@ def test_a_policy_inside_of_the_store_is_refused(tmp_path: Path, place: str) -> 
 
 @pytest.mark.skipif(os.path.lexists("/gate.toml"), reason="a policy exists in the root directory")
 def test_a_campaign_may_be_in_the_root_directory() -> None:
-    """As where it is mounted in a container, or a run was copied into a directory there to be judged."""
+    """As in a container with a mounted store, or for a run copied into a directory there."""
     assert find_policy([Path("/")], None) is None
 
 
@@ -340,7 +340,7 @@ def test_a_baseline_of_another_campaign_is_undecided(tmp_path: Path, monkeypatch
 
 
 def test_measures_are_compared_within_a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How fast a run was in one world says nothing of another, in the very same cell."""
+    """The speed of a run in one world is not comparable with another world, in the same cell."""
     slow = {"latency_p50_ms": 90.0}
     then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
     then_both = [*then, *(replace(each, run=f"{each.run}-p", world="process", stats=slow) for each in then)]
@@ -390,7 +390,7 @@ def test_a_difference_must_be_more_than_chance() -> None:
 
 
 def test_measures_are_compared_within_a_cell() -> None:
-    """That one cell is slower than another says nothing, however unevenly they are mixed."""
+    """A cell that is slower than another is not a change, for any mix of cells."""
     sides = {"fast": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]), "slow": ([100.0, 101, 99], [100.0, 101, 99])}
     assert compare(sides, larger_is_worse=True).p > 0.4
     many = {"a": ([1.0 + n / 100 for n in range(20)], [1.5 + n / 100 for n in range(20)])}
