@@ -13,17 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.core.anomaly import Anomaly, anomaly_count
 from analysis.core.register_operations import Operation, by_key
-from analysis.core.registers import check_keys
+from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan, check_ranges, report_of
 from analysis.engines.log_certificate import write_certificate
-from analysis.engines.register import RegisterPlan
+from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.register_certificate import write_register_certificate
-from analysis.engines.task_map import in_sequence
+from analysis.engines.task_map import task_map
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
@@ -67,8 +68,9 @@ def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> Fo
     write_index(write_operations(history.operations, root / TABLES, "history"), root / TABLES)
     try:
         plan = LogPlan.of(root / TABLES)
-        checked = check_ranges(plan, in_sequence, upper_bound)
-        report = report_of(checked, plan, in_sequence, upper_bound=upper_bound)
+        spread = task_map(None, plan.rows)
+        checked = check_ranges(plan, spread, upper_bound)
+        report = report_of(checked, plan, spread, upper_bound=upper_bound)
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
     rows, places = history.operations.num_rows, len(report.partitions)
@@ -77,24 +79,33 @@ def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> Fo
     if report.anomalies or doubts or not plan.rows:
         shutil.rmtree(root / TABLES)
         return _without_certificate(size, report.anomalies, doubts)
-    write_certificate(directory, root, plan, checked, in_sequence, upper_bound=upper_bound)
-    return _certified(size, lambda: verify(directory, root, upper_bound=upper_bound))
+    write_certificate(directory, root, plan, checked, spread, upper_bound=upper_bound)
+    return _certified(size, lambda: verify(directory, root, upper_bound=upper_bound, spread=spread))
 
 
 def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> ForeignJudgement:
-    keys = by_key(history.operations)
-    if history.names:
-        keys = {key: [_named(each, history.names) for each in some] for key, some in keys.items()}
-    report = check_keys(keys, budget=budget)
-    size = f"{counted(history.operations.num_rows, 'operation')} on {counted(len(keys), 'register')}"
-    is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
-    if report.anomalies or report.undecided or not is_answered:
-        return _without_certificate(size, report.anomalies, report.undecided)
     root = directory.parent
     write_register_index(write_registers(history.operations, root / TABLES, "history"), root / TABLES)
     plan = RegisterPlan.of(root / TABLES, budget=budget)
-    write_register_certificate(directory, root, plan, in_sequence)
-    return _certified(size, lambda: verify_registers(directory, root))
+    spread = task_map(None, plan.weight)
+    report = check_registers(plan, spread)
+    size = f"{counted(plan.rows, 'operation')} on {counted(len(report.keys), 'register')}"
+    is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
+    if report.anomalies or report.undecided or not is_answered:
+        shutil.rmtree(root / TABLES)
+        return _without_certificate(size, _with_texts(history, report, budget), report.undecided)
+    write_register_certificate(directory, root, plan, spread)
+    return _certified(size, lambda: verify_registers(directory, root, spread=spread))
+
+
+def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) -> tuple[Anomaly, ...]:
+    """The anomalies of a report, with the texts of their values: their keys are checked again, with named values."""
+    if not history.names or not report.anomalies:
+        return report.anomalies
+    wrong = pa.array(sorted({each.topic for each in report.anomalies}), pa.string())
+    rows = history.operations.filter(pc.is_in(history.operations["key"].cast(pa.string()), wrong))
+    keys = {key: [_named(each, history.names) for each in some] for key, some in by_key(rows).items()}
+    return check_keys(keys, budget=budget).anomalies
 
 
 def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:

@@ -54,6 +54,13 @@ def test_a_contradiction_is_named_with_the_files_values_and_drawn(capsys: pytest
     assert not Path("checks/h/certificate").exists()
 
 
+@pytest.mark.parametrize("history", [READS_WHAT_WAS_WRITTEN, READS_WHAT_IS_GONE], ids=["passes", "fails"])
+def test_worker_processes_give_a_register_the_same_result(monkeypatch: pytest.MonkeyPatch, history: str) -> None:
+    here = check(history, "h.log"), result("h")
+    monkeypatch.setattr("analysis.engines.task_map.ROWS_FOR_PROCESSES", 0)
+    assert (check(history, "h.log"), result("h")) == here
+
+
 def test_values_that_repeat_are_decided() -> None:
     back = porcupine(
         *("0 invoke write 1", "0 ok write 1", "0 invoke write 2", "0 ok write 2", "0 invoke write 1", "0 ok write 1"),
