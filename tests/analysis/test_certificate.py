@@ -1,4 +1,4 @@
-"""A pass carries a proof that a verifier of its own confirms, and no other."""
+"""A pass has a proof that an independent verifier confirms; no other verdict has one."""
 
 from __future__ import annotations
 

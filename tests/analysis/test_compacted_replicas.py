@@ -1,4 +1,4 @@
-"""Replicas of a compacted topic: what compaction leaves out is lawful, what else is gone is not."""
+"""Replicas of a compacted topic: records removed by compaction are lawful, other missing records are not."""
 
 from __future__ import annotations
 

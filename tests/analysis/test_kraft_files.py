@@ -1,4 +1,4 @@
-"""What a member of a quorum leaves on disk, as our own broker writes it and as Kafka does."""
+"""The reader of a quorum member's files, as written by our broker and by Kafka."""
 
 from __future__ import annotations
 

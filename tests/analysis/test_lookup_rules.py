@@ -1,4 +1,4 @@
-"""Lookups by timestamp: what passes, what is wrong, and how clients' records of them are read."""
+"""Lookups by timestamp: correct and wrong answers, and the reader of clients' records."""
 
 from __future__ import annotations
 

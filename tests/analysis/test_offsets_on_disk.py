@@ -1,4 +1,4 @@
-"""What the offsets log on the brokers' disks proves of committed offsets, and how it is read."""
+"""The offsets log on the brokers' disks: its reader, and its evidence about committed offsets."""
 
 from __future__ import annotations
 

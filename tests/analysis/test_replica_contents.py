@@ -1,4 +1,4 @@
-"""What replicas hold against what clients sent: records that must not be there, and ends that need an explanation."""
+"""The contents of replicas against the appends of clients: forbidden records, and ends that need an explanation."""
 
 from __future__ import annotations
 

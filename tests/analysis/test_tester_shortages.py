@@ -1,4 +1,4 @@
-"""What the system did while the tester lacked something proves nothing; what is proven by older evidence stays."""
+"""Observations during a shortage of the tester are undecided; proofs by older evidence stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens pages in one headless Chromium and measures what a user sees: errors, requests, widths, contrast, overlaps.
+"""Opens pages in one headless Chromium and measures the visible result: errors, requests, widths, contrast, overlaps.
 
 The test controls the browser over two pipes with the DevTools protocol: JSON objects, each ended by a zero byte. No
 host name but `REBOUND` resolves in the browser, and every request of a page is recorded. `canvas_probe.js` runs before

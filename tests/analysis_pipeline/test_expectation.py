@@ -1,4 +1,4 @@
-"""What a cell expects: a reason for *unknown*; beside an expected failure, what must hold in spite of it."""
+"""The expectation of a cell: a reason for *unknown*; beside an expected failure, the promises that hold."""
 
 from __future__ import annotations
 

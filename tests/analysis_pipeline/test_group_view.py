@@ -1,4 +1,4 @@
-"""What the page of a run shows about a consumer group."""
+"""The page of a run with a consumer group."""
 
 from __future__ import annotations
 

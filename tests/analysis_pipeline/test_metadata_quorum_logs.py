@@ -1,4 +1,4 @@
-"""The logs of the metadata quorum: what was committed, and how the nodes' logs agree."""
+"""The logs of the metadata quorum: committed records, and the agreement of the nodes' logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of the oracles' record of a simulated run: taken over when it is whole, and never missed in silence."""
+"""The oracles' record of a simulated run: the verdict uses a complete record, and a missing one is a doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The analysis of a run and its page, while nothing may read all of its operations at once."""
+"""The analysis of a run and its page read its operations in parts, never all at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the plots of a run show: availability by workload, the order of replicas, and text that does not overlap."""
+"""The plots of a run: availability by workload, the order of replicas, and text that does not overlap."""
 
 from __future__ import annotations
 

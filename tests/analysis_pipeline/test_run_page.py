@@ -1,4 +1,4 @@
-"""What the page of a run shows: the story, the steps, the system tested, the last words; and what is missing."""
+"""The page of a run: the story, the steps, the tested system, the last lines, and missing evidence."""
 
 from __future__ import annotations
 

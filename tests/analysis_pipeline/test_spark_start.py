@@ -1,4 +1,4 @@
-"""What can keep Spark from starting, and what must not."""
+"""Reasons for which Spark does not start, and conditions in which it still starts."""
 
 from __future__ import annotations
 

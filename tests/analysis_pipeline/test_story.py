@@ -1,4 +1,4 @@
-"""The story around an anomaly: what is shown, in which order, with which state of the nodes and the faults."""
+"""The story around an anomaly: its items, their order, and the state of nodes and faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The broker's configuration: what is refused, in which words."""
+"""The broker's configuration: refused values, and their messages."""
 
 from __future__ import annotations
 

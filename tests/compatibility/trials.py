@@ -1,4 +1,4 @@
-"""What a trial of a client is: a name, the client's version, what is done, and what was seen."""
+"""The type of a trial of a client: a name, the client's version, the action, and the observation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts of a run under way: each look adds what was recorded since the one before, at whatever byte a file ends."""
+"""Counts of a run in progress: each look adds the operations since the last one, for any end of a file."""
 
 from __future__ import annotations
 

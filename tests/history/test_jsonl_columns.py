@@ -1,4 +1,4 @@
-"""JSON lines that are read by columns give what the strict reader gives, and bad ones are refused in its words."""
+"""JSON lines read by columns give the strict reader's result, and bad lines are refused in its words."""
 
 from __future__ import annotations
 

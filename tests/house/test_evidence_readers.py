@@ -1,5 +1,5 @@
-"""What a run left is read through `history.regular_files`, `history.strict_json` and `history.strict_toml` only: a pipe
-among the evidence blocks no reader, and no two readers see different things in one file."""
+"""Files of a run are read through `history.regular_files` and `history.strict_json` only: a pipe among the evidence
+blocks no reader, and all readers see the same content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell that expects a failure states what must hold in spite of it, so that no second bug hides behind it."""
+"""A cell that expects a failure states the promises that hold, so that it does not hide a second bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the source must not call."""
+"""Calls that the source must not have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run needs before its first acknowledged operation does not bring what only its judgement needs."""
+"""The modules before a run's first acknowledged operation do not import those of the analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The locale, a closed stream and a reader that has gone decide nothing about how a command ends."""
+"""The locale, a closed stream and a closed pipe do not change the exit code of a command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: what is in it, and that it runs from any directory as a checkout does."""
+"""The wheel: its content, and its use from any directory, as with a checkout."""
 
 from __future__ import annotations
 

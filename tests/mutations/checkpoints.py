@@ -1,4 +1,4 @@
-"""What may happen to high watermarks and leader epochs on disk, and to the small files beside the logs."""
+"""Mutations of high watermarks and leader epochs on disk, and of the small files beside the logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the files in which clients record what they did."""
+"""Mutations of the files in which clients record operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the earlier dumps of the nodes' files, with which those of the end are compared."""
+"""Mutations of the earlier dumps of the nodes' files, which are compared with those at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the journal: the run's own diary."""
+"""Mutations of the run's journal."""
 
 from __future__ import annotations
 

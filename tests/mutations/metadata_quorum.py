@@ -1,4 +1,4 @@
-"""What may happen to the evidence of the metadata quorum: its logs, its votes on disk, the nodes' traces of it."""
+"""Mutations of the evidence of the metadata quorum: its logs, its votes on disk, the nodes' traces of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the record of a run that worked registers."""
+"""Mutations of the record of a run with registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the batches and records of replicas' segments."""
+"""Mutations of the batches and records of replicas' segments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may happen to the directories of replicas, and to whole nodes' files."""
+"""Mutations of the directories of replicas, and of whole nodes' files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is required of every verdict on a mutated run."""
+"""The requirements for every verdict on a mutated run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive of base runs has what the tool of today stores."""
+"""The archive of base runs has the files that today's tool writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a campaign's directory: the gate lets nothing through that is not whole, own and fresh."""
+"""Mutations of a campaign's directory: the gate passes only a complete, own and current one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is done to a stored run, its verdict stays honest: nothing that is missing, damaged or forged is green."""
+"""The verdict of a mutated run stays honest: missing, damaged or forged evidence is never green."""
 
 from __future__ import annotations
 

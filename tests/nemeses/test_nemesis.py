@@ -1,4 +1,4 @@
-"""What holds for all faults: silence proves nothing, and healing everything leaves nothing behind."""
+"""The rules for all faults: a silent host is inconclusive, and a heal of all faults leaves none."""
 
 from __future__ import annotations
 

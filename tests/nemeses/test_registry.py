@@ -1,4 +1,4 @@
-"""The kinds of fault are the files in a directory: each is found, and none that is not whole."""
+"""The kinds of fault are the files in a directory: each complete file is found, and others are refused."""
 
 from __future__ import annotations
 

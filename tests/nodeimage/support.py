@@ -1,4 +1,4 @@
-"""What the tests of the nodes' image share: a small project, and programs that stand in for the machine's."""
+"""Shared parts of the tests of the nodes' image: a small project, and programs that stand in for the machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image's key: it changes with what is in the image, and with nothing else."""
+"""An image's key changes exactly with the content of the image."""
 
 from __future__ import annotations
 

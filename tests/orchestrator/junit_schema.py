@@ -1,4 +1,4 @@
-"""What the common schemas of JUnit's XML agree on, as a check of one file."""
+"""The common part of the schemas of JUnit's XML, as a check of one file."""
 
 from __future__ import annotations
 

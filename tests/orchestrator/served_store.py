@@ -1,4 +1,4 @@
-"""A server of a store in a process of its own."""
+"""A server of a store in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`brownout analyze`: unknown first, then what is found; one damaged run does not stop the others."""
+"""`brownout analyze`: unknown first, then the verdict; one damaged run does not stop the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Campaigns: what is understood, and the exact words for what is not."""
+"""Campaigns: valid files, and the exact messages for invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: what it prints and which code it ends with."""
+"""The command line: its output and its exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of faults, followed: pauses are kept, every kind gets its turn, and all of it is in the journal."""
+"""Schedules of faults in action: pauses are kept, every kind occurs, and all of it is in the journal."""
 
 from __future__ import annotations
 

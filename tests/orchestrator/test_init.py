@@ -1,4 +1,4 @@
-"""`brownout init` writes what is valid as it stands, all of it or nothing, and over nothing that is there."""
+"""`brownout init` writes valid files, all of them or none, and overwrites no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What killed commands leave is removed, and what is in use is not."""
+"""The remains of killed commands are removed, and resources in use are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tester lacks itself is never a failure of the system; what a system does beside a healthy tester is one."""
+"""A shortage of the tester is never a failure of the system; a failure beside a healthy tester is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a system needs of this machine is looked at before anything is made."""
+"""The requirements of a system for this machine are checked before any action."""
 
 from __future__ import annotations
 

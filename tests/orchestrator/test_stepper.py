@@ -1,4 +1,4 @@
-"""Scripted steps against a world that a test plays by hand: what each waits for, and how each fails."""
+"""Scripted steps against a world that a test controls: the condition and the failure of each."""
 
 from __future__ import annotations
 

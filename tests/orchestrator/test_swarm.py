@@ -1,4 +1,4 @@
-"""Swarm: what runs draw from their seeds, and that it is a campaign like any other."""
+"""Swarm: the values that runs draw from their seeds, and the resulting campaigns."""
 
 from __future__ import annotations
 

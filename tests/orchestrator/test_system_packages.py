@@ -1,5 +1,5 @@
-"""System packages: what is missing is named with the command that installs it; the front door and an installed
-package install it by the same script."""
+"""System packages: missing ones are named with the install command; the front door and an installed package install
+them by the same script."""
 
 from __future__ import annotations
 

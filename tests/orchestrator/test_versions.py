@@ -1,4 +1,4 @@
-"""Which build a run was made with: a commit is one only where nothing else could have been imported."""
+"""The build of a run: a commit counts only if no other code could have been imported."""
 
 from __future__ import annotations
 

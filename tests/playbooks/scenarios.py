@@ -1,4 +1,4 @@
-"""What happens inside the sandboxes of the playbooks' tests: namespace nodes, reached by SSH as any host is.
+"""The scenarios inside the sandboxes of the playbooks' tests: namespace nodes, reached by SSH as any host is.
 
 The nodes have no systemd. A program: `python -m tests.playbooks.scenarios <name> <arguments>` prints the scenario's
 result as JSON.

@@ -1,4 +1,4 @@
-"""What tests of explorations share."""
+"""Shared parts of the tests of explorations."""
 
 from __future__ import annotations
 

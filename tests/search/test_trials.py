@@ -1,4 +1,4 @@
-"""Which candidates hold, what they cost, and what is remembered of them."""
+"""Trials of candidates: their result, their cost, and the remembered results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that are a little different from another: what may change, what must stay, and what can be injected."""
+"""Variations of a schedule: changed parts, fixed parts, and possible injections."""
 
 from __future__ import annotations
 

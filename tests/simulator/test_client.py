@@ -1,4 +1,4 @@
-"""What the simulated client keeps waiting, as client libraries do."""
+"""The pending requests of the simulated client, as in client libraries."""
 
 from __future__ import annotations
 

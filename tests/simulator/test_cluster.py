@@ -1,4 +1,4 @@
-"""Real brokers in the simulated world: they form a cluster, lose members, power and links, and lose nothing else."""
+"""Real brokers in the simulated world: they form a cluster and survive the loss of members, power and links."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a log is durable, as the oracles reckon it: what a power cut would leave, from its start on."""
+"""The durable part of a log by the oracles' count: the records that a power cut would leave, from its start."""
 
 from __future__ import annotations
 

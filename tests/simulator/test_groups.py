@@ -1,4 +1,4 @@
-"""The group coordinator in the simulated world: what it acknowledged is there under the next one."""
+"""The group coordinator in the simulated world: its acknowledged commits are at the next coordinator."""
 
 from __future__ import annotations
 

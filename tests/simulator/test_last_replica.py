@@ -1,4 +1,4 @@
-"""The last replica standing (KIP-966): no log without what was acknowledged leads while another has it."""
+"""The last replica standing (KIP-966): a log without acknowledged records does not lead while another has them."""
 
 from __future__ import annotations
 

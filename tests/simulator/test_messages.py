@@ -1,4 +1,4 @@
-"""What is recorded of the conversation of simulated processes: whole messages, and nothing is changed by it."""
+"""The recorded messages of simulated processes: whole messages, without an effect on the run."""
 
 from __future__ import annotations
 

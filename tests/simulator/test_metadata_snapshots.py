@@ -1,4 +1,4 @@
-"""The oracle of metadata snapshots: what stands in front of one is in it, and the same for everybody."""
+"""The oracle of metadata snapshots: a snapshot has all records before it, the same on every node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated network, with echo servers: what TCP promises, and what it does when it cannot."""
+"""The simulated network, with echo servers: the promises of TCP, and its failures."""
 
 from __future__ import annotations
 

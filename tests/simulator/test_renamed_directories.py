@@ -1,4 +1,4 @@
-"""A directory that is renamed on the simulated disk: as on a real one, and what a power cut leaves of it."""
+"""A renamed directory on the simulated disk: as on a real one, and after a power cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process ends at every I/O operation of an upload, of deletions and of a bootstrap: nothing is lost or orphaned.
+"""A process ends at every I/O operation of an upload, of deletions and of a bootstrap: no loss, no orphan.
 
 Each scenario runs once to count its operations, then once for each of them and each kind of crash.
 """

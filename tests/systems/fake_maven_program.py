@@ -1,4 +1,4 @@
-"""What the stand-in for Maven does. It imports little: it is started once for each fetch of a test."""
+"""The program that stands in for Maven. It imports little: each fetch of a test starts it once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""etcd's client: what each answer, and each answer that does not come, is taken for."""
+"""etcd's client: the outcome for each answer, and for each missing answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `quorum describe` prints, from what a leader answers."""
+"""The output of `quorum describe` for a leader's answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an observer makes of a ZooKeeper's znodes, and what it writes there."""
+"""An observer reads a ZooKeeper's znodes, and writes some of them."""
 
 from __future__ import annotations
 

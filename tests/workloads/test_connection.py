@@ -1,4 +1,4 @@
-"""A user's client object in use: what each way of ending means, and when a new object is made."""
+"""A user's client object in use: the outcome of each kind of end, and the time of a new object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load in bursts: as much as without them, and none while the log rests."""
+"""Load in bursts: the same amount as without them, and none during a rest."""
 
 from __future__ import annotations
 

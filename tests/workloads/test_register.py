@@ -1,4 +1,4 @@
-"""The operations of the register workload: what each answer of a client is recorded as."""
+"""The operations of the register workload: the recorded outcome for each answer of a client."""
 
 from __future__ import annotations
 

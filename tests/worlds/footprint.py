@@ -1,4 +1,4 @@
-"""What a sandbox leaves on the machine: everything that outlives processes, and the processes themselves."""
+"""The traces of a sandbox on the machine: processes, and every resource that outlives processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens inside the sandboxes of the inventory world's tests: three hosts with sshd, which it did not make.
+"""The scenarios inside the sandboxes of the inventory world's tests: three existing hosts with sshd.
 
 A program: `python -m tests.worlds.inventory_scenarios <name> <arguments>` prints the scenario's result as JSON.
 """

@@ -1,4 +1,4 @@
-"""What happens inside the sandboxes of the remote world's tests: the machines are nodes of a namespace world.
+"""The scenarios inside the sandboxes of the remote world's tests: the machines are nodes of a namespace world.
 
 A program: `python -m tests.worlds.remote_scenarios <name> <arguments>` prints the scenario's result as JSON.
 """

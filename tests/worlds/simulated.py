@@ -1,4 +1,4 @@
-"""Runs of the simulated world, made by the command that people type, and what they left."""
+"""Runs of the simulated world, made by the user's command, and their files."""
 
 from __future__ import annotations
 

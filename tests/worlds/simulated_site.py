@@ -1,4 +1,4 @@
-"""What a nemesis reaches of a simulated cluster, without a run around it."""
+"""The site of a nemesis in a simulated cluster, without a run around it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of worlds share: a specification with the stand-in broker, and running a scenario in a sandbox."""
+"""Shared parts of the tests of worlds: a specification with the stand-in broker, and a scenario in a sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collecting: what is under `data` is whole, or is not there."""
+"""Collection: the files under `data` are complete or absent."""
 
 from __future__ import annotations
 

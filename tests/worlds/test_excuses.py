@@ -1,4 +1,4 @@
-"""What excuses an oracle: exactly the damage that a kind of fault declares, on exactly the nodes that it hits."""
+"""The excuses of an oracle: exactly the damage that a kind of fault declares, on exactly the nodes that it hits."""
 
 from __future__ import annotations
 

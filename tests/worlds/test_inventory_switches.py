@@ -1,4 +1,4 @@
-"""Power and suspension by the inventory's commands: the order of things, and what is believed of them."""
+"""Power and suspension by the inventory's commands: their order, and their evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The counters by which partitions are proven: one for each packet that is dropped, and none for one that passes."""
+"""The counters that prove partitions: they count each dropped packet, and no packet that passes."""
 
 from __future__ import annotations
 

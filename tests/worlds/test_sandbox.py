@@ -1,4 +1,4 @@
-"""However a sandbox ends, nothing of it is left; and sandboxes do not see each other."""
+"""Every end of a sandbox leaves no trace of it; sandboxes do not see each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A service of several processes: what is done to it is done to all of them, and none outlives it."""
+"""A service of several processes: a fault applies to all of them, and none outlives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults on simulated machines, and what is seen of them when several meet on one."""
+"""Faults on simulated machines, and their evidence when several overlap on one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in virtual time: what a signal does there."""
+"""Waiting in virtual time, and the effect of a signal."""
 
 from __future__ import annotations
 

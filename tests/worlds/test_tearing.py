@@ -1,4 +1,4 @@
-"""Finding what is in memory only."""
+"""Finding data that is only in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk after a power cut: what was flushed is there, what was not is lost, whatever state the log is in."""
+"""A disk after a power cut: flushed writes are kept, others are lost, for any state of the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What tests have virtual machines do, each as `python -m tests.worlds.vagrant_scenarios NAME ...` in a sandbox."""
+"""The actions of virtual machines in tests, each as `python -m tests.worlds.vagrant_scenarios NAME ...` in a
+sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches as no honest producer sends them, each with a right CRC, and what Apache Kafka answers to each.
+"""Batches that no correct producer sends, each with a correct CRC, and Apache Kafka's answer to each.
 
     python -m tests.broker.clients.poison HOST:PORT
 

@@ -1,4 +1,4 @@
-"""Brokers with TLS and SASL as processes on loopback: certificates, users, and what clients need to know."""
+"""Brokers with TLS and SASL as processes on loopback: certificates, users, and the settings of clients."""
 
 from __future__ import annotations
 

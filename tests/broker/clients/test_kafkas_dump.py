@@ -1,4 +1,4 @@
-"""Apache Kafka's DumpLogSegments reads what this broker leaves on the disk."""
+"""Apache Kafka's DumpLogSegments reads this broker's files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the common Kafka clients need: create a topic, produce with every kind of acknowledgement, read it back."""
+"""The common Kafka clients create a topic, produce with every kind of acknowledgement, and read it back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unmodified clients at brokers with TLS, SASL and rules; and nothing that these wrote holds a password."""
+"""Unmodified clients at brokers with TLS, SASL and rules; no file or output has a password."""
 
 from __future__ import annotations
 

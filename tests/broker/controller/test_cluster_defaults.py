@@ -1,4 +1,4 @@
-"""The `min.insync.replicas` of topics that set none: it is the cluster's, in the metadata log, and no broker's own."""
+"""The `min.insync.replicas` of topics without their own: the cluster's value in the metadata log, not a broker's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The configuration of topics: what is granted, what is refused, and what a topic has afterwards."""
+"""The configuration of topics: accepted and refused changes, and the result."""
 
 from __future__ import annotations
 

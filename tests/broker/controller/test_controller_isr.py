@@ -1,4 +1,4 @@
-"""AlterPartition: what a leader may make of its ISR, and the races that it loses."""
+"""AlterPartition: the changes that a leader may make to its ISR, and the races that it loses."""
 
 from __future__ import annotations
 

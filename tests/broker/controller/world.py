@@ -1,4 +1,4 @@
-"""A small cluster's metadata without a quorum: what is decided is applied at once, at the next offsets."""
+"""A small cluster's metadata without a quorum: decisions are applied immediately, at the next offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a coordinator answers: while it leads the partition, once it has read what is committed there."""
+"""A coordinator answers while it leads the partition and after it has read its committed records."""
 
 from __future__ import annotations
 

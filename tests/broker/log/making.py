@@ -1,4 +1,4 @@
-"""What the tests of the log are made of: batches, logs, and a way to run a test in an event loop."""
+"""Builders for the tests of the log: batches, logs, and a way to run a test in an event loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a log knows of its producers: after appends, as a follower, after truncations, stops and power cuts."""
+"""A log's state of its producers: after appends, as a follower, after truncations, stops and power cuts."""
 
 from __future__ import annotations
 

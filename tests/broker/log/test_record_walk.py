@@ -1,4 +1,4 @@
-"""The walk through a batch's records: it takes what consumers can read, and nothing else, however it goes about it."""
+"""The walk through a batch's records accepts exactly the records that consumers can read, in each of its ways."""
 
 from __future__ import annotations
 

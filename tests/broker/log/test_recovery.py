@@ -1,4 +1,4 @@
-"""What a log holds after a stop: clean, killed, or without power, with tails torn in every way that disks tear them."""
+"""The contents of a log after a stop: clean, killed, or without power, with tails torn in every way of disks."""
 
 from __future__ import annotations
 

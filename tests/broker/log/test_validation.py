@@ -1,4 +1,4 @@
-"""What a compressed batch counts for in the turn in which it is opened: most of all when nothing comes of it."""
+"""The cost of a compressed batch in the turn that opens it, also of a refused one."""
 
 from __future__ import annotations
 

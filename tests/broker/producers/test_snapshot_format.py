@@ -1,4 +1,4 @@
-"""Producer snapshots as bytes: Kafka's layout, and what a damaged one is."""
+"""Producer snapshots as bytes: Kafka's layout, and damaged files."""
 
 from __future__ import annotations
 

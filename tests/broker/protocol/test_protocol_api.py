@@ -1,4 +1,4 @@
-"""What is served, and the headers around it."""
+"""The served APIs, and the headers around them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every message at every version: what goes in comes out, and nothing that comes in gets past the decoder unbounded."""
+"""Every message at every version decodes to its original, and the decoder bounds every input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The mutants of the quorum's state machine: each does what its rule forbids, and without it the rule holds."""
+"""The mutants of the quorum's state machine: each breaks its rule, and without it the rule holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quorum-state file: what is written is read again, and nothing else passes for it."""
+"""The quorum-state file: a written state reads back, and other content is refused."""
 
 from __future__ import annotations
 

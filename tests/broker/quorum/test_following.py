@@ -1,4 +1,4 @@
-"""Stories of a follower: finding the leader, copying its log, truncating, learning what is committed."""
+"""Stories of a follower: finding the leader, copying its log, truncating, and committing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of the quorum, over half a minute."""
+"""The measures of the quorum, over half a minute."""
 
 from __future__ import annotations
 

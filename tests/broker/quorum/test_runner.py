@@ -1,4 +1,4 @@
-"""Running quorums: elections, appends, restarts, and what Kafka's tools see."""
+"""Running quorums: elections, appends, restarts, and the answers to Kafka's tools."""
 
 from __future__ import annotations
 

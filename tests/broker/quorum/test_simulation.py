@@ -1,4 +1,4 @@
-"""Many schedules of whole quorums: what must always hold, and what must come back once the trouble is over."""
+"""Many schedules of whole quorums: invariants, and recovery after the faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quorum's messages as Kafka's, there and back; and what is not about the metadata partition."""
+"""The quorum's messages encode to Kafka's and decode back; requests for other partitions are refused."""
 
 from __future__ import annotations
 

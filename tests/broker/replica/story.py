@@ -1,4 +1,4 @@
-"""A cluster of replicas in memory that speaks the protocol's words: pure leaders and followers, and nothing else."""
+"""A cluster of replicas in memory with the protocol's requests: only pure leaders and followers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to where logs have been compacted, as it is written down: never beyond what a truncation has left of them."""
+"""The stored ends of compaction: never beyond the records that a truncation has left."""
 
 from __future__ import annotations
 

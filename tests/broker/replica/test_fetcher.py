@@ -1,4 +1,4 @@
-"""What a follower does with a leader that refuses it, or has another log, in virtual time."""
+"""A follower of a leader that refuses it, or has another log, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker writes down of its high watermarks: never more of a log than what is left of it."""
+"""The stored high watermarks of a broker: never beyond the end of the remaining log."""
 
 from __future__ import annotations
 

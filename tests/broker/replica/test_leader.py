@@ -1,4 +1,4 @@
-"""What a leader counts: followers, the in-sync set, and the high watermark."""
+"""The state of a leader: followers, the in-sync set, and the high watermark."""
 
 from __future__ import annotations
 

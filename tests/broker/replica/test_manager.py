@@ -1,4 +1,4 @@
-"""Replica managers together: replication, fail-over, and what a broker keeps across restarts."""
+"""Replica managers together: replication, fail-over, and the state that a broker keeps across restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches that wait for more: what they miss (nothing), what they cost, and what is left of them (nothing)."""
+"""Parked fetches: they miss no record, cost little, and leave no state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stories of KIP-101 and KIP-279: what a follower does with its log when the leader changes."""
+"""Stories of KIP-101 and KIP-279: a follower truncates its log when the leader changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Passwords in files, and what of them is ever shown: nothing."""
+"""Passwords in files, and outputs without them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every API under rules: what is refused, in which words, and what of a request is left."""
+"""Every API under rules: refusals, their messages, and the remaining part of a request."""
 
 from __future__ import annotations
 

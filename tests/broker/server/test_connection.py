@@ -1,4 +1,4 @@
-"""A connection keeps the order of answers, bounds what it holds, and survives whatever a peer sends."""
+"""A connection keeps the order of answers, bounds its memory, and survives any input of a peer."""
 
 from __future__ import annotations
 

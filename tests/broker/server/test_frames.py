@@ -1,4 +1,4 @@
-"""The receive buffer: frames come out whole and in order, and memory follows what was received."""
+"""The receive buffer: frames are returned whole and in order, and memory follows the received bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients make a broker keep for groups, at the broker itself: bounded over all partitions, and given back."""
+"""The memory for groups at the broker itself: bounded over all partitions, and freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one request gets of consumer groups, however often it names them."""
+"""The share of consumer groups in one request, for any repetition of their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a request that waits for its answer: not the memory in which it came."""
+"""A request that waits for its answer does not keep the memory in which it arrived."""
 
 from __future__ import annotations
 

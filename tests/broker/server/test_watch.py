@@ -1,4 +1,4 @@
-"""The controller hears of a broker when connections to it are refused, and on nothing less."""
+"""The controller detects a broker's end by refused connections, and by no weaker evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every object store must do, as a test of one store."""
+"""The requirements for every object store, as a test of one store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store holds of a log is decided by leader epoch and offset (H28), and a segment only takes its edges."""
+"""Leader epoch and offset decide the records that the store has of a log (H28); a segment may be used in part."""
 
 from __future__ import annotations
 

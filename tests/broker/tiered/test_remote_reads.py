@@ -1,5 +1,4 @@
-"""Reads of remote segments through the cache of chunks: the bytes, their copies, the memory that answers keep, and what
-is loaded ahead."""
+"""Reads of remote segments through the cache of chunks: bytes, copies, memory of answers, and prefetch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a replica's log may be uploaded, and what of remote storage is of its history."""
+"""The records of a replica's log that may be uploaded, and the remote segments of its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pauses: what is concluded from the states of a process's threads."""
+"""Pauses: the conclusions from the states of a process's threads."""
 
 from __future__ import annotations
 

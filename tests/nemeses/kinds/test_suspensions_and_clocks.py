@@ -1,4 +1,4 @@
-"""Stalls, freezes, clock jumps: what the clocks must show for them to be believed."""
+"""Stalls, freezes, clock jumps: the readings of clocks that confirm them."""
 
 from __future__ import annotations
 
