@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis import report
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
@@ -281,3 +282,12 @@ def test_one_thing_is_not_in_the_plural(tmp_path: Path, name: str) -> None:
     )
     assert _ONE_OF_SEVERAL.findall("it has 1 confirmed faults, and 1 runs") == ["1 confirmed faults", "1 runs"]
     assert _ONE_OF_SEVERAL.findall(text) == []
+
+
+def test_one_row_of_a_witness_that_is_not_shown_is_counted_in_the_singular(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    (anomaly,) = analyze(run, engine="in-process", plots=False).anomalies
+    monkeypatch.setattr(report, "MOST_WITNESS_ROWS", len(anomaly.witness) - 1)
+    assert "In verdict.json: 1 more row of the witness." in render_run(run).read_text()
