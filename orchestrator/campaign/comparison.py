@@ -2,13 +2,13 @@
 
 A permutation test: if there were no difference, each run of a cell could belong to either side. So the runs of each
 cell are repeatedly assigned to the sides at random; p is the share of assignments with at least the observed
-difference.
+difference. All random assignments of a cell are made at once, in blocks of bounded memory.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 
@@ -19,6 +19,7 @@ _MOST_EXACT = 20_000
 _DEALS = 10_000
 _BOOTSTRAPS = 2_000
 _SEED = 20_240_229
+_MOST_AT_ONCE = 1 << 20  # numbers in one block of assignments
 _CLOSE = 1e-12  # sums of the same numbers in another order differ by rounding
 
 Sides = Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -49,8 +50,8 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
         p, least_p = sum(value >= seen - _CLOSE for value in every) / ways, 1 / ways
     else:
         rng = np.random.default_rng(_SEED)
-        dealt = [_difference([_deal(rng, *cell) for cell in cells]) for _ in range(_DEALS)]
-        p, least_p = (1 + sum(value >= seen - _CLOSE for value in dealt)) / (1 + _DEALS), 1 / (1 + _DEALS)
+        dealt = np.mean([_dealt(rng, values, count) for values, count in cells], axis=0)
+        p, least_p = (1 + int((dealt >= seen - _CLOSE).sum())) / (1 + _DEALS), 1 / (1 + _DEALS)
     return Comparison(math.expm1(seen), p, least_p)
 
 
@@ -59,11 +60,8 @@ def interval_of(sides: Sides, confidence: float) -> tuple[float, float]:
     each cell and side are drawn again with replacement. Deterministic."""
     cells = [(np.log(np.array(base, np.float64)), np.log(np.array(now, np.float64))) for base, now in sides.values()]
     rng = np.random.default_rng(_SEED)
-    drawn = [
-        _difference([(rng.choice(base, base.size), rng.choice(now, now.size)) for base, now in cells])
-        for _ in range(_BOOTSTRAPS)
-    ]
-    low, high = np.quantile(np.array(drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
+    drawn = np.mean([_drawn_means(rng, now) - _drawn_means(rng, base) for base, now in cells], axis=0)
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(np.exp(low)), float(np.exp(high))
 
 
@@ -71,9 +69,27 @@ def _difference(cells: Sequence[tuple[_Logs, _Logs]]) -> float:
     return float(np.mean([now.mean() - base.mean() for base, now in cells]))
 
 
-def _deal(rng: np.random.Generator, values: _Logs, count: int) -> tuple[_Logs, _Logs]:
-    dealt = rng.permutation(values)
-    return dealt[:count], dealt[count:]
+def _dealt(rng: np.random.Generator, values: _Logs, count: int) -> _Logs:
+    """The differences of a cell's means for `_DEALS` random assignments of its runs, `count` of them to the
+    baseline."""
+    found = []
+    for rows in _blocks(_DEALS, values.size):
+        dealt = rng.permuted(np.tile(values, (rows, 1)), axis=1)
+        found.append(dealt[:, count:].mean(axis=1) - dealt[:, :count].mean(axis=1))
+    return np.concatenate(found)
+
+
+def _drawn_means(rng: np.random.Generator, values: _Logs) -> _Logs:
+    """The means of `_BOOTSTRAPS` samples of these values, drawn with replacement."""
+    return np.concatenate(
+        [rng.choice(values, (rows, values.size)).mean(axis=1) for rows in _blocks(_BOOTSTRAPS, values.size)]
+    )
+
+
+def _blocks(rows: int, width: int) -> Iterator[int]:
+    """The rows of each block, so that a block has at most `_MOST_AT_ONCE` numbers, or one row."""
+    most = max(1, _MOST_AT_ONCE // width)
+    yield from (min(most, rows - start) for start in range(0, rows, most))
 
 
 def _every_deal(cells: Sequence[tuple[_Logs, int]]) -> list[float]:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from orchestrator.campaign import comparison
 from orchestrator.campaign.comparison import interval_of
 from tests.orchestrator.stored_campaign import ask
 
@@ -154,3 +156,14 @@ def test_the_interval_covers_the_true_ratio_at_its_confidence() -> None:
         low, high = interval_of(sides, 0.95)
         hits += low <= 2.0 <= high
     assert hits >= 34
+
+
+def test_the_size_of_a_block_of_assignments_has_no_effect(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = np.random.default_rng(3)
+    sides = {
+        cell: (drawn.lognormal(0, 0.2, 9).tolist(), drawn.lognormal(0.1, 0.2, 11).tolist()) for cell in ("one", "two")
+    }
+    whole = comparison.compare(sides, larger_is_worse=True), comparison.interval_of(sides, 0.95)
+    assert 0.001 < whole[0].p < 0.9
+    monkeypatch.setattr(comparison, "_MOST_AT_ONCE", 21)
+    assert (comparison.compare(sides, larger_is_worse=True), comparison.interval_of(sides, 0.95)) == whole
