@@ -81,10 +81,10 @@ def _write_store(store: Path, runs: int, latency_ms: float) -> None:
         for entry in entries:
             directory = campaign / str(entry["run"])
             directory.mkdir(parents=True)
-            (directory / "run.toml").write_text(f'[workload]\nrate = {latency_ms}\nkind = "log"\n')
-            (directory / "verdict.json").write_text("{}")
+            (directory / "run.toml").write_text(f'[workload]\nrate = {latency_ms}\nkind = "log"\n', encoding="utf-8")
+            (directory / "verdict.json").write_text("{}", encoding="utf-8")
         content = {"campaign": campaign.name, "verdict": "fail", "reason": "as generated", "runs": entries}
-        (campaign / "summary.json").write_text(json.dumps(content))
+        (campaign / "summary.json").write_text(json.dumps(content), encoding="utf-8")
 
 
 def _entry(seed: int, latency_ms: float) -> dict[str, object]:
