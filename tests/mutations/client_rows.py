@@ -342,7 +342,7 @@ setting(
 )
 
 
-@mutation(unknown("final reads", "before the final reads started"))
+@mutation(unknown("final reads", "before these started"))
 def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
     """They do not show the state after the heal."""
     rewrite(run, CONSUMER, lambda rows: [row | {"phase": "final"} for row in rows])

@@ -146,7 +146,7 @@ def the_final_read_shows_an_absent_key(run: Stored) -> None:
     rewrite(run, READER, last(READ, lambda row: row.update(value=None)))
 
 
-@mutation(unknown("final reads", "before the final reads started"))
+@mutation(unknown("final reads", "before these started"))
 def reads_of_the_main_phase_are_called_final(run: Stored) -> None:
     rewrite(run, busiest(run), lambda rows: [row | {"phase": "final"} if row["f"] == READ else row for row in rows])
 
