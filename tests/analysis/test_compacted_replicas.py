@@ -75,7 +75,7 @@ def test_an_earlier_dump_has_to_be_replaced_too(tmp_path: Path) -> None:
         assert [anomaly.name for anomaly in report.anomalies] == names
 
 
-def test_of_a_topic_that_is_not_compacted_the_same_files_are_damaged(tmp_path: Path) -> None:
+def test_the_same_files_of_an_uncompacted_topic_are_damaged(tmp_path: Path) -> None:
     log = log_of(tmp_path, "n0", without(0, 1), compacted=False)
     assert "0 records and the last offset delta 0" in log.damage
 

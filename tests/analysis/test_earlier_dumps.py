@@ -33,14 +33,14 @@ def test_a_node_with_power_is_dumped_where_the_world_reaches_it(world: str) -> N
     assert len(demanded([dumped(), HEAL], NODES, world).doubts) == len(NODES)
 
 
-def test_a_node_that_had_lost_its_power_is_not() -> None:
+def test_a_dump_of_a_node_after_a_power_loss_is_not_demanded() -> None:
     journal = [fault(3, "n2"), dumped("n1", "n3"), HEAL]
     assert demanded(journal, NODES, "simulation").doubts == ()
     healed = {"t": 5, "event": "fault_healed", "id": "3"}
     assert demanded([journal[0], healed, *journal[1:]], NODES, "simulation").doubts
 
 
-def test_a_node_that_was_only_killed_is() -> None:
+def test_a_dump_of_a_killed_node_is_demanded() -> None:
     journal = [fault(3, "n2", destroys=("memory", "progress")), dumped("n1", "n3"), HEAL]
     assert demanded(journal, NODES, "simulation").doubts
 

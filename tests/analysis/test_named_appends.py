@@ -156,7 +156,7 @@ def test_every_matched_record_that_the_final_read_lacks_is_counted(span: int, co
 
 
 @BOTH_WAYS
-def test_of_two_appends_of_a_value_with_one_offset_the_first_is_matched(compiled: bool) -> None:
+def test_the_first_of_two_appends_of_a_value_with_one_offset_is_matched(compiled: bool) -> None:
     history = [weak(1, 30, 35, 0), replace(weak(1, 10, 15, 0), process=3), read(0, [1], 50, 60)]
     for most, span in SPLITS:
         _, facts = GroupsInMemory.of(table(history), most).ranges(span, compiled=compiled)

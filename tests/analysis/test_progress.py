@@ -193,7 +193,7 @@ def test_an_in_sync_set_that_shrinks_while_a_replica_is_down_passes() -> None:
     assert stayed(fault("n3", 20, 80, *KILL), BEFORE, SHRUNK, BACK) == [False]
 
 
-def test_one_that_keeps_a_replica_that_is_down_is_found() -> None:
+def test_a_leader_that_keeps_a_stopped_replica_is_found() -> None:
     assert stayed(fault("n3", 20, 80, *KILL), BEFORE) == [True]
 
 

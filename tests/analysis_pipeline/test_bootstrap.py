@@ -67,7 +67,7 @@ def test_without_the_feature_it_starts_where_the_leaders_own_files_start() -> No
 
 
 @pytest.mark.parametrize("epochs", [[[2, 1000]], [[0, 0], [2, 701]], [[0, 0], [1, 500], [2, 700]], []])
-def test_its_epochs_are_the_leaders_also_before_its_start(epochs: list[list[int]]) -> None:
+def test_a_replica_has_the_leaders_epochs_also_before_its_start(epochs: list[list[int]]) -> None:
     outcome = judged(REASSIGNED, JOINED | {"epochs": epochs})
     assert names(outcome) == ["bootstrap-epochs-differ"]
 

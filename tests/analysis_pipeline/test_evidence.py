@@ -130,9 +130,7 @@ def kept() -> Line:
         (having("heal_all", evidence={}), "healing everything in the end was confirmed: {}"),
     ],
 )
-def test_a_fault_that_is_not_shown_to_have_been_and_to_be_over_is_in_doubt(
-    tmp_path: Path, change: Change, reason: str
-) -> None:
+def test_a_fault_without_evidence_of_its_start_and_end_is_in_doubt(tmp_path: Path, change: Change, reason: str) -> None:
     verdict = judged(tmp_path / "run", change)
     assert verdict.verdict == "unknown"
     assert any(reason in told for told in verdict.reasons), verdict.reasons
@@ -184,7 +182,7 @@ def test_every_step_of_a_script_must_be_done(tmp_path: Path, done: tuple[int, ..
     ],
     ids=["not seen", "seen before the heal", "no status", "no node"],
 )
-def test_a_process_that_was_not_seen_to_the_end_is_in_doubt(tmp_path: Path, change: Change, reason: str) -> None:
+def test_a_process_not_observed_to_the_end_is_in_doubt(tmp_path: Path, change: Change, reason: str) -> None:
     verdict = judged(tmp_path / "run", change)
     assert verdict.verdict == "unknown"
     assert reason in verdict.reasons

@@ -155,7 +155,7 @@ def test_a_run_may_show_exceptions_from_no_other_anomaly(tmp_path: Path) -> None
         assert f"no-other-anomaly must hold, but {name} was found" in unmet
 
 
-def test_of_registers_no_loss_before_faults_is_counted(tmp_path: Path) -> None:
+def test_losses_before_faults_are_not_counted_for_registers(tmp_path: Path) -> None:
     verdict = analyze(StoredRegisters(tmp_path / "run").write(), engine="in-process", plots=False)
     assert "lost_before_faults" not in verdict.stats
 

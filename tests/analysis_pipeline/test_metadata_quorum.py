@@ -31,7 +31,7 @@ def test_a_quorum_that_keeps_its_promises_passes(quorum: StoredQuorum) -> None:
     )
 
 
-def test_it_is_part_of_every_verdict(quorum: StoredQuorum) -> None:
+def test_the_metadata_quorum_is_part_of_every_verdict(quorum: StoredQuorum) -> None:
     verdict = analyze(quorum.write(), engine="in-process", plots=True)
     assert [check.verdict for check in verdict.checks if check.name == "metadata quorum"] == ["pass"]
 

@@ -169,7 +169,7 @@ def test_an_event_of_a_node_with_a_wrong_clock_is_placed_at_its_observation(tmp_
     ],
     ids=lambda line: str(line[:60]),
 )
-def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line: str) -> None:
+def test_an_event_that_cannot_be_shown_keeps_every_proof(tmp_path: Path, line: str) -> None:
     run = StoredRun(tmp_path / "run", lost=7).write()
     with (run / "nodes" / "n1" / "events.jsonl").open("a") as events:
         events.write("\n" + line + "\n")
@@ -179,7 +179,7 @@ def test_an_event_that_cannot_be_shown_takes_no_proof_back(tmp_path: Path, line:
     assert verdict.anomalies[0].name == "lost-acknowledged-write"
 
 
-def test_an_outage_that_could_not_be_seen_is_not_called_a_short_one(tmp_path: Path) -> None:
+def test_an_unobservable_outage_does_not_count_as_a_short_one(tmp_path: Path) -> None:
     """Without a writing client a budget for outages is undecided."""
     written, nothing = StoredRun(tmp_path / "run").write(), StoredRun(tmp_path / "bare", phases=("setup",)).write()
     stats = [analyze(run, engine="in-process", plots=False).stats for run in (written, nothing)]

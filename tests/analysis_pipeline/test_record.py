@@ -297,7 +297,7 @@ def test_missing_or_damaged_evidence_under_a_seal_is_unknown_with_a_reason(
         (lambda run: (run / "nodes" / "n1" / "data" / "empty").mkdir(), "nodes/n1/data/empty was added"),
     ],
 )
-def test_a_change_after_the_end_is_seen(tmp_path: Path, change: Change, reason: str) -> None:
+def test_a_change_after_the_end_is_found(tmp_path: Path, change: Change, reason: str) -> None:
     run = StoredRun(tmp_path / "run").write()
     change(run)
     outcome = looked_at(run)

@@ -267,7 +267,7 @@ _ONE_OF_SEVERAL = re.compile(rf"(?<![\d.,:>-])1 (?:\w+ )?(?:{_COUNTED})s\b")
 
 
 @pytest.mark.parametrize("name", ["run", "lost", "registers", "campaign"])
-def test_one_thing_is_not_in_the_plural(tmp_path: Path, name: str) -> None:
+def test_a_count_of_one_is_in_the_singular(tmp_path: Path, name: str) -> None:
     if name == "registers":
         page = page_of(StoredRegisters(tmp_path / "run", stale=True, keys=("k",)).write())
     elif name == "campaign":

@@ -36,8 +36,10 @@ IDIOMS: Final = {
     "have it do": r"\b(let|lets|has|have) (it|them|a|an|the|no|each|every|\w+s) (be|go|do|come|lead|take|give)\b",
 }
 IDIOM: Final = re.compile("|".join(IDIOMS.values()), re.IGNORECASE)
-RIDDLE: Final = re.compile(r"\b(who|whose|what|nothing|diary|picture|deed)s?\b")
-"""In a name of a test: a word in the place of the component."""
+RIDDLE: Final = re.compile(
+    r"\b(who|whose|what|nothing|diary|picture|deed)s?\b|^test (of|where|it|its|they|those|others) "
+)
+"""In a name of a test: a word in the place of the component, or a start without it."""
 TERMS: Final = ("begin_quorum_epoch",)
 """Names of the protocol that contain an idiom."""
 _WORD: Final = re.compile(r"[A-Za-z]{2,}")

@@ -57,6 +57,7 @@ def test_names_of_modules_classes_functions_and_ids_are_checked() -> None:
         pytest.param("test_nobody_is_told_of_a_dead_leader", True, id="a person"),
         pytest.param("test_what_was_cut_off_is_gone", True, id="a pronoun"),
         pytest.param("test_a_client_connects_anew", True, id="an old word"),
+        pytest.param("test_it_restarts", True, id="a start without the component"),
         pytest.param("test_a_truncated_record_is_absent", False, id="a statement"),
         pytest.param("test_begin_quorum_epoch_is_refused", False, id="a term of the protocol"),
     ],

@@ -153,9 +153,7 @@ OTHER_PLANS = {
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", OTHER_PLANS)
-def test_a_run_that_was_made_by_another_plan_is_not(
-    campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_gate_refuses_a_run_of_another_plan(campaign: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It started with such a plan, ended with it and was analyzed by it: complete, and not the planned run."""
     run, (pattern, replacement, words) = the_run(campaign), OTHER_PLANS[name]
     run.plan(pattern, replacement)
@@ -189,7 +187,7 @@ def test_the_gate_refuses_a_run_with_another_first_journal_line(
     assert words in capsys.readouterr().out
 
 
-def test_a_run_of_another_time_is_not(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_gate_refuses_a_run_of_another_time(campaign: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = the_run(campaign)
     run.plan(r'^started = ".*"$', 'started = "2020-01-01T00:00:00+00:00"')
     run.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(run / "run.toml")))
@@ -199,7 +197,7 @@ def test_a_run_of_another_time_is_not(campaign: Path, capsys: pytest.CaptureFixt
     assert "its started is" in capsys.readouterr().out
 
 
-def test_a_run_of_forged_versions_is_not(campaign: Path) -> None:
+def test_the_gate_refuses_a_run_of_forged_versions(campaign: Path) -> None:
     run = the_run(campaign)
     run.plan(r'^brownout = ".*"$', 'brownout = "fffffffffff"')
     run.change_lines(event("run_started"), lambda line: line.update(plan=sha256_of(run / "run.toml")))
@@ -244,7 +242,7 @@ def renamed(campaign: Path, *, clients: bool) -> None:
         ("register", True, "is not the one that the seed has drawn at that place"),
     ],
 )
-def test_a_run_of_another_seed_under_the_name_of_the_planned_one_is_not(
+def test_the_gate_refuses_a_run_of_another_seed_under_the_planned_name(
     bench: Bench, tmp_path: Path, base: str, *, clients: bool, words: str
 ) -> None:
     source = bench.bases[base].parent
@@ -272,7 +270,7 @@ OTHER_CONFIGURATIONS: dict[str, Callable[[Stored], None]] = {
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", OTHER_CONFIGURATIONS)
-def test_nodes_of_another_configuration_than_was_planned_are_not(
+def test_the_gate_refuses_nodes_of_another_configuration(
     campaign: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = the_run(campaign)
@@ -283,7 +281,7 @@ def test_nodes_of_another_configuration_than_was_planned_are_not(
     assert CONFIGURATION in capsys.readouterr().out
 
 
-def test_a_campaign_in_a_directory_that_is_called_as_the_link_to_the_latest_run_counts(campaign: Path) -> None:
+def test_a_campaign_in_a_directory_named_latest_counts(campaign: Path) -> None:
     store = campaign.parent
     assert main(["gate", str(store)]) == EXIT_PASS
     shutil.copytree(campaign, store / "latest")

@@ -48,7 +48,7 @@ def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None
 
 @pytest.mark.rotating(32)
 @pytest.mark.parametrize("mutation", list(parameters(MUTATIONS[:: len(MUTATIONS) // SOME])))
-def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
+def test_the_seal_and_the_verdict_are_honest_about_a_changed_run(bench: Bench, mutation: Mutation) -> None:
     """A broken seal makes the run unknown, unless it fails in any case."""
     found, wants = bench.as_is(mutation)
     require(mutation, found, wants)
@@ -56,6 +56,6 @@ def test_of_a_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-def test_of_any_run_that_was_changed_afterwards(bench: Bench, mutation: Mutation) -> None:
+def test_the_verdict_is_honest_about_any_changed_run(bench: Bench, mutation: Mutation) -> None:
     found, wants = bench.as_is(mutation)
     require(mutation, found, wants)

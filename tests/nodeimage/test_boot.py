@@ -110,7 +110,7 @@ def booted(image: nodeimage.Image, scratch: Path, command_line: str) -> Iterator
             process.kill()
 
 
-def test_it_boots_to_sshd_from_the_second_disk(image: nodeimage.Image, tmp_path: Path) -> None:
+def test_the_image_boots_to_sshd_from_the_second_disk(image: nodeimage.Image, tmp_path: Path) -> None:
     with booted(image, tmp_path, COMMAND_LINE) as machine:
         machine.wait_for("Started ssh.service")
         assert machine.banner().startswith("SSH-2.0-OpenSSH")

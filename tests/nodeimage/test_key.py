@@ -37,7 +37,7 @@ def append(path: Path, text: str) -> None:
         ("nodeimage/customize.py", "# one more\n"),
     ],
 )
-def test_it_changes_with_the_recipe(project: Path, name: str, text: str) -> None:
+def test_the_key_changes_with_the_recipe(project: Path, name: str, text: str) -> None:
     before = nodeimage.wanted_key(project)
     append(project / name, text)
     assert nodeimage.wanted_key(project) != before
@@ -70,7 +70,7 @@ def test_the_key_is_independent_of_other_files(project: Path) -> None:
     assert nodeimage.wanted_key(project) == before
 
 
-def test_it_does_not_depend_on_where_the_project_is(tmp_path: Path) -> None:
+def test_the_key_is_independent_of_the_projects_directory(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     keys = {nodeimage.wanted_key(small_project(directory)) for directory in (tmp_path, tmp_path / "elsewhere")}
     assert len(keys) == 1

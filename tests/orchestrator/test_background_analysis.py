@@ -147,7 +147,7 @@ def test_an_interrupt_names_the_runs_that_have_no_verdict(tmp_path: Path, monkey
         (["--analyze-meanwhile"], NamespaceLab, True),
     ],
 )
-def test_runs_are_analyzed_meanwhile_where_nodes_have_processors_of_their_own(
+def test_runs_are_analyzed_in_the_background_when_nodes_have_separate_processors(
     words: list[str], lab: type[Lab], meanwhile: bool
 ) -> None:
     argv = ["run", "demo", *words]

@@ -44,7 +44,7 @@ def test_an_error_of_a_step_is_a_note_of_the_cause(cause: BaseException) -> None
         assert cause.__notes__ == ["cleaning up failed: broke"]
 
 
-def test_an_interrupt_in_a_step_wins_once_all_steps_are_done_and_the_step_is_run_again() -> None:
+def test_an_interrupt_in_a_cleanup_step_repeats_the_step_and_is_raised_after_all_steps() -> None:
     done = list[str]()
 
     def step() -> None:

@@ -63,7 +63,7 @@ def test_without_a_directory_it_makes_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(path.name for path in (tmp_path / "brownout-tests").iterdir()) == NAMES
 
 
-def test_it_never_overwrites(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_never_overwrites_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "client.py").write_text("mine")
     assert main(["init", str(tmp_path)]) == 64
     assert "client.py exists already" in capsys.readouterr().err

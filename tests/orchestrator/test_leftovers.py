@@ -56,7 +56,7 @@ def test_directories_of_killed_runs_are_removed_unless_in_use(tmp_path: Path, ki
     assert sorted(parent.iterdir()) == [young]
 
 
-def test_a_process_in_the_middle_of_an_exec_is_seen(tmp_path: Path) -> None:
+def test_a_process_in_the_middle_of_an_exec_is_found(tmp_path: Path) -> None:
     """For a moment of every exec the kernel shows no arguments at all."""
     used = old(tmp_path / "store" / ".labs" / "used")
     again = tmp_path / "again"

@@ -66,7 +66,7 @@ client_command = ["/bin/true"]
 """
 
 
-def test_of_all_mutants_those_without_a_campaign_are_named_and_the_others_tried(tmp_path: Path) -> None:
+def test_mutants_without_a_campaign_are_named_and_the_others_are_run(tmp_path: Path) -> None:
     strange = tmp_path / "strange.toml"
     text = find("commit-acked-before-hw").read_text()
     strange.write_text(text.replace('kind = "group"', 'kind = "append-log"').replace("members = 4", "") + CLIENT)

@@ -100,7 +100,7 @@ def test_a_service_restarted_by_another_process_counts_as_restarted(watched: Wat
     assert watched.watch.ended == {}, "it runs"
 
 
-def test_one_that_is_stopped_is_found_once_and_again_when_it_is_stopped_again(watched: Watched) -> None:
+def test_a_suspended_service_is_found_once_for_each_suspension(watched: Watched) -> None:
     for threads in ("T", "T", "S", "ST", "T"):
         watched.hosts["n2"].threads = threads
         watched.watch.look()
@@ -211,7 +211,7 @@ def test_an_unreachable_node_is_queried_again(watched: Watched) -> None:
     assert watched.found() == [("n1", "ended")]
 
 
-def test_those_that_run_at_the_end_are_named_with_their_process(watched: Watched) -> None:
+def test_services_running_at_the_end_are_named_with_their_process(watched: Watched) -> None:
     watched.hosts["n1"].threads = "T"
     watched.watch.attest()
     assert [(line["node"], line["pid"], line["start"]) for line in watched.nodes("running")] == [("n2", 12, "7")]

@@ -404,7 +404,7 @@ def test_a_wait_for_seconds_continues_the_load_without_observation(world: FakeWo
     assert world.looks == 0
 
 
-def test_a_node_is_elected_until_it_is(world: FakeWorld) -> None:
+def test_an_election_is_repeated_until_the_node_leads(world: FakeWorld) -> None:
     world.complaints = ["n1 leads", "the controller is busy"]
     play(world, 'do = "elect"; node = "n2"; partition = 0\ndo = "elect"; node = "n2"', system="apache-kafka-zk")
     assert world.done == ["elect n2 0"] * 3 + ["elect n2 None"]
@@ -458,7 +458,7 @@ def test_a_setting_is_changed_as_soon_as_the_cluster_accepts_it(world: FakeWorld
     assert world.done[-1] == "configure n2 {'a.b': '1'}"
 
 
-def test_it_waits_for_an_offset_that_the_leader_states(world: FakeWorld) -> None:
+def test_a_wait_accepts_an_offset_stated_by_the_leader(world: FakeWorld) -> None:
     world.stated = ["n1 does not answer", {"last-tiered": 4}, {"last-tiered": 5}]
     play(world, 'do = "wait"; offset = "last-tiered"; at_least = 5')
     world.stated = [{"last-tiered": 4}]

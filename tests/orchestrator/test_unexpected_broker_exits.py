@@ -102,7 +102,7 @@ def exits(verdict: dict[str, Any]) -> list[str]:
 
 @pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
-def test_one_that_is_killed_from_outside_is_found(tmp_path: Path, world: str) -> None:
+def test_a_broker_killed_from_outside_is_found(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
     run.await_line(event="note", text="first_ack")
     os.kill(run.broker("n2"), signal.SIGKILL)
@@ -112,7 +112,7 @@ def test_one_that_is_killed_from_outside_is_found(tmp_path: Path, world: str) ->
 
 @pytest.mark.rotating(13, among="real-time campaigns")
 @pytest.mark.parametrize("world", WORLDS)
-def test_one_that_is_stopped_from_outside_is_found_and_the_run_is_finished(tmp_path: Path, world: str) -> None:
+def test_a_broker_suspended_from_outside_is_found_and_the_run_completes(tmp_path: Path, world: str) -> None:
     run = LiveRun(tmp_path, world)
     run.await_line(event="note", text="first_ack")
     os.kill(run.broker("n3"), signal.SIGSTOP)

@@ -44,7 +44,7 @@ def test_a_module_that_is_not_in_the_commit_is_a_change(project: Path, name: str
 
 
 @pytest.mark.parametrize("unanswered", ["rev-parse", "status", "ls-files", "ls-tree"])
-def test_where_git_does_not_answer_the_build_is_unknown(
+def test_without_an_answer_of_git_the_build_is_unknown(
     project: Path, monkeypatch: pytest.MonkeyPatch, unanswered: str
 ) -> None:
     assert project.exists()

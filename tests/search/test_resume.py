@@ -88,7 +88,7 @@ def test_kept_runs_are_reported_when_the_next_round_does_not_start(
 
 
 @pytest.mark.parametrize("left", [None, "[]", "[" * 100_000], ids=["missing", "a list", "too deep"])
-def test_one_that_was_killed_at_a_failure_stops_there(
+def test_an_exploration_killed_at_a_failure_stops_there(
     left: str | None, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = World()

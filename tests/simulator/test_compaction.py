@@ -184,7 +184,7 @@ async def inject(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_of_each_key_the_latest_acknowledged_record_outlives_all_faults(seed: int) -> None:
+def test_the_latest_acknowledged_record_of_each_key_survives_all_faults(seed: int) -> None:
     with SimulatedCluster(seed, properties=PROPERTIES) as cluster:
 
         async def story() -> None:

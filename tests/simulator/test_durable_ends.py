@@ -28,7 +28,7 @@ def _only_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_log_is_durable_as_far_as_all_in_front_is(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+def test_a_log_is_durable_up_to_its_first_unsynced_record(monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
     if not whole:
         _only_the_newest(monkeypatch)
     loop = new_loop()

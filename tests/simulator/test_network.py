@@ -139,7 +139,7 @@ def test_buffered_protocols() -> None:
     assert (bytes(server.received), server.ended) == (b"abcdefgh", True)
 
 
-def test_once_paused_a_protocol_gets_no_further_bytes_until_it_resumes() -> None:
+def test_a_paused_protocol_gets_no_bytes_until_it_resumes() -> None:
     world = World()
     server = Buffered()
     serve(world, factory=lambda: server)

@@ -79,7 +79,7 @@ async def as_a_real_disk(disk: Disk) -> None:
 
 
 @pytest.mark.parametrize("file_system", FileSystem)
-def test_it_has_the_new_name_for_certain_once_the_directory_above_is_synced(file_system: FileSystem) -> None:
+def test_a_renamed_directory_keeps_its_name_after_a_sync_of_its_parent(file_system: FileSystem) -> None:
     disk = disk_with(file_system, renamed)
     assert (disk.durable(f"{OLD}/a"), disk.durable(f"{NEW}/a")) == (b"a", None)
     disk.power_loss(random.Random(0), commit=False)

@@ -43,7 +43,7 @@ def test_a_coordinator_that_returns_uncommitted_offsets_is_found_without_a_loss(
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_that_has_not_loaded_all_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partly_loaded_coordinator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     replay = Shard.replay
 
     def forget_offsets(shard: Shard, key: bytes, value: bytes | None) -> None:

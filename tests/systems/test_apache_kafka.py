@@ -79,7 +79,7 @@ def test_by_default_every_node_is_broker_and_controller(tmp_path: Path) -> None:
     assert first["offsets.topic.replication.factor"] == "3"
 
 
-def test_where_nodes_are_controllers_they_alone_are_the_quorum(tmp_path: Path) -> None:
+def test_separate_controllers_are_the_whole_quorum(tmp_path: Path) -> None:
     given, (controller, broker, _) = services(tmp_path, ["controller", "broker", "broker"])
     assert [each["process.roles"] for each in given] == ["controller", "broker", "broker"]
     assert {each["controller.quorum.voters"] for each in given} == {"1@10.0.0.1:9093"}

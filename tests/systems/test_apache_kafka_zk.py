@@ -152,7 +152,7 @@ def test_missing_jars_are_named_with_the_remedy(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not FETCHED, reason=f"run: brownout system fetch {NAME} {VERSION}")
-def test_a_broker_and_its_zookeeper_run_and_are_seen(tmp_path: Path) -> None:
+def test_a_broker_and_its_zookeeper_run_and_are_observed(tmp_path: Path) -> None:
     system = load_system(NAME, version=VERSION)
     system.prepare(lambda _: None)
     deployed = Deployed(system, ("broker", "zookeeper"), "brownout-test")

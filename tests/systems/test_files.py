@@ -158,7 +158,7 @@ def test_unfetched_files_are_not_used(cache: FileCache) -> None:
         (lambda path: path.write_bytes(b"THE BROKER"), "has the SHA-256 hash"),
     ],
 )
-def test_damage_is_seen_at_use_and_mended_by_a_fetch(
+def test_damage_is_found_at_use_and_repaired_by_a_fetch(
     cache: FileCache, stocked: FakeMaven, damage: object, trouble: str
 ) -> None:
     path = cache.fetch(LOCK, quiet, no_matter) / NAMES[1]
@@ -175,7 +175,7 @@ def test_damage_is_seen_at_use_and_mended_by_a_fetch(
 
 
 @pytest.mark.usefixtures("stocked")
-def test_a_changed_lock_is_seen_though_size_and_time_are_the_same(cache: FileCache) -> None:
+def test_a_changed_lock_with_the_same_size_and_time_is_found(cache: FileCache) -> None:
     cache.fetch(LOCK, quiet, no_matter)
     changed = Lock(LOCK.system, LOCK.version, (locked(KAFKA, b"THE BROKER"), LOCK.files[1]))
     with pytest.raises(InputError, match="has the SHA-256 hash"):

@@ -34,7 +34,7 @@ def test_java_home_precedes_the_path_and_the_path_precedes_usual_homes(tmp_path:
     assert find_java(17, {}, homes).program == usual
 
 
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+def test_a_too_old_java_is_skipped(tmp_path: Path) -> None:
     old = java(tmp_path / "old", "11.0.2")
     found = find_java(17, {"JAVA_HOME": str(tmp_path / "old")}, [str(java(tmp_path / "new", "21.0.1").parent.parent)])
     assert (found.program.parent.parent.name, found.version) == ("new", 21)

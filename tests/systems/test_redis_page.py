@@ -29,7 +29,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
-def test_its_files_are_understood(directory: Path, campaign: str) -> None:
+def test_the_files_of_the_page_are_valid(directory: Path, campaign: str) -> None:
     assert main(["run", str(directory / campaign), "--dry-run", "--world", "process"]) == 0
 
 

@@ -42,7 +42,7 @@ def observer(znodes: FakeZnodes, told: BrokerReport = SETTLED) -> ZooKeeperObser
     return ZooKeeperObserver(MEMBERS, "log", znodes, ask=lambda *_: told)
 
 
-def test_a_cluster_is_seen_as_its_controller_wrote_it() -> None:
+def test_the_observer_returns_the_state_written_by_the_controller() -> None:
     view = observer(cluster()).view()
     assert (view.controller, view.epoch) == ("n2", 7)
     assert view.unfenced == {"n1", "n2", "n3"}
@@ -84,7 +84,7 @@ def test_znodes_that_kafka_does_not_write_are_a_complaint(wrong: bytes) -> None:
     assert "ZooKeeper has content that Kafka does not write" in (found.elect("n1", None) or "")
 
 
-def test_a_topic_is_made_once() -> None:
+def test_a_topic_is_created_once() -> None:
     znodes = cluster(**{"/brokers/topics/log": None, STATE: None})
     for _ in range(2):
         assert observer(znodes).create_topic([[1, 2], [2, 1]], 1.0) is None

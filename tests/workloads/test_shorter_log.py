@@ -66,7 +66,7 @@ class Library:
 
 
 @pytest.mark.parametrize(("seeks", "then"), [(True, ("seek", [(0, 0)])), (False, ("assign", [(0, 0), (1, 7)]))])
-def test_it_reads_again_from_the_start(
+def test_the_reader_reads_again_from_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeks: bool, then: tuple[str, list[tuple[int, int]]]
 ) -> None:
     library = Library(seeks)

@@ -135,7 +135,7 @@ def test_a_password_is_read_and_never_shown(tmp_path: Path) -> None:
     assert "secret" not in repr(host)
 
 
-def test_a_mistake_beside_a_host_that_is_down_is_a_mistake(tmp_path: Path) -> None:
+def test_a_mistake_beside_an_unreachable_host_is_reported_as_a_mistake(tmp_path: Path) -> None:
     listed = (Listed("a", {"ansible_host": "127.0.0.1", "ansible_port": 1}), Listed("b.invalid", {}))
     hosts = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 2)
     with pytest.raises(UsageError, match="2 of 2 hosts"):

@@ -78,7 +78,7 @@ def test_a_fault_on_a_service_applies_to_all_its_processes(tmp_path: Path) -> No
     assert seen["left"] == both, "nothing is started beside what was left"
 
 
-def test_a_service_is_prepared_and_runs_where_its_data_is(tmp_path: Path) -> None:
+def test_a_service_is_prepared_and_runs_in_its_data_directory(tmp_path: Path) -> None:
     assert play("working_directories", str(tmp_path)) == ["/data", "/data"]
 
 

@@ -9,7 +9,7 @@ from tests.worlds.support import play
 pytestmark = pytest.mark.root
 
 
-def test_a_packet_is_counted_as_dropped_once_and_only_where_it_is() -> None:
+def test_a_dropped_packet_is_counted_once_at_its_filter() -> None:
     assert play("counted", module="tests.worlds.filter_scenarios") == {
         "open": [1, 0],
         "cut": [2, 1],

@@ -191,7 +191,7 @@ def test_a_service_on_machines_does_not_start_beside_remaining_processes(tmp_pat
     [("42", "42 43", "", "42"), ("42", "43", "0", ""), ("7", "42", "42", "42"), ("42", "", "", "")],
     ids=["it runs", "it left another behind", "it has not announced its identity", "it does not run"],
 )
-def test_of_systemds_service_only_the_main_process_is_it(
+def test_only_the_main_process_of_a_systemd_service_counts(
     tmp_path: Path, main: str, group: str, systemd: str, pid: str
 ) -> None:
     procs = tmp_path / "system.slice/brownout-service.service/cgroup.procs"

@@ -8,7 +8,7 @@ from orchestrator.worlds.shared_directory import make_shared
 from systems import Service
 
 
-def test_it_is_made_only_for_services_that_name_it(tmp_path: Path) -> None:
+def test_the_shared_directory_is_made_only_for_services_that_name_it(tmp_path: Path) -> None:
     plain = Service("broker", ("broker", "--config", "/etc/x"), {"/etc/x": "log.dir=/data\n"})
     assert make_shared(tmp_path, [plain], "/shared") is None
     assert not (tmp_path / "shared").exists()

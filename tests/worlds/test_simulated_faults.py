@@ -398,9 +398,7 @@ def bounded(directory: Path, bound_s: int) -> Path:
     return path
 
 
-def test_a_broker_that_acknowledges_before_the_disk_has_it_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_acknowledges_before_its_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def pretend(log: PartitionLog) -> int:
         log._durable = log.log_end_offset
         return log.log_end_offset

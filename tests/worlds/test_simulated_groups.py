@@ -104,7 +104,7 @@ def test_a_compacted_log_keeps_the_start_offsets_of_its_epochs(cell: str, expect
 
 
 @pytest.mark.rotating(7, among="simulated groups")
-def test_a_compaction_that_loses_the_last_record_of_a_key_is_seen(
+def test_a_compaction_that_loses_the_last_record_of_a_key_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Compaction._stays
@@ -152,7 +152,7 @@ def test_an_unexpected_end_of_a_member_makes_a_run_unknown(
 
 
 @pytest.mark.rotating(7, among="simulated groups")
-def test_a_commit_that_the_record_lacks_is_seen(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_missing_in_the_record_is_found(short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checker reads the members' record: a group's offset without a recorded commit is a phantom."""
     original = GroupClient.committed
 

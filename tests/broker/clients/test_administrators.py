@@ -107,7 +107,7 @@ def test_the_quorum_and_the_logs_are_described_by_any_broker(nodes: Cluster, bro
         admin.close()
 
 
-def test_a_producers_first_record_makes_the_topic_where_that_is_allowed(
+def test_a_producers_first_record_creates_the_topic_when_enabled(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with cluster(tmp_path_factory.mktemp("made"), 1, auto_create_topics_enable="true") as running:

@@ -222,7 +222,7 @@ def test_a_user_can_do_exactly_the_allowed_operations(nodes: Secured, mechanism:
 
 
 @pytest.mark.conforms("SEC-5")
-def test_rules_that_are_deleted_count_for_connections_that_are_open(nodes: Secured) -> None:
+def test_deletion_of_rules_applies_to_open_connections(nodes: Secured) -> None:
     admin = AdminClient(nodes.librdkafka(ADMIN, ADMINS_PASSWORD))
     errors: list[Any] = []
     producer = Producer(nodes.librdkafka("alice", ALICES_PASSWORD))

@@ -123,7 +123,7 @@ def test_with_the_mutant_a_broker_that_was_fenced_still_returns_in_the_ordinary_
     assert world.partition().isr == (2,)
 
 
-def test_a_fenced_leader_is_followed_by_the_first_of_the_assignment_that_is_in_sync_and_available() -> None:
+def test_the_first_available_in_sync_replica_succeeds_a_fenced_leader() -> None:
     world = World()
     world.start(1, 2, 3, 4)
     world.create("t", [1, 3, 2, 4])

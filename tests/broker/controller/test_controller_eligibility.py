@@ -171,7 +171,7 @@ def test_a_changed_minimum_resets_eligibility() -> None:
         ({1: (-1, 0), 2: (0, 1)}, 2),
     ],
 )
-def test_of_those_that_were_eligible_the_most_complete_leads(ends: dict[int, tuple[int, int]], leader: int) -> None:
+def test_the_most_complete_eligible_replica_leads(ends: dict[int, tuple[int, int]], leader: int) -> None:
     world = three()
     for broker in (3, 2, 1):
         world.fence(broker)

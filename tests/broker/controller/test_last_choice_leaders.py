@@ -57,7 +57,7 @@ def test_another_replica_in_sync_leads_before_it(is_on: bool, leader: int) -> No
     assert leaders(world) == {"t": leader, "u": 2}
 
 
-def test_it_leads_if_no_other_is_in_sync() -> None:
+def test_a_last_choice_replica_leads_if_no_other_is_in_sync() -> None:
     world = led_by_1(is_on=True)
     world.fence(3)
     world.fence(1)
@@ -92,7 +92,9 @@ def test_another_eligible_replica_leads_before_it(is_on: bool, leader: int) -> N
     ("is_on", "error", "leader"),
     [(True, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, 1), (False, ErrorCode.NONE, 2)],
 )
-def test_it_is_not_elected_as_the_preferred_leader(is_on: bool, error: ErrorCode, leader: int) -> None:
+def test_a_last_choice_replica_is_not_elected_as_the_preferred_leader(
+    is_on: bool, error: ErrorCode, leader: int
+) -> None:
     world = led_by_1(is_on=is_on)
     reassign(world, "t", [2, 1, 3])
     assert leaders(world)["t"] == 1

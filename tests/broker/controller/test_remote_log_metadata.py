@@ -29,7 +29,7 @@ def with_metadata_topic(*, tiered: bool = True) -> World:
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_it_is_not_deleted(by_id: bool) -> None:
+def test_the_remote_log_metadata_topic_is_not_deleted(by_id: bool) -> None:
     world = with_metadata_topic()
     topic = world.image.topics[METADATA_TOPIC]
     state = DeleteTopicState(None, topic.id) if by_id else DeleteTopicState(METADATA_TOPIC)
@@ -39,14 +39,14 @@ def test_it_is_not_deleted(by_id: bool) -> None:
     assert METADATA_TOPIC in world.image.topics
 
 
-def test_it_is_deleted_once_the_brokers_have_no_tiered_storage() -> None:
+def test_the_remote_log_metadata_topic_is_deleted_without_tiered_storage() -> None:
     world = with_metadata_topic(tiered=False)
     request = DeleteTopicsRequest([DeleteTopicState(METADATA_TOPIC)])
     (result,) = world.decide(world.rules.delete_topics(world.image, request)).responses
     assert result.error_code == ErrorCode.NONE
 
 
-def test_it_gets_no_further_partition() -> None:
+def test_the_remote_log_metadata_topic_gets_no_further_partition() -> None:
     world = with_metadata_topic()
     request = CreatePartitionsRequest(topics=[CreatePartitionsTopic(METADATA_TOPIC, 2, None)])
     (result,) = world.decide(world.rules.create_partitions(world.image, request)).results

@@ -23,7 +23,7 @@ def on(world: World, key: str, **own: bool) -> bool:
 
 @BOTH
 @pytest.mark.conforms("K1023-1")
-def test_it_is_off_by_default_and_set_and_removed_for_all_brokers_while_they_run(key: str) -> None:
+def test_the_setting_is_off_by_default_and_changes_for_all_running_brokers(key: str) -> None:
     world = alone(1)
     assert not on(world, key)
     assert incrementally(world, (key, SET, "true")) == (ErrorCode.NONE, "")

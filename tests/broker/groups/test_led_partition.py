@@ -124,7 +124,7 @@ def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(
 
 
 @pytest.mark.conforms("CG-3")
-def test_of_two_commits_on_their_way_the_first_alone_is_shown_when_it_is_committed(tmp_path: Path) -> None:
+def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path) -> None:
     async def story() -> None:
         async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
             await cluster.start(1, 2)
@@ -192,7 +192,7 @@ class Heard(Shard):
         self._heard()
 
 
-def test_of_those_that_load_one_reads_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_loading_coordinator_reads_in_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.coordinator.led_partition.LOAD_BYTES", 1)  # a batch in a turn
     reads: list[tuple[int, int]] = []
     turn = 0

@@ -38,7 +38,7 @@ from tests.broker.log.making import DIRECTORY, in_loop
 
 
 @in_loop
-async def test_of_each_key_the_latest_record_stays_at_its_offset(tmp_path: Path) -> None:
+async def test_the_latest_record_of_each_key_stays_at_its_offset(tmp_path: Path) -> None:
     log = await open_log(tmp_path)
     await write(log, 0, batch(("a", "1"), ("b", "1"), ("a", "2")), batch(("c", "1")), batch(("a", "3"), ("b", "2")))
     assert await compact(log, tmp_path)
@@ -259,7 +259,7 @@ SEGMENTS = [View(100, 10, 100), View(300, 20, 200), View(100, 30, 300), View(50,
         (30, 35, 400, 0, Cleanable(30, 0.0)),
     ],
 )
-def test_how_dirty_a_log_is(
+def test_the_dirty_ratio_of_a_log_is_computed(
     first_dirty: int, high_watermark: int, now_ms: int, lag_ms: int, expected: Cleanable
 ) -> None:
     assert cleanable(SEGMENTS, first_dirty, high_watermark, now_ms, lag_ms) == expected

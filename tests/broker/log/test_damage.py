@@ -115,7 +115,7 @@ async def test_replicated_segments_are_verified_once(tmp_path: Path, monkeypatch
 
 
 @in_loop
-async def test_where_gaps_are_lawful_the_batch_that_jumps_ahead_of_the_next_is_the_damaged_one(tmp_path: Path) -> None:
+async def test_in_a_log_with_lawful_gaps_the_batch_above_the_next_is_the_damaged_one(tmp_path: Path) -> None:
     """No CRC covers a base offset."""
     await killed(tmp_path)
     last = segments(contents(tmp_path))[-1]

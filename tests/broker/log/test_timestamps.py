@@ -56,7 +56,7 @@ async def test_a_time_is_found_in_the_middle_of_a_batch(tmp_path: Path, codec: i
 @pytest.mark.conforms("LOG-1")
 @CODECS
 @in_loop
-async def test_of_records_with_the_same_largest_time_the_first_is_found(tmp_path: Path, codec: int) -> None:
+async def test_the_first_of_the_records_with_the_largest_time_is_found(tmp_path: Path, codec: int) -> None:
     log = await holding(tmp_path, batch(5, 7, 7, 6, codec=codec), batch(7, 1, codec=codec))
     assert log.max_timestamp_below(6) == (1, 7)
     assert log.offset_for_timestamp(6) == (1, 7)

@@ -111,7 +111,7 @@ def test_a_node_that_fetches_a_damaged_snapshot_stops_with_an_unchanged_log(tmp_
 
 
 @in_loop
-async def test_of_a_damaged_snapshot_not_even_the_first_bytes_are_read(tmp_path: Path) -> None:
+async def test_no_bytes_of_a_damaged_snapshot_are_read(tmp_path: Path) -> None:
     store = snapshots(tmp_path)
     await store.write_durably(ID, [b"a" * 100, b"b" * 100], None, 7)
     data = bytearray((tmp_path / NAME).read_bytes())

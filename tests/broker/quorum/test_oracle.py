@@ -146,7 +146,7 @@ def first_broken_promise(seed: int) -> str | None:
 
 @pytest.mark.rotating(7)
 @pytest.mark.parametrize(("break_rule", "anomalies"), BROKEN_RULES, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_rule_is_seen(break_rule: Break, anomalies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_found(break_rule: Break, anomalies: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     break_rule(monkeypatch)
     for seed in range(SEEDS):
         if first_broken_promise(seed) in anomalies:

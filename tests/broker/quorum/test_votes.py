@@ -220,7 +220,7 @@ def test_a_leaders_refusal_of_a_pre_vote_counts_when_the_third_voter_is_dead() -
 
 @pytest.mark.conforms("K595-12", "K595-22")
 @pytest.mark.parametrize("resigned", [False, True], ids=["the leader does not answer", "it leads no more"])
-def test_where_others_alone_refuse_a_pre_vote_the_next_follows_within_the_backoff(resigned: bool) -> None:
+def test_a_pre_vote_refused_only_by_others_is_repeated_within_the_backoff(resigned: bool) -> None:
     story = lost_sight_of_its_leader()
     story.vote(3, granted=False, leader=2)
     if resigned:

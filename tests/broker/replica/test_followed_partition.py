@@ -239,7 +239,7 @@ def test_a_disk_error_ends_the_partition_and_is_reported(tmp_path: Path) -> None
     tell(tmp_path, story)
 
 
-def test_where_a_flush_is_required_even_one_acknowledgement_means_durable(tmp_path: Path) -> None:
+def test_with_a_required_flush_acks_1_means_durable(tmp_path: Path) -> None:
     async def story(bench: Bench) -> None:
         partition = bench.partition
         await partition.lead(PartitionImage(2, 1, 1, (2,), (1, 2)), 1)

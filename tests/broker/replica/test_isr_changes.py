@@ -196,7 +196,7 @@ def fence(cluster: Cluster, node: int, fenced: bool) -> None:
 
 
 @pytest.mark.conforms("H14")
-def test_a_fenced_follower_joins_as_soon_as_it_is_not_fenced_although_its_fetch_is_parked(tmp_path: Path) -> None:
+def test_an_unfenced_follower_with_a_parked_fetch_joins_immediately(tmp_path: Path) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1, 2)
         await cluster.create_topic([1, 2])

@@ -125,7 +125,7 @@ def test_answers_keep_the_order_of_requests() -> None:
     serve(story)
 
 
-def test_an_answer_that_another_request_brings_about_stays_behind_those_before_it() -> None:
+def test_an_answer_caused_by_another_request_keeps_its_place_in_the_order() -> None:
     async def story(echo: Echo, port: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"".join(map(framed, (b"now 1xxx", b"late2xxx", b"fill2xxx", b"now 3xxx"))))

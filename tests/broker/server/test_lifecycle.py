@@ -93,7 +93,7 @@ def story(tell: Callable[[Controller], Awaitable[None]]) -> None:
     play(run())
 
 
-def test_it_registers_and_is_unfenced() -> None:
+def test_a_broker_registers_and_is_unfenced() -> None:
     async def tell(controller: Controller) -> None:
         await controller.lifecycle.unfenced.wait()
         assert controller.lifecycle.broker_epoch == 7
@@ -109,7 +109,7 @@ def test_it_registers_and_is_unfenced() -> None:
     story(tell)
 
 
-def test_it_finds_the_controller_that_has_moved() -> None:
+def test_a_broker_finds_a_moved_controller() -> None:
     async def tell(controller: Controller) -> None:
         controller.leader = None
         controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)

@@ -147,7 +147,7 @@ def test_a_session_without_an_end_reports_a_lifetime_of_zero() -> None:
 
 
 @pytest.mark.conforms("SEC-7")
-def test_behind_its_sessions_end_a_peer_is_disconnected() -> None:
+def test_a_peer_is_disconnected_after_the_end_of_its_session() -> None:
     async def tell(client: Client, echo: Echo) -> None:
         assert (await client.log_in()).session_lifetime_ms == 100
         await asyncio.sleep(0.11)

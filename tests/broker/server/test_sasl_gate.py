@@ -84,7 +84,9 @@ def test_brokers_authenticate_to_each_other_and_an_authenticated_client_is_accep
         ("broker", BROKERS, "PLAIN", "does not accept PLAIN, only SCRAM-SHA-256, SCRAM-SHA-512"),
     ],
 )
-def test_others_are_not(cluster: SimulatedCluster, user: str, password: str, mechanism: str, reason: str) -> None:
+def test_a_peer_with_wrong_credentials_or_mechanism_is_refused(
+    cluster: SimulatedCluster, user: str, password: str, mechanism: str, reason: str
+) -> None:
     async def story() -> None:
         await started(cluster)
         with pytest.raises(ConnectionError, match=reason):

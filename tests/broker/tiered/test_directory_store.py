@@ -17,7 +17,7 @@ from broker.tiered.object_store import StoreError, chunks_of
 from tests.broker.tiered.stores import keeps_the_contract, leaves_no_object_of_a_failed_put
 
 
-def test_it_keeps_the_contract_of_stores(tmp_path: Path) -> None:
+def test_the_store_meets_the_contract_of_stores(tmp_path: Path) -> None:
     asyncio.run(keeps_the_contract(DirectoryStore(str(tmp_path))))
 
 

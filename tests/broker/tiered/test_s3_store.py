@@ -35,7 +35,7 @@ def store(endpoint: str, prefix: str, bucket: str = "bucket") -> S3Store:
     return S3Store(bucket, prefix, endpoint=endpoint, region="us-east-1", credentials=(KEY_ID, SECRET))
 
 
-def test_it_keeps_the_contract_of_stores(endpoint: str) -> None:
+def test_the_store_meets_the_contract_of_stores(endpoint: str) -> None:
     asyncio.run(keeps_the_contract(store(endpoint, "some/prefix")))
 
 

@@ -104,7 +104,7 @@ def test_delay_and_loss_are_in_force_together_and_end_one_by_one(machine: FakeMa
     assert machine.queue is None
 
 
-def test_one_of_two_that_has_not_ended_is_a_mismatch(machine: FakeMachine) -> None:
+def test_a_fault_that_one_of_two_hosts_has_not_ended_is_a_mismatch(machine: FakeMachine) -> None:
     site = nemesis(machine)
     for one, other in ((DELAY, LOSS), (LOSS, DELAY)):
         site.inject(DELAY)

@@ -55,7 +55,7 @@ def test_a_host_without_its_service_is_inconclusive() -> None:
     assert host.commands == []
 
 
-def test_it_is_started_again_once() -> None:
+def test_a_stopped_service_is_restarted_once() -> None:
     host = FakeHost("n1", lambda _: lines(port="open"))
     host.pid = None
     nemesis = Nemesis(Site({"n1": host}))
@@ -87,7 +87,7 @@ def service(request: pytest.FixtureRequest) -> Iterator[RealService]:
 
 
 @pytest.mark.parametrize("service", [POLITE], indirect=True)
-def test_a_real_process_is_seen_to_end(service: RealService) -> None:
+def test_the_end_of_a_real_process_is_observed(service: RealService) -> None:
     evidence = Nemesis(Site({"n1": service})).inject(STOP)
     assert evidence.status == "confirmed", evidence
     assert service.process.wait(60) == 0, "it ended in its own way"
