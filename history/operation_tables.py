@@ -228,7 +228,7 @@ def open_table(tables: Path, name: str, schema: pa.Schema) -> Any:
         file = pq.ParquetFile(require_regular(tables / name))
     except FileNotFoundError as error:
         raise TablesError(f"tables/{name} is missing") from error
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a path with a character of code 0
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
         raise TablesError(f"tables/{name} cannot be read as Parquet: {why}") from error
     if not file.schema_arrow.equals(schema):
@@ -241,10 +241,10 @@ def open_table(tables: Path, name: str, schema: pa.Schema) -> Any:
 def read_rows(file: Any, name: str) -> Iterator[tuple[Any, ...]]:
     """The rows of an open file of `tables`. Raises TablesError when it is damaged."""
     try:
-        table = file.read()
-    except (OSError, pa.ArrowException) as error:
+        columns = [column.to_pylist() for column in file.read().columns]
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text that is not UTF-8
         raise TablesError(f"tables/{name} is damaged: {str(error).splitlines()[0]}") from error
-    yield from zip(*(column.to_pylist() for column in table.columns), strict=True)
+    yield from zip(*columns, strict=True)
 
 
 def _row_group(rows: pa.Table, topic: str, partition: int, path: str, number: int) -> IndexedGroup:

@@ -154,7 +154,8 @@ def write_register_index(groups: Iterable[KeyGroup], tables: Path) -> None:
 def read_register_index(tables: Path) -> list[KeyGroup]:
     """The row groups of `tables/registers.parquet` in its order; none of a run without registers. Raises TablesError
     when it is missing, torn or not an index, and when it disagrees with the files: each must exist and have the index's
-    row groups and rows, and no other file may exist."""
+    row groups and rows, and no other file may exist. A row group with a lowest key above its highest one would be in no
+    task."""
     found = {path.relative_to(tables).as_posix() for path in (tables / REGISTERS_FOLDER).glob("*.parquet")}
     if not found and not (tables / REGISTER_INDEX_FILE).exists():
         return []
@@ -162,6 +163,8 @@ def read_register_index(tables: Path) -> list[KeyGroup]:
     groups = [KeyGroup(*row) for row in read_rows(index, REGISTER_INDEX_FILE)]
     of_file: dict[str, list[KeyGroup]] = {}
     for each in groups:
+        if each.lowest > each.highest:
+            raise TablesError(f"tables/{REGISTER_INDEX_FILE} has no range of keys for {each.path}")
         of_file.setdefault(each.path, []).append(each)
     for name in sorted(found | of_file.keys()):
         if name not in of_file:

@@ -99,9 +99,9 @@ def _row_group(group: KeyGroup, tables: Path) -> pa.Table:
     try:
         with pq.ParquetFile(require_regular(tables / group.path)) as file:
             rows = file.read_row_group(group.row_group, use_threads=False).cast(STORED)
+        reach = pc.min_max(rows["key"]).as_py()
     except (OSError, ValueError, IndexError) as error:
         raise DamagedError(f"{group.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error
-    reach = pc.min_max(rows["key"])
-    if (rows.num_rows, reach["min"].as_py(), reach["max"].as_py()) != (group.rows, group.lowest, group.highest):
+    if (rows.num_rows, reach["min"], reach["max"]) != (group.rows, group.lowest, group.highest):
         raise DamagedError(f"{group.path} has other keys than the index of registers states")
     return rows

@@ -126,8 +126,8 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
     """
     root, tables = Path(directory), Path(run) / "tables"
     claim = _claim_of(root)
-    _demand(claim.streams == digest_of_streams(Path(run)), "it was made for another history")
-    _demand(claim.tables == digest_of_tables(tables), "it was made for other tables of operations")
+    demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
+    demand_digest(claim.tables, lambda: digest_of_tables(tables), "it was made for other tables of operations")
     _demand(claim.upper_bound in STRENGTH, "its upper bound has no meaning")
     _demand(
         STRENGTH.index(claim.upper_bound) >= STRENGTH.index(upper_bound),
@@ -149,6 +149,15 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
     records = sum(lengths.values())
     proven = f"{counted(operations, 'operation')} {'is' if operations == 1 else 'are'} linearizable"
     return f"{proven} ({claim.upper_bound}): {counted(records, 'record')} in order"
+
+
+def demand_digest(stated: str, digest: Callable[[], str], otherwise: str) -> None:
+    """Raises CertificateError unless the files have the stated digest. A file that cannot be read has none."""
+    try:
+        found = digest()
+    except OSError as error:
+        raise CertificateError(f"a file of the history cannot be read: {error}") from error
+    _demand(found == stated, otherwise)
 
 
 def _claim_of(directory: Path) -> Claim:

@@ -230,6 +230,15 @@ def test_records_shown_to_a_session_raise_its_bound(tmp_path: Path) -> None:
                 verified(tmp_path, "session")
 
 
+def test_a_table_that_cannot_be_read_makes_the_certificate_invalid(tmp_path: Path) -> None:
+    certified(table(HISTORY), tmp_path)
+    (index,) = (tmp_path / "tables").glob("index.parquet")
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(CertificateError, match="cannot be read"):
+        verified(tmp_path)
+
+
 def test_a_lost_certificate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match="cannot be read"):
         verified(tmp_path)

@@ -318,6 +318,16 @@ def test_a_certificate_that_leaves_out_keys_is_refused(tmp_path: Path) -> None:
         verify_registers(directory, tmp_path)
 
 
+@pytest.mark.parametrize("place", ["tables/registers/more.parquet", "tables/registers.parquet"])
+def test_a_table_that_cannot_be_read_makes_the_certificate_invalid(tmp_path: Path, place: str) -> None:
+    directory = confirmed(tmp_path, table({"k": STORY}))
+    path = tmp_path / place
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(CertificateError, match="cannot be read"):
+        verify_registers(directory, tmp_path)
+
+
 def test_the_certificate_of_another_history_is_refused(tmp_path: Path) -> None:
     directory = confirmed(tmp_path, table({"k": STORY}))
     stored(tmp_path, table({"k": [*STORY[:-1], read(5, 51, 61)]}))

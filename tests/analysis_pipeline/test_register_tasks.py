@@ -19,7 +19,7 @@ from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.register_certificate import ORDER, write_register_certificate
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.register import verify_registers
-from history.register_tables import KeyGroup, read_register_index
+from history.register_tables import KeyGroup, read_register_index, write_register_index
 from tests.analysis.register_histories import read, table, write
 from tests.analysis_pipeline.register_tables import certified, many_keys, stored
 
@@ -111,8 +111,6 @@ def test_tasks_cover_each_key_once_and_have_the_row_groups_that_may_have_it() ->
 
 
 def _index_of_another_key(tables: Path) -> None:
-    from history.register_tables import write_register_index
-
     groups = read_register_index(tables)
     write_register_index([replace(groups[0], lowest="a"), *groups[1:]], tables)
 
@@ -133,6 +131,34 @@ def test_row_groups_that_are_not_as_the_index_states_are_damage(
     damage(tmp_path / "tables")
     with pytest.raises(DamagedError, match=complaint):
         check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence)
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"highest": ""}, "has no range of keys"),
+        ({"lowest": "z"}, "has no range of keys"),
+        ({"path": "a\0b"}, "cannot be read"),
+    ],
+)
+def test_an_index_that_hides_a_row_group_from_all_tasks_is_damage(
+    tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    stored(tmp_path, table({"a": [write(1, 0, 1)], "b": [write(2, 0, 1)], "c": [write(3, 0, 1)]}), least_rows=1)
+    first, second, third = read_register_index(tmp_path / "tables")
+    write_register_index([first, replace(second, **changes), third], tmp_path / "tables")
+    with pytest.raises(DamagedError, match=complaint):
+        check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence)
+
+
+def test_an_index_with_bytes_outside_utf8_is_damage(tmp_path: Path) -> None:
+    stored(tmp_path, table({"a": [write(1, 0, 1)]}))
+    index = tmp_path / "tables" / "registers.parquet"
+    broken = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    rows = pq.read_table(index)
+    pq.write_table(rows.set_column(3, rows.schema.field("lowest"), broken), index)
+    with pytest.raises(DamagedError, match="is damaged"):
+        RegisterPlan.of(tmp_path / "tables")
 
 
 def test_no_operations_have_an_empty_report_and_certificate(tmp_path: Path) -> None:
