@@ -98,7 +98,7 @@ def check_log(
 
 def undecided_partitions(report: LogReport) -> set[int]:
     """The numbers of the partitions for which a report has an undecided reason."""
-    return {int(text.split(" were answered")[0].rsplit("-", 1)[1]) for text in report.undecided}
+    return {int(text.partition(":")[0].rsplit("-", 1)[1]) for text in report.undecided}
 
 
 def agrees_with_search(histories: list[list[Op]], upper_bound: str) -> tuple[int, set[int]]:
