@@ -376,9 +376,9 @@ class _SessionBounds:
     def verified(self, where: str) -> Bounds:
         """By session the latest invocation with an upper bound and the earliest return; a session must not be shown an
         end at or below an offset that it was shown before the query."""
-        if not self._events:
+        session, offset, kind, time = np.concatenate([np.empty((4, 0), np.int64), *self._events], axis=1)
+        if not len(session):  # no operation was shown an offset, such as reads of an empty partition
             return {}
-        session, offset, kind, time = np.concatenate(self._events, axis=1)
         order = np.lexsort((kind, offset, session))
         found: Bounds = {}
         session, kind, time = session[order], kind[order], time[order]

@@ -63,6 +63,12 @@ def test_a_certificate_is_confirmed(tmp_path: Path, span: int) -> None:
     assert content["lengths"] == {"log-0": 5, "log-2": 5}
 
 
+@pytest.mark.parametrize("history", [[read(0, [], 1, 2)], [info(1, 10)]], ids=["an empty read", "an open append"])
+def test_the_certificate_of_a_partition_without_shown_records_is_confirmed(tmp_path: Path, history: list[Op]) -> None:
+    certified(table(history), tmp_path, "session")
+    assert verified(tmp_path, "session") == "1 operation is linearizable (session): 0 records in order"
+
+
 @pytest.mark.rotating(12, among="random histories")
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Path, upper_bound: str) -> None:
