@@ -89,10 +89,11 @@ def measure(run: Path, operations: int, spread: TaskMap) -> None:
     linearize_s = use.cpu_s()
     verify(run / "certificate", run, spread=spread)
     verify_s = use.cpu_s()
-    own = _peak_kb(os.getpid())
+    own, (worker, java) = _peak_kb(os.getpid()), use.largest()
     print(
         f"{operations:>11,} operations: check {check_s:.1f}, linearize {linearize_s:.1f}, verify {verify_s:.1f} CPU s; "
-        f"{len(plan.tasks)} tasks; driver {own / 1e6:.2f} GB, largest worker {use.largest_worker() / 1e6:.2f} GB"
+        f"{len(plan.tasks)} tasks; driver {own / 1e6:.2f} GB, largest worker {worker / 1e6:.2f} GB"
+        + (f", Java virtual machine {java / 1e6:.2f} GB" if java else "")
     )
 
 
@@ -107,15 +108,22 @@ class Use:
         took, self.before = now - self.before, now
         return took
 
-    def largest_worker(self) -> int:
-        """Peak memory in kB, of ended and of living workers, without the Java virtual machine."""
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        return max([ended, *(_peak_kb(pid) for pid in tree_of(os.getpid()) if pid != os.getpid())])
+    def largest(self) -> tuple[int, int]:
+        """Peak memory in kB of the largest worker, ended or living, and of the Java virtual machine."""
+        living = [pid for pid in tree_of(os.getpid()) if pid != os.getpid()]
+        java = [pid for pid in living if _status(pid).get("Name") == "java"]
+        ended = 0 if java else resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # it has no names
+        workers = [_peak_kb(pid) for pid in living if pid not in java]
+        return max([ended, *workers]), max([0, *map(_peak_kb, java)])
 
 
 def _peak_kb(pid: int) -> int:
-    lines = dict(line.partition(":")[::2] for line in _read(pid, "status").splitlines())
-    return 0 if lines.get("Name", "").strip() == "java" else int(lines.get("VmHWM", "0").split()[0])
+    return int(_status(pid).get("VmHWM", "0").split()[0])
+
+
+def _status(pid: int) -> dict[str, str]:
+    lines = (line.partition(":")[::2] for line in _read(pid, "status").splitlines())
+    return {name: value.strip() for name, value in lines}
 
 
 def _read(pid: int, name: str) -> str:
