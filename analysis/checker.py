@@ -167,7 +167,7 @@ class Checker:
         doubts = EVIDENCE_CHANGED.say(
             f"{each.name}, from evidence that was changed: {each.sentence}" for each in outcome.anomalies
         )
-        detail = f"{counted(len(outcome.anomalies), 'anomaly', 'anomalies')} that prove nothing: {first_of(changed)}"
+        detail = f"{counted(len(outcome.anomalies), 'anomaly', 'anomalies')} without proof: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
 
     def _with_promises(self, outcome: Outcome) -> Outcome:

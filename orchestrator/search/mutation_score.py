@@ -173,7 +173,7 @@ def check_size(wanted: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
     """Raise `UsageError` for more than `MOST_RUNS` runs."""
     if len(wanted) * len(seeds) > MOST_RUNS:
         count = f"{counted(len(wanted), 'schedule')} with {counted(len(seeds), 'seed')}"
-        raise UsageError(f"{count} are more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
+        raise UsageError(f"{count}: more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
 
 
 def measure(

@@ -150,7 +150,7 @@ def test_an_error_of_one_run_does_not_end_the_others(
 
 def test_more_runs_than_the_limit_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mutants", "bounce_unseen", "--seeds", "1-100000000", "--campaign", "bounce-unseen"]) == 64
-    assert "1 schedules with 100,000,000 seeds are more than 100,000 runs" in capsys.readouterr().err
+    assert "1 schedule with 100,000,000 seeds: more than 100,000 runs" in capsys.readouterr().err
 
 
 @pytest.mark.rotating(4, among="mutation scores")

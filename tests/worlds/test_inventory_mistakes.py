@@ -140,5 +140,5 @@ def test_a_mistake_beside_an_unreachable_host_is_reported_as_a_mistake(tmp_path:
     hosts = chosen(Inventory(tmp_path / "h.ini", "brownout", listed), 2)
     with pytest.raises(UsageError, match="2 of 2 hosts"):
         checks.check_all(tmp_path / "h.ini", hosts, tmp_path)
-    with pytest.raises(WorldError, match="1 of 1 hosts"):
+    with pytest.raises(WorldError, match="1 of 1 host "):
         checks.check_all(tmp_path / "h.ini", hosts[:1], tmp_path)
