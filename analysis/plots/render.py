@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -40,14 +40,14 @@ def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
         drawings["0-spacetime"] = lambda: spacetime.diagram(data)
     troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
     ordered = by_relevance(view.lanes, troubled)
-    shown = ordered[:MOST_LANES]
+    shown = with_plots(ordered, troubled)
     for topic, partition in shown:
         drawings[f"4-replicas-{topic}-{partition}"] = lambda t=topic, p=partition: replicas.lanes(view, t, p)  # type: ignore[misc]
     for topic, partition in [key for key in shown if key in view.starts]:
         drawings[f"5-tiers-{topic}-{partition}"] = lambda t=topic, p=partition: tiers.lanes(view, t, p)  # type: ignore[misc]
     for index, anomaly in enumerate(verdict.anomalies[:MOST_ANOMALIES]):
         drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
-    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, verdict), indent=1) + "\n", encoding="utf-8")
+    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, shown, verdict), indent=1) + "\n", encoding="utf-8")
     written = []
     for name, drawing in drawings.items():
         plot = drawing()
@@ -64,10 +64,18 @@ def by_relevance(lanes: Mapping[tuple[str, int], object], troubled: Iterable[tup
     return [key for key in dict.fromkeys([*troubled, *rest]) if key in lanes]
 
 
-def _left_out(ordered: Sequence[tuple[str, int]], verdict: Verdict) -> list[str]:
+def with_plots(ordered: Sequence[tuple[str, int]], troubled: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of the partitions, in the order of `by_relevance`, whose replicas are drawn: the system's own only with an
+    anomaly, or if there are no others."""
+    return [key for key in ordered if key in troubled or not key[0].startswith("__")][:MOST_LANES] or [
+        *ordered[:MOST_LANES]
+    ]
+
+
+def _left_out(ordered: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int]], verdict: Verdict) -> list[str]:
     """What has no plot because of the bounds above, as sentences."""
     sentences = []
-    if unshown := ordered[MOST_LANES:]:
+    if unshown := [key for key in ordered if key not in shown]:
         named = ", ".join(f"{topic}-{partition}" for topic, partition in unshown[:MOST_LANES])
         more = f" and {len(unshown) - MOST_LANES} more" if len(unshown) > MOST_LANES else ""
         sentences.append(

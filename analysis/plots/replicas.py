@@ -20,7 +20,7 @@ MOST_CELLS = 18
 def lanes(view: PlotData, topic: str, partition: int) -> bytes:
     """Log end offset (line) and high watermark (dashes) of each replica, its lane coloured by leader epoch."""
     replicas = view.lanes.get((topic, partition), ())
-    with figure(max(len(replicas), 1), height=1.1 + 1.25 * max(len(replicas), 1)) as (drawn, rows):
+    with figure(max(len(replicas), 1), height=1.1 + 1.25 * max(len(replicas), 1), layout="tight") as (drawn, rows):
         rows[0].set_title(f"Replicas of {topic}-{partition}: log end offset, high watermark, leader epoch", pad=46)
         top = max((int(lane.log_end_offset.max()) for lane in replicas if len(lane.time)), default=1)
         for axes, lane in zip(rows, replicas, strict=False):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import matplotlib as mpl
 
@@ -14,6 +15,8 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -44,7 +47,6 @@ RIGHT_ROOM = 0.08  # a label may end so far right of the plot, as a share of its
 
 STYLE = {
     "figure.dpi": 110,
-    "figure.constrained_layout.use": True,
     "font.size": 9.5,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
@@ -66,9 +68,14 @@ STYLE = {
 
 @contextmanager
 def figure(
-    rows: int = 1, *, height: float = 3.2, ratios: Sequence[float] | None = None
+    rows: int = 1,
+    *,
+    height: float = 3.2,
+    ratios: Sequence[float] | None = None,
+    layout: Literal["constrained", "tight"] = "constrained",
 ) -> Iterator[tuple[Figure, list[Axes]]]:
-    """A figure of stacked axes that share their time axis, in the house style; closed when the block ends."""
+    """A figure of stacked axes that share their time axis, in the house style; closed when the block ends. `layout`:
+    "tight" measures the texts once and "constrained" twice, which legends outside of the axes need."""
     with plt.rc_context(STYLE):  # type: ignore[arg-type]
         drawn, axes = plt.subplots(
             rows,
@@ -77,6 +84,7 @@ def figure(
             sharex=True,
             squeeze=False,
             gridspec_kw={"height_ratios": ratios or [1] * rows},
+            layout=layout,
         )
         try:
             yield drawn, list(axes[:, 0])
@@ -108,20 +116,29 @@ def fault_marker(band: Band) -> str:
 def draw_bands(axes: Axes, bands: Sequence[Band]) -> None:
     """Faults as translucent bands in their group's colour, with their mark at the start; unconfirmed ones are
     hatched."""
-    for band in bands:
-        color = fault_color(band)
-        axes.axvspan(
-            band.start, band.end, color=color, alpha=0.16, lw=0, hatch=None if band.status == "confirmed" else "///"
+    across = axes.get_xaxis_transform()
+    for is_confirmed in (True, False):
+        mine = [band for band in bands if (band.status == "confirmed") is is_confirmed]
+        axes.add_collection(
+            PolyCollection(
+                [[(band.start, 0), (band.start, 1), (band.end, 1), (band.end, 0)] for band in mine],
+                facecolors=[to_rgba(fault_color(band), 0.16) for band in mine],
+                edgecolors="none" if is_confirmed else [to_rgba(fault_color(band), 0.16) for band in mine],
+                linewidths=0,
+                hatch=None if is_confirmed else "///",
+                transform=across,
+            ),
+            autolim=False,
         )
-        axes.axvline(band.start, color=color, lw=0.9, alpha=0.8)
-        axes.plot(
-            [band.start],
-            [0.04],
-            marker=fault_marker(band),
-            color=color,
-            ms=6,
-            transform=axes.get_xaxis_transform(),
-            zorder=4,
+    axes.vlines(
+        [band.start for band in bands], 0, 1, colors=[fault_color(band) for band in bands], lw=0.9, alpha=0.8,
+        transform=across,
+    )  # fmt: skip
+    for marker in dict.fromkeys(map(fault_marker, bands)):
+        mine = [band for band in bands if fault_marker(band) == marker]
+        colors = [fault_color(band) for band in mine]
+        axes.scatter(
+            [band.start for band in mine], [0.04] * len(mine), s=36, marker=marker, c=colors, transform=across, zorder=4
         )
 
 

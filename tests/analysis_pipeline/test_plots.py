@@ -12,7 +12,7 @@ from matplotlib.text import Annotation
 
 from analysis.pipeline import analyze
 from analysis.plots.performance import availability, served_share
-from analysis.plots.render import by_relevance
+from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
 from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
@@ -81,6 +81,13 @@ def test_partitions_with_anomalies_are_first_and_those_of_the_system_last() -> N
     assert by_relevance(dict.fromkeys(keys), [("log", 1), ("gone", 0)]) == [keys[3], keys[2], keys[0], keys[1]]
 
 
+def test_partitions_of_the_system_are_drawn_with_an_anomaly_or_without_others() -> None:
+    own, others = [("__offsets", number) for number in range(8)], [("log", number) for number in range(8)]
+    assert with_plots([*others, *own], []) == others[:MOST_LANES]
+    assert with_plots([own[3], *others[:2], *own[:3]], [own[3]]) == [own[3], *others[:2]]
+    assert with_plots(own, []) == own[:MOST_LANES]
+
+
 def many_faults(count: int) -> tuple[Band, ...]:
     return tuple(
         Band("partition-leader", ("n1", "n2"), at, at + 0.5, "confirmed", "partition", "star") for at in range(count)
@@ -125,7 +132,8 @@ def test_the_plots_of_a_failed_run_state_their_omissions(tmp_path: Path) -> None
     analyze(run, engine="in-process")
     assert (run / "plots" / "4-replicas-log-0.png").exists()
     (sentence,) = json.loads((run / "plots" / "left_out.json").read_text())
-    assert sentence == "no plot of the replicas of 3 of 9 partitions: __offsets-5, __offsets-6, __offsets-7"
+    named = ", ".join(f"__offsets-{number}" for number in range(6))
+    assert sentence == f"no plot of the replicas of 8 of 9 partitions: {named} and 2 more"
 
 
 def test_the_plots_of_registers_are_drawn(tmp_path: Path) -> None:
