@@ -123,9 +123,9 @@ def _loaded_s(page: Path, scratch: Path, rounds: int) -> float:
 def _median_s(do: Callable[[], object], rounds: int) -> float:
     taken = []
     for _ in range(rounds):
-        began = time.monotonic()
+        start_s = time.monotonic()
         do()
-        taken.append(time.monotonic() - began)
+        taken.append(time.monotonic() - start_s)
     return statistics.median(taken)
 
 

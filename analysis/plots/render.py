@@ -66,7 +66,7 @@ def by_relevance(lanes: Mapping[tuple[str, int], object], troubled: Iterable[tup
 
 def with_plots(ordered: Sequence[tuple[str, int]], troubled: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
     """Those of the partitions, in the order of `by_relevance`, whose replicas are drawn: the system's own only with an
-    anomaly, or if there are no others."""
+    anomaly, or if the run has only these."""
     return [key for key in ordered if key in troubled or not key[0].startswith("__")][:MOST_LANES] or [
         *ordered[:MOST_LANES]
     ]
