@@ -70,7 +70,7 @@ class OwnResources:
         self._places = _one_of_each_filesystem(places)
         self._journal = journal
         self._scheduler = scheduler
-        self._ample_ns = scheduler.monotonic_ns()
+        self._ample_ns = self._now_ns()
         self._oom_kills = _oom_kills()
         self._oom_ns: int | None = None
         self._recorded: set[str] = set()
@@ -89,7 +89,7 @@ class OwnResources:
         for name, seen in found:
             self._record(name, self._ample_ns, seen)
         if not found:
-            self._ample_ns = self._scheduler.monotonic_ns()
+            self._ample_ns = self._now_ns()
 
     def failed(self, error: BaseException) -> None:
         """Record the shortage that caused this error of the orchestrator, if any."""
@@ -109,10 +109,14 @@ class OwnResources:
             seen = f"client {name} was killed, and the kernel has killed processes for lack of memory"
             self._record("memory", self._oom_ns - BEFORE_ERROR_NS, seen)
 
+    def _now_ns(self) -> int:
+        """The run's time. `Scheduler.monotonic_ns` would move the virtual clock, at moments of this machine's clock."""
+        return round(self._scheduler.monotonic() * 1e9)
+
     def _look_at_memory(self) -> None:
         """Note when the kernel first killed a process for lack of memory; it does not report whose process it was."""
         if self._oom_ns is None and _oom_kills() > self._oom_kills:
-            self._oom_ns = self._scheduler.monotonic_ns()
+            self._oom_ns = self._now_ns()
 
     def _short(self) -> Iterator[tuple[str, str]]:
         if not self._journal.has_room:
@@ -123,7 +127,7 @@ class OwnResources:
             yield "descriptors", why
 
     def _record_error(self, name: str, seen: str) -> None:
-        self._record(name, self._scheduler.monotonic_ns() - BEFORE_ERROR_NS, seen)
+        self._record(name, self._now_ns() - BEFORE_ERROR_NS, seen)
 
     def _record(self, name: str, since_ns: int, seen: str) -> None:
         if name in self._recorded:

@@ -383,13 +383,13 @@ _moved(
     "a client had ended before its operations",
     event("client_ended", client="producer-1"),
     phase("main"),
-    unknown("producer-1", "before it started or after it had ended"),
+    unknown("producer-1", "before its start or after its end"),
 )
 _moved(
     "a client started after its operations",
     event("client", client="producer-1"),
     phase("collect"),
-    unknown("producer-1", "before it started or after it had ended"),
+    unknown("producer-1", "before its start or after its end"),
 )
 
 

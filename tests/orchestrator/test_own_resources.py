@@ -11,14 +11,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from analysis.evidence.tester_shortages import lost_journal, shortages
 from history.journal import RESERVE, Journal
 from history.reader import read_run
-from nemeses.scheduling import REAL_TIME
+from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.running import own_resources
 from orchestrator.running.own_resources import OwnResources, resource_named
 from tests.orchestrator.live_run import LiveRun
@@ -89,6 +90,18 @@ def recorded(run: Path) -> list[tuple[str, str]]:
 
 def own(run: Path, journal: Journal) -> OwnResources:
     return OwnResources([run, run / "nowhere"], journal, REAL_TIME)
+
+
+def test_no_look_moves_the_virtual_clock(tmp_path: Path) -> None:
+    """The number of looks depends on this machine's clock, and each `monotonic_ns` of a simulated run is later than the
+    one before: with it the same seed was not always the same run."""
+    clock = cast(Scheduler, SimpleNamespace(monotonic=lambda: 5.0))  # any other call fails
+    with Journal(tmp_path) as journal:
+        looking = OwnResources([tmp_path], journal, clock)
+        looking.tick()
+        looking.failed(OSError(errno.ENOSPC, "no space"))
+        looking.client_failed("c", ["OSError: [Errno 24] Too many open files"], -signal.SIGKILL)
+    assert [name for name, _ in recorded(tmp_path)] == ["disk", "descriptors"]
 
 
 def test_a_healthy_tester_reports_no_shortage(tmp_path: Path) -> None:
