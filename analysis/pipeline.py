@@ -192,8 +192,8 @@ def _losses_above_uploads(run: CheckedRun) -> dict[str, int]:
         return {}
     places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
     first = first_above_uploads(places, run.history)
-    found = None if first is None else lost_above_uploads(run.history, first)
-    return {} if found is None else {ACKNOWLEDGED_ABOVE_UPLOADS: found.acknowledged, LOST_ABOVE_UPLOADS: found.lost}
+    found = lost_above_uploads(run.history, first) if first is not None else None
+    return {ACKNOWLEDGED_ABOVE_UPLOADS: found.acknowledged, LOST_ABOVE_UPLOADS: found.lost} if found else {}
 
 
 def _check(run: CheckedRun, findings: RunFindings) -> None:

@@ -2,11 +2,11 @@
 
     python -m benchmarks.run_memory [OPERATIONS ...] [--partitions N] [--registers]
 
-The streams of generated clients stand in a stored run, which `analyze` judges in this machine's processes and
-draws, and whose page is then made. Memory is the peak of the process that does both, and of its largest worker,
-libraries included. The journal names other clients, so the verdict is unknown and no certificate is written: its memory
-is a figure of `benchmarks.log_scaling`. With `--registers`, two clients' records of keys with 37 operations each stand
-there, so the verdict is a pass with a certificate; the CPU time is that of the analysis without the page.
+A stored run gets the streams of generated clients. `analyze` judges it in local processes and draws its plots,
+then its page is made. Memory is the peak of the process that does both, and of its largest worker, libraries included.
+The journal names other clients, so the verdict is unknown and no certificate is written: its memory is a figure of
+`benchmarks.log_scaling`. With `--registers`, the run has the records of two clients on keys of 37 operations each, and
+the verdict is a pass with a certificate. The CPU time is that of the analysis without the page.
 """
 
 from __future__ import annotations

@@ -91,8 +91,10 @@ def operations_of(task: KeyTask, tables: Path) -> dict[str, list[Operation]]:
 
 
 def _keys_between(rows: pa.Table, task: KeyTask) -> pa.Table:
-    mine = pc.greater_equal(rows["key"], task.start)
-    return rows.filter(mine if task.stop is None else pc.and_(mine, pc.less(rows["key"], task.stop)))
+    rows = rows.filter(pc.greater_equal(rows["key"], task.start))
+    if task.stop is not None:
+        rows = rows.filter(pc.less(rows["key"], task.stop))
+    return rows
 
 
 def _row_group(group: KeyGroup, tables: Path) -> pa.Table:

@@ -51,10 +51,10 @@ class StoreFindings:
 
 def compare_store(tasks: Sequence[StoreTask], spread: TaskMap) -> StoreFindings:
     """The findings of all partitions, in the order of the tasks."""
-    heaviest_first = sorted(tasks, key=lambda task: -task.rows)
-    found = spread(_compare, heaviest_first, [task.rows for task in heaviest_first])
-    of_task = {id(task): each for task, each in zip(heaviest_first, found, strict=True)}
-    results = [of_task[id(task)] for task in tasks]
+    heaviest_first = sorted(range(len(tasks)), key=lambda number: -tasks[number].rows)
+    found = spread(_compare, [tasks[number] for number in heaviest_first], [tasks[n].rows for n in heaviest_first])
+    of_number = dict(zip(heaviest_first, found, strict=True))
+    results = [of_number[number] for number in range(len(tasks))]
     return StoreFindings(
         sum(each.segments for each in results), tuple(anomaly for each in results for anomaly in each.anomalies)
     )

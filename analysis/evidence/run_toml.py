@@ -190,8 +190,9 @@ def _refusal(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
     found = _REFUSED.fullmatch(str(error))
     assert found is not None
     path = tuple(found["path"].split(".")) if found["path"] else ()
-    unknown = _NOT_KNOWN.fullmatch(found["what"])
-    return found["what"], path if unknown is None else (*path, unknown[1])
+    if unknown := _NOT_KNOWN.fullmatch(found["what"]):
+        path = (*path, unknown[1])
+    return found["what"], path
 
 
 def _why(what: str) -> str:

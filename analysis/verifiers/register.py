@@ -181,9 +181,10 @@ def _rows(task: OrdersTask) -> pa.Table:
                 rows = file.read_row_group(group.row_group, columns=names, use_threads=False).select(names)
         except (OSError, ValueError) as error:
             raise CertificateError(f"{group.path} cannot be read: {error}") from error
-        mine = pc.greater_equal(rows["key"], task.part.start)
-        mine = mine if task.stop is None else pc.and_(mine, pc.less(rows["key"], task.stop))
-        parts.append(rows.filter(mine))
+        rows = rows.filter(pc.greater_equal(rows["key"], task.part.start))
+        if task.stop is not None:
+            rows = rows.filter(pc.less(rows["key"], task.stop))
+        parts.append(rows)
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
 
 

@@ -102,7 +102,8 @@ class AnomalyChange:
 class FigureChange:
     """`before`, `after`: medians over all compared runs. `ratio`: after / before, of geometric means; `low`, `high`:
     its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest p that
-    this number of runs can show. The five are None if a run measured zero or if a side has a single run."""
+    this number of runs can show. They are all missing (None)
+    if a run measured zero or if a side has a single run."""
 
     figure: str
     unit: str

@@ -83,9 +83,7 @@ def comparison(arms: Sequence[Arm]) -> str:
     runs = min(len(arm.made) for arm in arms)
     guided, plain = (by_name[name].curve[runs - 1] for name in (GUIDED, RANDOM))
     needed = next((number for number, seen in enumerate(by_name[GUIDED].curve, 1) if seen >= plain), None)
-    share = (
-        "never reached as many" if needed is None else f"had reached as many as random after {counted(needed, 'run')}"
-    )
+    share = f"had reached as many as random after {counted(needed, 'run')}" if needed else "never reached as many"
     return (
         f"After {counted(runs, 'run')} each, guided had seen {counted(guided, 'different state')} and random "
         f"{plain:,}; guided {share}. "

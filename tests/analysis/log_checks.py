@@ -1,6 +1,6 @@
 """Checks histories by the plan of ranges, stored in a run's `tables/` or in memory.
 
-In memory there are no files, which makes a check of thousands of small partitions fast. The plan, the evidence of each
+Checks in memory read no files, so thousands of small partitions are checked fast. The plan, the evidence of each
 range, the conclusion and the report are the engine's.
 """
 

@@ -17,8 +17,8 @@ def judged(run: Path) -> Outcome:
     return CHECKER.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run)))
 
 
-def told(outcome: Outcome) -> str:
-    """All that is said of it."""
+def reasons_of(outcome: Outcome) -> str:
+    """The detail and the doubts of an outcome, as one text."""
     return "; ".join((outcome.detail, *outcome.doubts))
 
 

@@ -7,7 +7,7 @@ import pytest
 from analysis.pipeline import analyze
 from history.checksummed_lines import read_lines, text_of
 from history.damage import Damage
-from tests.analysis_pipeline.judged_quorum import found, judged, replace, told
+from tests.analysis_pipeline.judged_quorum import found, judged, reasons_of, replace
 from tests.analysis_pipeline.stored_quorum import (
     TOPIC,
     Event,
@@ -167,13 +167,13 @@ def test_elections_in_traces_are_checked_by_the_same_rules(
 def test_a_traced_election_without_votes_does_not_count(quorum: StoredQuorum) -> None:
     event = opened(5, 2, 2, (1, 2))
     without_elections(quorum, {key: event[key] for key in ("event", "offset", "epoch", "leader")})
-    assert "no log holds the election of a leader, and no node reported one" in told(judged(quorum.write()))
+    assert "no log holds the election of a leader, and no node reported one" in reasons_of(judged(quorum.write()))
 
 
 @pytest.mark.parametrize("voters", [None, 3, [1, "2"], [1, True]])
 def test_unreadable_votes_are_reported(quorum: StoredQuorum, voters: object) -> None:
     without_elections(quorum, {**opened(5, 2, 2, (1, 2)), "voters": voters})
-    assert "of the trace of n1 cannot be read" in told(judged(quorum.write()))
+    assert "of the trace of n1 cannot be read" in reasons_of(judged(quorum.write()))
 
 
 @pytest.mark.parametrize(("node", "epoch"), [("n1", 2), ("n2", 2), ("n1", 1)])
@@ -234,7 +234,7 @@ def test_e5_a_forgotten_vote_that_the_node_did_not_report_is_a_doubt(quorum: Sto
     quorum.states["n1"] = quorum.states["n3"]
     outcome = judged(quorum.write())
     assert outcome.verdict == "unknown"
-    assert "the quorum-state file of n1 has epoch 2, leader 2 and vote -1" in told(outcome)
+    assert "the quorum-state file of n1 has epoch 2, leader 2 and vote -1" in reasons_of(outcome)
 
 
 def test_e5_an_epoch_that_falls_while_a_process_runs(quorum: StoredQuorum) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis_pipeline.judged_quorum import LOG, judged, replace, told
+from tests.analysis_pipeline.judged_quorum import LOG, judged, reasons_of, replace
 from tests.analysis_pipeline.stored_quorum import (
     StoredQuorum,
     metadata,
@@ -76,7 +76,7 @@ def test_missing_or_damaged_evidence_is_unknown_with_a_reason(
     damage(run / "nodes" / "n3")
     outcome = judged(run)
     assert outcome.verdict == "unknown", outcome
-    assert complaint in told(outcome)
+    assert complaint in reasons_of(outcome)
 
 
 def test_a_leader_on_disk_that_the_trace_lacks_is_reported(quorum: StoredQuorum) -> None:
@@ -84,8 +84,8 @@ def test_a_leader_on_disk_that_the_trace_lacks_is_reported(quorum: StoredQuorum)
     replace(quorum, "n3", last, last | {"leader": -1})
     outcome = judged(quorum.write())
     assert outcome.verdict == "unknown", outcome
-    assert "the quorum-state file of n3 has epoch 2, leader 2 and vote" in told(outcome)
-    assert "that it had written epoch 2, leader -1" in told(outcome)
+    assert "the quorum-state file of n3 has epoch 2, leader 2 and vote" in reasons_of(outcome)
+    assert "that it had written epoch 2, leader -1" in reasons_of(outcome)
 
 
 def test_a_torn_line_of_a_killed_process_does_not_count_as_damage(quorum: StoredQuorum) -> None:
@@ -99,7 +99,7 @@ def test_a_torn_line_of_a_killed_process_does_not_count_as_damage(quorum: Stored
 def test_a_trace_of_another_node_is_reported(quorum: StoredQuorum) -> None:
     run = quorum.write()
     (run / "nodes" / "n3" / "events.jsonl").write_bytes((run / "nodes" / "n1" / "events.jsonl").read_bytes())
-    assert "n3 is node 3 by its files, and its trace is of another" in told(judged(run))
+    assert "n3 is node 3 by its files, and its trace is of another" in reasons_of(judged(run))
 
 
 def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> None:
@@ -109,20 +109,20 @@ def test_a_node_that_was_not_stopped_is_not_at_rest(quorum: StoredQuorum) -> Non
     journal.write_text("\n".join(kept) + "\n")
     outcome = judged(run)
     assert outcome.verdict == "unknown"
-    assert "n1 was not stopped in order before its files were read" in told(outcome)
+    assert "n1 was not stopped in order before its files were read" in reasons_of(outcome)
 
 
 def test_traces_without_committed_metadata_are_reported(quorum: StoredQuorum) -> None:
     for node, events in quorum.traces.items():
         quorum.traces[node] = [event for event in events if event["event"] != "quorum_high_watermark"]
-    assert "n1 reported no committed metadata" in told(judged(quorum.write()))
+    assert "n1 reported no committed metadata" in reasons_of(judged(quorum.write()))
 
 
 def test_logs_without_an_election_are_reported(quorum: StoredQuorum) -> None:
     quorum.traced = False
     for log in quorum.logs.values():
         log[0], log[5] = metadata(0, 1, b"x"), metadata(5, 2, b"y")
-    assert "no log holds the election of a leader" in told(judged(quorum.write()))
+    assert "no log holds the election of a leader" in reasons_of(judged(quorum.write()))
 
 
 # --- identities
@@ -151,12 +151,12 @@ def test_an_identity_that_the_metadata_log_does_not_have_is_a_doubt(
     path.write_text(re.sub(old, new, path.read_text()))
     outcome = judged(run)
     assert outcome.verdict == "unknown"
-    assert words in told(outcome)
+    assert words in reasons_of(outcome)
 
 
 def test_a_trace_of_another_disk_is_a_doubt(quorum: StoredQuorum) -> None:
     replace(quorum, "n1", restored(1, 0, -1, -1), restored(2, 0, -1, -1))
-    assert "but its trace says" in told(judged(quorum.write()))
+    assert "but its trace says" in reasons_of(judged(quorum.write()))
 
 
 def test_a_system_without_traces_need_not_register_disks(quorum: StoredQuorum) -> None:

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from history.checksummed_lines import read_lines, text_of
-from tests.analysis_pipeline.judged_quorum import LOG, found, judged, replace, told
+from tests.analysis_pipeline.judged_quorum import LOG, found, judged, reasons_of, replace
 from tests.analysis_pipeline.stored_quorum import (
     Event,
     StoredQuorum,
@@ -61,10 +61,10 @@ def test_m4_a_node_that_applied_other_records(quorum: StoredQuorum) -> None:
 
 def without_digests(quorum: StoredQuorum, node: str, *, behind: Event | None) -> None:
     """All processes of a node report no digest; each starts with an event."""
-    told = [each | {"digest": None} if "digest" in each else each for each in quorum.traces[node]]
+    reasons_of = [each | {"digest": None} if "digest" in each else each for each in quorum.traces[node]]
     quorum.traces[node] = [
         event
-        for each in told
+        for each in reasons_of
         for event in ([each, behind] if each["event"] == "broker_started" and behind is not None else [each])
     ]
 
@@ -95,8 +95,8 @@ def test_a_digest_that_is_missing_without_a_snapshot_leaves_the_run_undecided(
         without_digests(quorum, node, behind=None)
     outcome = judged(quorum.write())
     assert outcome.verdict == "unknown"
-    told = [doubt for doubt in outcome.doubts if "without its digest" in doubt]
-    assert [doubt.split()[0] for doubt in told] == list(nodes)
+    reasons_of = [doubt for doubt in outcome.doubts if "without its digest" in doubt]
+    assert [doubt.split()[0] for doubt in reasons_of] == list(nodes)
 
 
 def test_a_snapshot_of_the_nodes_own_keeps_the_digest(quorum: StoredQuorum) -> None:
@@ -142,8 +142,8 @@ def test_m5_is_undecided_after_the_clock_was_set_back(quorum: StoredQuorum, step
     after = [line | {"wall": line["wall"] + step_s} for line in lines[at + 1 :]]
     (run / "history/journal.jsonl").write_bytes(text_of([*lines[: at + 1], *after]))
     outcome = judged(run)
-    assert (outcome.verdict, outcome.anomalies) == (verdict, ()), told(outcome)
-    assert ("the wall clock was set back by 60.0 s" in told(outcome)) == (verdict == "unknown")
+    assert (outcome.verdict, outcome.anomalies) == (verdict, ()), reasons_of(outcome)
+    assert ("the wall clock was set back by 60.0 s" in reasons_of(outcome)) == (verdict == "unknown")
 
 
 # --- the logs
@@ -188,7 +188,7 @@ def test_a_log_may_start_at_the_end_of_a_snapshot(quorum: StoredQuorum) -> None:
     (log / f"{0:020d}.log").unlink()
     (log / f"{5:020d}.log").write_bytes(b"".join(quorum.logs["n3"][5:]))
     (log / "leader-epoch-checkpoint").write_text("0\n1\n2 5\n")
-    assert "starts at 5, and no snapshot has what was before" in told(judged(run))
+    assert "starts at 5, and no snapshot has what was before" in reasons_of(judged(run))
     (log / f"{5:020d}-{1:010d}.checkpoint").write_bytes(b"")
     assert judged(run).verdict == "pass"
 
@@ -205,8 +205,8 @@ def test_a_log_may_be_replaced_by_its_snapshot_as_a_whole(quorum: StoredQuorum, 
     whole = b"".join(quorum.logs["n3"][:3])
     for content in (b"", whole[:-1], b"x" * 100):
         snapshot.write_bytes(content)
-        assert "the metadata log of n3 is empty" in told(judged(run)), "a snapshot that is not whole has nothing"
+        assert "the metadata log of n3 is empty" in reasons_of(judged(run)), "a snapshot that is not whole has nothing"
     snapshot.write_bytes(whole)
     assert judged(run).verdict == "pass"
     snapshot.rename(snapshot.with_name(f"{9:020d}-{2:010d}.checkpoint"))
-    assert "the metadata log of n3 is empty" in told(judged(run)), "no log has the records after the snapshot"
+    assert "the metadata log of n3 is empty" in reasons_of(judged(run)), "the records after the snapshot are missing"

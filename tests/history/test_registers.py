@@ -118,7 +118,7 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("change", "count", "told"),
+    ("change", "count", "defect"),
     [
         ({"value": encode_value(1, 3, 9)}, 1, "are other than was announced"),
         ({"key": "other"}, 1, "are other than was announced"),
@@ -129,7 +129,7 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
     ],
     ids=["value", "key", "invocation", "phase", "kind", "id"],
 )
-def test_a_write_counts_only_as_announced(change: dict[str, object], count: int, told: str, tmp_path: Path) -> None:
+def test_a_write_counts_only_as_announced(change: dict[str, object], count: int, defect: str, tmp_path: Path) -> None:
     """What is on record of its end may be of anything: it may have happened, or may yet."""
     with writer(tmp_path) as client:
         written = client.write("k")
@@ -137,7 +137,7 @@ def test_a_write_counts_only_as_announced(change: dict[str, object], count: int,
         client.ok(client.read("k"), written.value)
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, change)
     history = read_run(tmp_path)
-    assert f"c-1.registers: {count} of its operations {told}" in list(history.defects)
+    assert f"c-1.registers: {count} of its operations {defect}" in list(history.defects)
     read, left = history.registers.to_pylist()
     assert (read["f"], read["value"]) == (READ, written.value)
     assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (

@@ -26,7 +26,7 @@ def test_json_with_one_meaning_is_read(text: bytes | str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "complaint"),
     [
         ('{"a": 1, "a": 1}', "'a' is given twice"),
         ('{"x": [{"a": 1, "b": 2, "a": 3}]}', "'a' is given twice"),
@@ -46,8 +46,8 @@ def test_json_with_one_meaning_is_read(text: bytes | str) -> None:
         ("[" * 100_000 + "]" * 100_000, "nested too deep"),
     ],
 )
-def test_json_with_several_meanings_or_no_meaning_is_refused(text: bytes | str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_json_with_several_meanings_or_no_meaning_is_refused(text: bytes | str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
         decode(text)
 
 

@@ -9,7 +9,7 @@ from tests.mutations.mutation import PASSES, Catalog, Change, Want, fails, unkno
 from tests.mutations.segments import EPOCH_AT, of_batches, put
 from tests.mutations.stored import FIRST_SEGMENT, Line, Stored
 
-TOLD: Final = unknown("earlier dump")
+DOUBT: Final = unknown("earlier dump")
 MARKS: Final = "replication-offset-checkpoint"
 SEGMENT: Final = f"nodes/n2/earlier/log-0/{FIRST_SEGMENT}"
 METADATA_DIRECTORY: Final = "nodes/n1/earlier/__cluster_metadata-0"
@@ -138,68 +138,72 @@ def changes() -> Iterator[tuple[str, Change, Want]]:
         "the topic of a partition": "nodes/n1/earlier/log-0/partition.metadata",
     }
     for what, name in missing.items():
-        yield f"missing: {what}", lambda run, name=name: run.remove(name), TOLD  # type: ignore[misc]
+        yield f"missing: {what}", lambda run, name=name: run.remove(name), DOUBT  # type: ignore[misc]
     for name in ("nodes/n1/earlier", "nodes/n2/earlier/log-0", SEGMENT, f"nodes/n3/earlier/{MARKS}"):
-        yield f"emptied: {name}", lambda run, name=name: run.empty(name), TOLD  # type: ignore[misc]
-    yield "of another node", lambda run: run.copy("nodes/n2/earlier", "nodes/n1/earlier"), TOLD
+        yield f"emptied: {name}", lambda run, name=name: run.empty(name), DOUBT  # type: ignore[misc]
+    yield "of another node", lambda run: run.copy("nodes/n2/earlier", "nodes/n1/earlier"), DOUBT
     yield (
         "of another node by its word",
         lambda run: run.text("nodes/n1/earlier/meta.properties", r"^node\.id=1$", "node.id=3"),
-        TOLD,
+        DOUBT,
     )
-    yield "of another cluster", lambda run: run.text("nodes/n1/earlier/meta.properties", r"^cluster.*", ANOTHER), TOLD
-    yield "of another cluster, all", _in_every_dump("meta.properties", r"^cluster.*", ANOTHER), TOLD
+    yield (
+        "of another cluster",
+        lambda run: run.text("nodes/n1/earlier/meta.properties", r"^cluster.*", ANOTHER),
+        DOUBT,
+    )
+    yield "of another cluster, all", _in_every_dump("meta.properties", r"^cluster.*", ANOTHER), DOUBT
     yield (
         "of another topic",
         _in_every_dump("log-0/partition.metadata", r"^topic_id: .*", "topic_id: AAAAAAAAAAAAAAAAAAAAAQ"),
-        TOLD,
+        DOUBT,
     )
-    yield "without the mark of a partition", _in_every_dump(MARKS, r"^log 0 \d+\n", ""), TOLD
-    yield "with a mark of nothing", lambda run: run.text(f"nodes/n1/earlier/{MARKS}", r"^log 0 ", "log 7 "), TOLD
-    yield "shorter than its mark", _shortened(lambda count: count // 2), TOLD
-    yield "without a record", _shortened(lambda count: count - count), TOLD
-    yield "with a hole", lambda run: run.edit(SEGMENT, of_batches(lambda them: [*them[:2], *them[3:]])), TOLD
-    yield "starting later", _starting_later, TOLD
-    yield "from before most was acknowledged", _from_before_most_was_acknowledged, TOLD
-    yield "without a line for one node", _reported_for("n1", "n2"), TOLD
-    yield "of no node of the plan", _reported_for("n1", "n2", "n3", "n9"), TOLD
-    yield "one fewer", _one_fewer, TOLD
-    yield "without any line", _without_a_journal_line, TOLD
+    yield "without the mark of a partition", _in_every_dump(MARKS, r"^log 0 \d+\n", ""), DOUBT
+    yield "with a mark of nothing", lambda run: run.text(f"nodes/n1/earlier/{MARKS}", r"^log 0 ", "log 7 "), DOUBT
+    yield "shorter than its mark", _shortened(lambda count: count // 2), DOUBT
+    yield "without a record", _shortened(lambda count: count - count), DOUBT
+    yield "with a hole", lambda run: run.edit(SEGMENT, of_batches(lambda them: [*them[:2], *them[3:]])), DOUBT
+    yield "starting later", _starting_later, DOUBT
+    yield "from before most was acknowledged", _from_before_most_was_acknowledged, DOUBT
+    yield "without a line for one node", _reported_for("n1", "n2"), DOUBT
+    yield "of no node of the plan", _reported_for("n1", "n2", "n3", "n9"), DOUBT
+    yield "one fewer", _one_fewer, DOUBT
+    yield "without any line", _without_a_journal_line, DOUBT
     yield (
         "with two lines",
         lambda run: run.insert_line(_dumps, event="note", text="again", dumped=["n1", "n2", "n3"]),
-        TOLD,
+        DOUBT,
     )
-    yield "with an empty line", _reported_for(), TOLD
-    yield "with an empty line, and missing", _none, TOLD
-    yield "said to have failed, and missing", _said_to_have_failed, TOLD
+    yield "with an empty line", _reported_for(), DOUBT
+    yield "with an empty line, and missing", _none, DOUBT
+    yield "said to have failed, and missing", _said_to_have_failed, DOUBT
     yield (
         "of another directory",
         lambda run: run.text("nodes/n1/earlier/meta.properties", r"^directory\.id=.*$", f"directory.id={'A' * 22}"),
-        TOLD,
+        DOUBT,
     )
     for node in ("n1", "n2", "n3"):
-        yield f"with a mark of 1 on {node}", _marked(node, 1), TOLD
+        yield f"with a mark of 1 on {node}", _marked(node, 1), DOUBT
     yield "of another directory, and so in the end", _of_another_disk, unknown("directory.id")
     yield "of another directory, and so in the end and in its trace", _of_another_reported_disk, unknown("directory.id")
     yield "of another topic, and so in the end", _of_another_topic, unknown("id AAAAAAAAAAAAAAAAAAAAAQ")
-    yield "without an election state", lambda run: run.remove(f"{METADATA_DIRECTORY}/quorum-state"), TOLD
-    yield "without the metadata's epochs", lambda run: run.remove(f"{METADATA_DIRECTORY}/{EPOCHS}"), TOLD
+    yield "without an election state", lambda run: run.remove(f"{METADATA_DIRECTORY}/quorum-state"), DOUBT
+    yield "without the metadata's epochs", lambda run: run.remove(f"{METADATA_DIRECTORY}/{EPOCHS}"), DOUBT
     for name in ("quorum-state", EPOCHS):
         path = f"{METADATA_DIRECTORY}/{name}"
-        yield f"with an empty {name}", lambda run, path=path: run.empty(path), TOLD  # type: ignore[misc]
+        yield f"with an empty {name}", lambda run, path=path: run.empty(path), DOUBT  # type: ignore[misc]
         yield (
             f"with a torn {name}",
             lambda run, path=path: run.edit(path, lambda data: data[: len(data) // 2]),  # type: ignore[misc]
-            TOLD,
+            DOUBT,
         )
     yield (
         "with an election state that the node never had",
         lambda run: run.text(f"{METADATA_DIRECTORY}/quorum-state", r'"leaderEpoch":\d+', '"leaderEpoch":0'),
-        TOLD,
+        DOUBT,
     )
-    yield "without the metadata log", lambda run: run.remove("nodes/n1/earlier/__cluster_metadata-0"), TOLD
-    yield "with an empty metadata log", lambda run: run.empty(METADATA), TOLD
+    yield "without the metadata log", lambda run: run.remove("nodes/n1/earlier/__cluster_metadata-0"), DOUBT
+    yield "with an empty metadata log", lambda run: run.empty(METADATA), DOUBT
     yield (
         "with other metadata",
         lambda run: run.edit(METADATA, of_batches(lambda them: [put(them[0], EPOCH_AT, ">i", 77), *them[1:]])),

@@ -17,7 +17,7 @@ from tests.mutations.stored import Stored
 class Judgement:
     """The result for a run: the verdict, its reasons, and the names of its anomalies, sorted.
 
-    `stored`: the verdict in the run's directory afterwards, None when there is none.
+    `stored`: the verdict in the run's directory afterwards, None without one.
     """
 
     verdict: str

@@ -260,18 +260,18 @@ def test_a_broker_that_misreads_its_settings_is_found(
 
 
 @pytest.mark.rotating(10, among="storms")
-@pytest.mark.parametrize("lies", [True, False])
-def test_a_broker_with_wrong_voters_is_found(lies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_mutated", [True, False])
+def test_a_broker_with_wrong_voters_is_found(is_mutated: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """A minority that wins an election is checked by the voters of the log, not by the broker's own."""
-    if lies:
+    if is_mutated:
         monkeypatch.setattr(QuorumRunner, "voter_ids", property(lambda runner: (runner.member.settings.node_id,)))
-    mutants = ["minority_wins"] if lies else []
+    mutants = ["minority_wins"] if is_mutated else []
     found = {
         finding.oracle
         for seed in range(1, 7)
         for finding in storm(seed, *mutants, faults=["isolate"], writers=1, seconds=8).watch.findings.found
     }
-    assert ("led-without-votes" in found) == lies
+    assert ("led-without-votes" in found) == is_mutated
 
 
 @pytest.mark.parametrize("accepts", [True, False])

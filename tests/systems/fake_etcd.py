@@ -24,13 +24,13 @@ class Wrong:
     """The outcome of one request of a key instead of an answer. `applied`: the request is carried out.
 
     `status` 0: the connection is closed without an answer; -1: neither happens until the fake is stopped. `closes`: the
-    connection is closed after the answer, which announces it (`told`) or not (`untold`).
+    connection is closed after the answer, which announces it (`announced`) or not (`abrupt`).
     """
 
     status: int
     body: str = ""
     applied: bool = False
-    closes: Literal["", "told", "untold"] = ""
+    closes: Literal["", "announced", "abrupt"] = ""
 
 
 CLOSED = Wrong(0)
@@ -69,7 +69,7 @@ class FakeEtcd:
                 if answer.status > 0:
                     self.send_response(answer.status)
                     self.send_header("Content-Length", str(len(answer.body)))
-                    if answer.closes == "told":
+                    if answer.closes == "announced":
                         self.send_header("Connection", "close")
                     self.end_headers()
                     self.wfile.write(answer.body.encode())

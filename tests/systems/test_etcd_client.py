@@ -134,13 +134,13 @@ def test_a_change_without_an_answer_in_its_time_stays_open(etcd: FakeEtcd) -> No
 
 def test_errors_have_the_message_of_etcd(etcd: FakeEtcd) -> None:
     mine = client(etcd.endpoint)
-    for wrong, told in (
+    for wrong, complaint in (
         (error(503, "etcdserver: leader changed"), r"etcdserver: leader changed \(HTTP 503\)"),
         (Wrong(500, "no JSON"), r"no JSON \(HTTP 500\)"),
         (Wrong(500, ""), r"an error without a message \(HTTP 500\)"),
     ):
         etcd.coming.append(wrong)
-        with pytest.raises(GatewayError, match=told):
+        with pytest.raises(GatewayError, match=complaint):
             mine.read("k")
 
 
@@ -157,7 +157,7 @@ def test_a_refused_connection_counts_as_not_sent(etcd: FakeEtcd) -> None:
 
 def test_a_connection_closed_between_requests_is_reopened(etcd: FakeEtcd) -> None:
     mine = client(etcd.endpoint)
-    etcd.coming.append(Wrong(200, "{}", applied=True, closes="told"))
+    etcd.coming.append(Wrong(200, "{}", applied=True, closes="announced"))
     mine.write("k", 1)
     mine.write("k", 2)
     assert mine.read("k") == 2
@@ -165,7 +165,7 @@ def test_a_connection_closed_between_requests_is_reopened(etcd: FakeEtcd) -> Non
 
 def test_a_silently_closed_connection_is_detected(etcd: FakeEtcd) -> None:
     gateway = Gateway(etcd.address, etcd.port, 5.0)
-    etcd.coming.append(Wrong(200, "{}", closes="untold"))
+    etcd.coming.append(Wrong(200, "{}", closes="abrupt"))
     assert gateway.is_open
     assert gateway.ask("/v3/kv/put", {}, 5.0) == {}
     give_up = time.monotonic() + 60

@@ -19,31 +19,31 @@ from workloads.process import ClientError, ClientProcess
 PROGRAM = """#!/usr/bin/env python3
 import json, os, signal, sys, time
 
-told = {name[9:]: value for name, value in os.environ.items() if name.startswith("BROWNOUT_")}
+given = {name[9:]: value for name, value in os.environ.items() if name.startswith("BROWNOUT_")}
 
 def write(**line):
-    with open(told["OUTPUT"], "a") as file:
-        file.write(json.dumps({"inv": 1, "ret": 2, "phase": told["PHASE"], **line}) + "\\n")
+    with open(given["OUTPUT"], "a") as file:
+        file.write(json.dumps({"inv": 1, "ret": 2, "phase": given["PHASE"], **line}) + "\\n")
 
 def end(*_):
-    sys.exit(int(told["OPTION_END"]))
+    sys.exit(int(given["OPTION_END"]))
 
 print("this is no message", flush=True)
 signal.signal(signal.SIGTERM, end)
-if told["TASK"] == "load":
+if given["TASK"] == "load":
     write(f="read", type="ok", key="k0", value=None)
-    write(f="write", type="ok", key="k0", value=int(told["FIRST_VALUE"]), told=told, pid=os.getpid(), at=os.getcwd())
-    write(f="cas", type="info", key="k0", expected=None, new=int(told["FIRST_VALUE"]) + 1)
-    if told["OPTION_STAY"] == "no":
+    write(f="write", type="ok", key="k0", value=int(given["FIRST_VALUE"]), given=given, pid=os.getpid(), at=os.getcwd())
+    write(f="cas", type="info", key="k0", expected=None, new=int(given["FIRST_VALUE"]) + 1)
+    if given["OPTION_STAY"] == "no":
         sys.exit(3)
     while True:
         signal.pause()
-if told["PLACE"] == "1":
+if given["PLACE"] == "1":
     sys.exit(4)
-if told["PLACE"] == "3":
-    write(f="write", type="fail", key="k3", value=int(told["FIRST_VALUE"]), error="DENIED: no password")
+if given["PLACE"] == "3":
+    write(f="write", type="fail", key="k3", value=int(given["FIRST_VALUE"]), error="DENIED: no password")
     sys.exit(1)
-write(f="write", type="ok", key="k" + told["PLACE"], value=int(told["FIRST_VALUE"]), task=told["TASK"])
+write(f="write", type="ok", key="k" + given["PLACE"], value=int(given["FIRST_VALUE"]), task=given["TASK"])
 """
 
 
@@ -82,9 +82,9 @@ def test_a_program_gets_its_environment_and_ends_with_the_load(tmp_path: Path) -
     running.close()
     assert running.trouble == []
     assert lines(tmp_path)[1]["at"] == str(tmp_path)
-    told = lines(tmp_path)[1]["told"]
-    assert isinstance(told, dict)
-    assert {name: told[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {
+    given = lines(tmp_path)[1]["given"]
+    assert isinstance(given, dict)
+    assert {name: given[name] for name in ("ENDPOINTS", "RATE", "SEED", "KEYS", "ROLE", "PHASE", "TIMEOUT_S")} == {
         "ENDPOINTS": "n2:2,n1:1",  # it is client 1, and this its first start
         "RATE": "200.0",
         "SEED": "7",
@@ -247,13 +247,13 @@ def inner(tmp_path: Path, task: str) -> int:
 
 
 @pytest.mark.parametrize("text", [SCRIPT, APART], ids=["its group", "apart"])
-@pytest.mark.parametrize("told", ["stop", "close"])
-def test_child_processes_of_a_program_end_with_the_load(tmp_path: Path, told: str, text: str) -> None:
+@pytest.mark.parametrize("ending", ["stop", "close"])
+def test_child_processes_of_a_program_end_with_the_load(tmp_path: Path, ending: str, text: str) -> None:
     running = script(tmp_path, text)
     running.start()
     started = inner(tmp_path, "load-")
     assert _lives(started)
-    if told == "stop":
+    if ending == "stop":
         running.stop()
         running.wait_stopped(60)
         assert _ends(started)

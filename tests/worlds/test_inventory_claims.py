@@ -52,25 +52,25 @@ class Cut(Booting):
 
     def __init__(self, answer: bytes = b"locked") -> None:
         super().__init__(failures=0, answer=answer)
-        self.told: list[str] = []
+        self.commands: list[str] = []
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         assert timeout_s > 0
-        self.told.append(command)
+        self.commands.append(command)
         return Result(0, "", "")
 
     @property
     def mended(self) -> int:
         """How often its cuts were taken away."""
-        return len([command for command in self.told if "nft delete table inet brownout" in command])
+        return len([command for command in self.commands if "nft delete table inet brownout" in command])
 
 
-@pytest.mark.parametrize(("offers", "told"), [({"network"}, 1), (set(), 0)])
-def test_a_claimed_host_has_no_remaining_cut(tmp_path: Path, offers: set[Need], told: int) -> None:
+@pytest.mark.parametrize(("offers", "mended"), [({"network"}, 1), (set(), 0)])
+def test_a_claimed_host_has_no_remaining_cut(tmp_path: Path, offers: set[Need], mended: int) -> None:
     """Before it is seen whether they reach each other: what a killed campaign cut would be taken for a firewall."""
     host = Cut()
     machines({"n1": host}, offers, tmp_path).claim()
-    assert host.mended == told
+    assert host.mended == mended
 
 
 def test_a_refused_campaign_leaves_the_cuts_of_another_one(tmp_path: Path) -> None:

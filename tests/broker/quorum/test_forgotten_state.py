@@ -41,7 +41,7 @@ def recovery_point(disk: SimulatedDisk) -> int:
 @pytest.mark.parametrize("only", ["", QUORUM_STATE], ids=["the directory", "quorum-state"])
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
 def test_a_voter_without_its_log_elects_no_incomplete_leader(only: str, clean: bool) -> None:
-    """One voter lags behind, one has lost its log, the third, which is complete, is away: there is no majority."""
+    """One voter lags behind, and one has lost its log. The complete third voter is stopped: the two elect no leader."""
     with SimulatedCluster(3, properties=PROPERTIES) as cluster:
 
         async def story() -> None:

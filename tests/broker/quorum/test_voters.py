@@ -372,7 +372,7 @@ def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
 
 @pytest.mark.conforms("H22")
 def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
-    """One voter lags behind, one gets an empty disk, the third, which is complete, is away: there is no majority."""
+    """One voter lags behind, one has an empty disk, and the complete third voter is stopped: no leader."""
 
     async def story() -> None:
         cluster = LiveCluster(tmp_path, 3)

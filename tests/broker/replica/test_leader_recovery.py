@@ -154,9 +154,9 @@ def of_a_transaction(value: str) -> bytearray:
 
 async def begins_a_transaction_in_vain(leader: Node) -> None:
     await until(lambda: leader.partition().serving is not None)
-    begun = await leader.manager.produce(TOPIC, 0, of_a_transaction("begun"), 1, 5.0)
-    assert begun.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "begun" not in leader.content(), "the next recovery would have to end it"
+    started_runs = await leader.manager.produce(TOPIC, 0, of_a_transaction("started_runs"), 1, 5.0)
+    assert started_runs.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "started_runs" not in leader.content(), "the next recovery would have to end it"
 
 
 @pytest.mark.conforms("K704-6")
@@ -361,10 +361,10 @@ def test_requests_before_the_start_of_shared_work_share_it() -> None:
     """Thousands of partitions recover at once, and one file has the marks of all."""
 
     async def story() -> None:
-        ended, begun, ready = asyncio.Event(), [], [0]
+        ended, started_runs, ready = asyncio.Event(), [], [0]
 
         async def work() -> None:
-            begun.append(list(ready))
+            started_runs.append(list(ready))
             await ended.wait()
 
         shared = SharedWork(work)
@@ -376,7 +376,7 @@ def test_requests_before_the_start_of_shared_work_share_it() -> None:
         assert not any(each.done() for each in (first, *later))
         ended.set()
         await asyncio.gather(first, *later)
-        assert begun == [[0], list(range(10))], "requests after a start share the next run"
+        assert started_runs == [[0], list(range(10))], "requests after a start share the next run"
 
     asyncio.run(story())
 

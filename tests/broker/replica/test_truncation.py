@@ -270,7 +270,7 @@ def test_an_empty_follower_above_the_leaders_end_reports_a_lossy_truncation() ->
     log.log_start_offset = 7
     assert follower.out_of_range(log, 3) == Truncate(3, "leader-start", restart=True, lossy=True)
     assert follower.out_of_range(log, 9) == Truncate(9, "leader-start", restart=True)
-    assert follower.out_of_range(log, -1) is None, "an answer without the leader's log start"
+    assert follower.out_of_range(log, -1) is None
 
 
 @pytest.mark.conforms("H1", "H2")

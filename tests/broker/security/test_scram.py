@@ -145,7 +145,7 @@ def test_users_are_in_the_file_or_in_the_metadata() -> None:
         ("filed", b"wrong", ScramMechanism.SHA_256),
         ("stored", b"wrong", ScramMechanism.SHA_256),
         ("stored", PASSWORD, ScramMechanism.SHA_512),
-        ("nobody", PASSWORD, ScramMechanism.SHA_256),
+        ("unknown", PASSWORD, ScramMechanism.SHA_256),
     ):
         with pytest.raises(AuthenticationError, match="password is wrong"):  # not: there is no such user
             log_in(user, password, mechanism)
@@ -165,19 +165,19 @@ def test_answers_do_not_reveal_existing_users() -> None:
     shared = Password("of all brokers")
     one, other = (Accounts({"filed": Password("pencil")}, lambda: stored, key, shared) for key in (b"1", b"2"))
 
-    def told(accounts: Accounts, user: str) -> tuple[bytes, int]:
+    def challenge(accounts: Accounts, user: str) -> tuple[bytes, int]:
         its = accounts.credential(user, ScramMechanism.SHA_256)
         return its.salt, its.iterations
 
-    for user in ("alice", "filed", "nobody"):
-        salt, iterations = told(one, user)
-        assert told(other, user) == (salt, iterations)
+    for user in ("alice", "filed", "unknown"):
+        salt, iterations = challenge(one, user)
+        assert challenge(other, user) == (salt, iterations)
         assert (len(salt), iterations) == (26, 8192)
         assert salt.isalnum()
         assert salt.lower() == salt
-    assert told(one, "nobody") != told(one, "somebody")
+    assert challenge(one, "unknown") != challenge(one, "another")
     stranger = Accounts({}, lambda: stored, b"1", Password("of others"))
-    assert told(stranger, "nobody") != told(one, "nobody"), "no other broker can make the same"
+    assert challenge(stranger, "unknown") != challenge(one, "unknown"), "another password gives another salt"
 
 
 @pytest.mark.conforms("SEC-4")

@@ -229,7 +229,7 @@ def test_an_id_in_use_is_fatal_and_an_old_session_is_waited_for() -> None:
 
 
 def test_the_wait_for_an_old_session_starts_at_the_first_refusal() -> None:
-    """There was no controller for longer than that: the next one restarts the session of every known broker."""
+    """A controller was missing for longer than a session: the next controller restarts the session of each broker."""
 
     async def run() -> None:
         controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))

@@ -32,7 +32,7 @@ VERSIONS = range(3, 13)
 
 
 class Replicas:
-    """Logs of which the test keeps only the length; acks=all waits until `commit`."""
+    """Logs as their lengths; acks=all waits until `commit`."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[str, int], int] = {}

@@ -92,7 +92,7 @@ class RemoteLog:
         return {(names[name], start) for name, start in self.loaded if name in names}
 
 
-def tell(story: Callable[[], Coroutine[None, None, None]]) -> None:
+def run_story(story: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
@@ -110,7 +110,7 @@ def test_reads_in_sequence_return_every_byte_once(chunk_bytes: int, max_bytes: i
         assert found == b"".join(map(batch, range(END)))
         assert set(log.loaded.values()) == {1}
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_large_answer_consists_of_views_of_store_chunks() -> None:
@@ -124,7 +124,7 @@ def test_a_large_answer_consists_of_views_of_store_chunks() -> None:
         are_of_chunks = [id(view.obj) in log.returned for view in views]
         assert are_of_chunks == [True, False, True, False, True], "only batches that span two chunks are copied"
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_small_answer_keeps_no_chunk_in_memory() -> None:
@@ -135,7 +135,7 @@ def test_a_small_answer_keeps_no_chunk_in_memory() -> None:
         [large] = await log.read(0, 2 * BATCH_BYTES)
         assert isinstance(large, memoryview)
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize(("cached", "ahead"), [(1_000, CHUNKS_AHEAD), (4, 2), (2, 1), (1, 0)])
@@ -146,7 +146,7 @@ def test_the_following_chunks_are_loaded_ahead_up_to_half_of_the_cache(cached: i
         await asyncio.sleep(0.01)
         assert log.chunks() == {(0, number * 10 * BATCH_BYTES) for number in range(1 + ahead)}
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("local_segments", [0, 1, 2])
@@ -160,7 +160,7 @@ def test_chunks_of_the_next_segments_are_loaded_ahead_unless_their_records_are_l
         remote = {place for place in following if place[0] < SEGMENTS - local_segments}
         assert log.chunks() == {(0, 20 * BATCH_BYTES), *remote} | {(0, 0)}
 
-    tell(story)
+    run_story(story)
 
 
 @pytest.mark.parametrize("chunk_bytes", [61, 1_000, 4_096, WHOLE])
@@ -180,7 +180,7 @@ def test_a_search_by_time_waits_for_the_chunk_with_the_record(chunk_bytes: int) 
                 await log.arrived.wait()
             assert found == TimedOffset(offset, 10 * offset)
 
-    tell(story)
+    run_story(story)
 
 
 def test_the_batches_before_a_damaged_one_are_served() -> None:
@@ -198,7 +198,7 @@ def test_the_batches_before_a_damaged_one_are_served() -> None:
         assert found is ErrorCode.KAFKA_STORAGE_ERROR
         assert log.reads.failures == 1
 
-    tell(story)
+    run_story(story)
 
 
 def test_a_limit_below_the_size_of_the_batch_returns_no_part() -> None:
@@ -209,4 +209,4 @@ def test_a_limit_below_the_size_of_the_batch_returns_no_part() -> None:
         found = log.reads.read(log.partition, lineage, manifest, 0, BATCH_BYTES - 1, min_one=False)
         assert found == ()
 
-    tell(story)
+    run_story(story)

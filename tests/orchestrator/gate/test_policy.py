@@ -76,9 +76,9 @@ def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list
     ],
 )
 def test_each_demand(tmp_path: Path, text: str, changes: dict[str, Any], verdict: str, words: str) -> None:
-    decided, told = verdicts(tmp_path, text, run(1, **changes), run(2, **changes))
+    decided, unmet = verdicts(tmp_path, text, run(1, **changes), run(2, **changes))
     assert decided == verdict
-    assert words in " ".join(told)
+    assert words in " ".join(unmet)
 
 
 def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> None:
@@ -90,9 +90,9 @@ def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> No
         (planned,) = campaign.plan()
         campaign.make(planned, lost=7, fault_shows=state)
         answer = ask("gate", campaign.path, "--json")
-        (told,) = answer.json["runs"]
-        assert (answer.code, told["met"], told["confirmed"]) == (code, True, confirmed)
-        assert (f"n2: state is '{state}', not 'gone'" in " ".join(told["reasons"])) is (state == "S")
+        (shown,) = answer.json["runs"]
+        assert (answer.code, shown["met"], shown["confirmed"]) == (code, True, confirmed)
+        assert (f"n2: state is '{state}', not 'gone'" in " ".join(shown["reasons"])) is (state == "S")
 
 
 def test_a_repeated_simulated_seed_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +100,14 @@ def test_a_repeated_simulated_seed_counts_once(tmp_path: Path, monkeypatch: pyte
     sample."""
     again = [run(1, world="simulation", cell="main") for _ in range(8)]
     again = [replace(entry, run=f"{number}-{entry.run}") for number, entry in enumerate(again)]
-    decided, told = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
-    assert (decided, told) == ("unknown", ["required fault kill: confirmed 2 times, required: 4"])
+    decided, unmet = verdicts(tmp_path, "[require.faults]\nkill = 4", *again)
+    assert (decided, unmet) == ("unknown", ["required fault kill: confirmed 2 times, required: 4"])
     assert verdicts(tmp_path, "[require.faults]\nkill = 4", *again, run(2, world="simulation"))[0] == "pass"
     then = [replace(entry, run=f"then-{entry.run}", stats={"latency_p50_ms": 5.0}) for entry in again]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
-    decided, told = verdicts(tmp_path, '[baseline]\npath = "."\nmeasures = ["latency"]\n', *again)
+    decided, unmet = verdicts(tmp_path, '[baseline]\npath = "."\nmeasures = ["latency"]\n', *again)
     assert decided == "unknown"
-    assert "their smallest p is 0.5: run more seeds" in told[0]
+    assert "their smallest p is 0.5: run more seeds" in unmet[0]
 
 
 def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def test_the_mutation_score_counts_cells_that_were_caught_in_every_run(tmp_path:
     survived = caught | {"met": False}
     entries = [run(1, "fail", "a", **caught), run(2, "fail", "a", **caught), run(1, "fail", "b", **caught)]
     assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)[0] == "pass"
-    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
+    decided, unmet = verdicts(tmp_path, "[require]\nmutation_score = 0.9", *entries, run(2, "pass", "b", **survived))
     assert decided == "fail"
-    assert told == ["mutation score: 1 of 2 cells with mutants killed as expected; 90% are required"]
+    assert unmet == ["mutation score: 1 of 2 cells with mutants killed as expected; 90% are required"]
 
 
 def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
@@ -125,23 +125,23 @@ def test_an_undecided_mutant_does_not_count_as_survived(tmp_path: Path) -> None:
     mutant = {"expected": "fail (duplicate)", "mutants": ("m",)}
     caught = run(1, "fail", "a", **mutant, met=True)
     entries = [caught, run(1, "unknown", "b", **mutant), run(2, "fail", "b", **mutant, met=True)]
-    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
+    decided, unmet = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
     assert decided == "unknown"
-    said = "cells with mutants killed as expected, 1 undecided; 100% are required"
-    assert told == [f"mutation score: 1 of 2 {said}"]
+    rest = "cells with mutants killed as expected, 1 undecided; 100% are required"
+    assert unmet == [f"mutation score: 1 of 2 {rest}"]
     assert verdicts(tmp_path, "[require]\nmutation_score = 0.5", *entries)[1] == []
     entries.append(run(1, "pass", "c", **mutant, met=False))
-    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
-    assert (decided, told) == ("fail", [f"mutation score: 1 of 3 {said}"])
+    decided, unmet = verdicts(tmp_path, "[require]\nmutation_score = 1.0", *entries)
+    assert (decided, unmet) == ("fail", [f"mutation score: 1 of 3 {rest}"])
 
 
 @pytest.mark.parametrize("expected", ["pass", "unknown"])
 def test_a_mutant_without_an_expected_failure_is_not_counted(tmp_path: Path, expected: str) -> None:
     """A survivor does not count as caught, and a benign mutant need not be caught."""
     survivor = run(1, expected, "b", expected=expected, met=True, mutants=("m",))
-    decided, told = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
+    decided, unmet = verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor)
     assert decided == "unknown"
-    assert "no cell has mutants that are expected to fail" in told[0]
+    assert "no cell has mutants that are expected to fail" in unmet[0]
     caught = run(1, "fail", "a", expected="fail (duplicate)", met=True, mutants=("m",))
     assert verdicts(tmp_path, "[require]\nmutation_score = 1.0", survivor, caught)[0] == "pass"
 
@@ -153,12 +153,12 @@ def test_known_failures_pass_until_they_expire(tmp_path: Path) -> None:
     entries = run(1), run(2, "fail", anomalies=("stale-read",))
     assert verdicts(tmp_path, "", *entries)[0] == "fail"
     assert verdicts(tmp_path, KNOWN + "2030-01-01", *entries)[0] == "pass"
-    decided, told = verdicts(tmp_path, KNOWN + "2029-12-31", *entries)
+    decided, unmet = verdicts(tmp_path, KNOWN + "2029-12-31", *entries)
     assert decided == "fail"
-    assert told == ["stale-read of etcd in cell main was known until 2029-12-31, which has passed: ticket 7"]
+    assert unmet == ["stale-read of etcd in cell main was known until 2029-12-31, which has passed: ticket 7"]
     two = run(1), run(2, "fail", anomalies=("stale-read", "lost-acknowledged-write"))
-    decided, told = verdicts(tmp_path, KNOWN + "2030-01-01", *two)
-    assert (decided, told) == ("fail", ["new: lost-acknowledged-write of etcd in cell main"])
+    decided, unmet = verdicts(tmp_path, KNOWN + "2030-01-01", *two)
+    assert (decided, unmet) == ("fail", ["new: lost-acknowledged-write of etcd in cell main"])
     elsewhere = run(1, "fail", anomalies=("stale-read",), system="other")
     assert verdicts(tmp_path, KNOWN + "2030-01-01", elsewhere)[0] == "fail"
     stale = run(1, "fail", anomalies=("stale-read",), doubts=("the verdict is stale",))
@@ -334,9 +334,9 @@ def test_a_baseline_of_another_campaign_is_undecided(tmp_path: Path, monkeypatch
     plan.plan()
     (stored,) = read_matrix(plan.path).plans
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((stored,), (), tuple(then), ()))
-    decided, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *(run(seed) for seed in range(1, 6)))
+    decided, unmet = verdicts(tmp_path, '[baseline]\npath = "."\n', *(run(seed) for seed in range(1, 6)))
     assert decided == "unknown"
-    assert told == [f"against {tmp_path}: it is of the campaign {stored.campaign} and cannot be compared with c"]
+    assert unmet == [f"against {tmp_path}: it is of the campaign {stored.campaign} and cannot be compared with c"]
 
 
 def test_measures_are_compared_within_a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,9 +347,9 @@ def test_measures_are_compared_within_a_world(tmp_path: Path, monkeypatch: pytes
     text = '[baseline]\npath = "."\nmeasures = ["latency"]\n'
     now = [run(seed, world="process", stats=slow) for seed in range(1, 6)]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
-    decided, told = verdicts(tmp_path, text, *now)
+    decided, unmet = verdicts(tmp_path, text, *now)
     assert decided == "unknown"
-    assert "the baseline has no runs of main in the process world" in told[0]
+    assert "the baseline has no runs of main in the process world" in unmet[0]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then_both), ()))
     assert verdicts(tmp_path, text, *now)[0] == "pass"
 
@@ -372,9 +372,9 @@ def test_a_run_without_measurements_stays_in_the_comparison(
     then, now = (lacking, whole) if side == "then" else (whole, lacking)
     then = [replace(entry, run=f"earlier-{entry.run}") for entry in then]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
-    _, told = verdicts(tmp_path, '[baseline]\npath = "."\n', *now)
-    assert {sentence.split(" against ")[0] for sentence in told} == measures
-    for sentence in told:
+    _, sentences = verdicts(tmp_path, '[baseline]\npath = "."\n', *now)
+    assert {sentence.split(" against ")[0] for sentence in sentences} == measures
+    for sentence in sentences:
         assert f"not measured in {'earlier-' if side == 'then' else ''}s-b-1, " in sentence
 
 
