@@ -10,6 +10,7 @@ from typing import Literal
 import matplotlib as mpl
 
 from installation.counted import counted
+from installation.sanitize import shortened, visible
 
 mpl.use("Agg")
 
@@ -19,6 +20,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Text
 
 from analysis.plots.colors import INK, fault_color_of
 from analysis.plots.view import Band
@@ -43,6 +45,7 @@ MARKERS = {
 OTHER_MARKER = "|"
 LETTER = 0.0082  # width of a small letter, as a share of the plot's width
 MOST_LEVELS = 3  # of labels, above each other
+MOST_LETTERS = 110  # of one text
 RIGHT_ROOM = 0.08  # a label may end so far right of the plot, as a share of its width
 
 STYLE = {
@@ -93,7 +96,14 @@ def figure(
 
 
 def png(drawn: Figure) -> bytes:
-    """The figure as a PNG file."""
+    """The figure as a PNG file. Its texts may come from clients: control characters are escapes, "$" starts no
+    formula, and long texts are cut, which would otherwise leave no room for the axes."""
+    of_axis = [axis for axes in drawn.axes for axis in (axes.xaxis, axes.yaxis)]
+    ticks = {text for axis in of_axis for text in axis.findobj(Text)} - {axis.label for axis in of_axis}
+    for text in {*drawn.findobj(Text)} - ticks:
+        assert isinstance(text, Text)
+        text.set_text(shortened(visible(text.get_text()), MOST_LETTERS))
+        text.set_parse_math(False)
     engine = drawn.get_layout_engine()
     if engine is not None:  # otherwise the layout would run during a full draw whose result is discarded
         engine.execute(drawn)

@@ -13,7 +13,7 @@ from matplotlib.text import Annotation
 from analysis.pipeline import analyze
 from analysis.plots.performance import availability, served_share
 from analysis.plots.render import MOST_LANES, by_relevance, with_plots
-from analysis.plots.style import figure, label_bands
+from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
 from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
 from tests.analysis_pipeline.stored_registers import StoredRegisters
@@ -118,6 +118,28 @@ def test_the_axis_of_a_witness_keeps_order_and_gives_short_operations_room() -> 
 
 def test_a_witness_of_one_moment_is_drawn() -> None:
     assert witness("x", [WitnessBar("a", 1.0, 1.0), WitnessBar("b", 1.0, None)], many_faults(20)).startswith(b"\x89PNG")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "text",
+    ["$a_{$", "\0\x1b[31m", "long" * 200, "\u202e$\\mathdefault{x}$"],
+    ids=["formula", "control", "long", "tick"],
+)
+def test_any_text_of_a_client_is_drawn(text: str) -> None:
+    plot = witness(text, [WitnessBar(text, 1.0, 1.5), WitnessBar("c", 1.2, None)], many_faults(3))
+    assert plot.startswith(b"\x89PNG")
+
+
+def test_powers_of_ten_beside_an_axis_stay_formulas() -> None:
+    with figure() as (drawn, (axes,)):
+        axes.set_yscale("log")
+        axes.plot([1, 2, 3], [1, 100, 10_000])
+        axes.set_ylabel("$cost$")
+        png(drawn)
+        assert axes.get_yticklabels()
+        assert all(label.get_parse_math() for label in axes.get_yticklabels())
+        assert not axes.yaxis.label.get_parse_math()
 
 
 def test_the_plots_of_a_failed_run_state_their_omissions(tmp_path: Path) -> None:
