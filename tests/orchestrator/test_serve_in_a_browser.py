@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import urllib.parse
 from collections.abc import Iterator
@@ -17,6 +18,30 @@ pytestmark = [
     pytest.mark.thorough,
     pytest.mark.skipif(program() is None, reason="Chromium is not installed (Debian: chromium)"),
 ]
+BUSY = {
+    "run": "random-1",
+    "seconds": 40,
+    "phase": "load",
+    "total": 4_000_000,
+    "acknowledged": [123_456] * 40,
+    "failed": [7] * 40,
+    "latency_ms": [3.5] * 40,
+    "lines": [["n1", "ready"]],
+    "first_second": 0,
+    "faults": [
+        {"kind": kind, "targets": ["n1"], "since": since, "until": until, "status": "healed"}
+        for kind, since, until in (
+            ("kill", 0.0, 20.0),
+            ("pause", 1.0, 30.0),
+            ("disk-full", 2.0, None),
+            ("clock-skew", 3.0, None),
+            ("partition", 4.0, None),
+            ("kill", 22.0, 22.1),
+            ("kill", 25.0, None),
+        )
+    ],
+}
+"""A run at its highest rate in every second, with overlapping faults: each bar has the full height of the plot."""
 KILLS = """
 [nemesis]
 kind = "random"
@@ -67,6 +92,21 @@ def test_faults_appear_while_they_are_in_force_and_the_verdict_at_the_end(tmp_pa
     finally:
         run.process.kill()
         run.process.wait()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_names_of_faults_are_readable_above_full_bars(tmp_path: Path, tab: BrowserPage, width: int, dark: bool) -> None:
+    invocation = {"campaign": "busy", "stamp": "20260101T000000Z", "running": BUSY, "matrix": [
+        {"run": "random-1", "cell": "random", "seed": 1, "state": "running", "met": None}]}  # fmt: skip
+    with served(tmp_path) as server:
+        tab.go(f"{server.base}/live", width=width, dark=dark)
+        tab.until("document.getElementById('title').textContent === 'The store has no invocation'")
+        tab.evaluate("window.fetch = () => new Promise(() => {}), null")
+        tab.evaluate(f"show([{json.dumps(invocation)}])")
+        seen = tab.measure()
+        assert (seen.errors, seen.contrast, seen.overlaps) == ([], [], [])
+        assert seen.drawn >= 5, "names and scales are drawn"
 
 
 def test_the_token_opens_the_pages_and_is_removed_from_the_address(tmp_path: Path, tab: BrowserPage) -> None:
