@@ -4,8 +4,8 @@ Theory of operation. The transport reads into the `FrameBuffer`. `_process` then
 left, a bound is reached, or this turn of the event loop has used its work budget (`work_budget`). A request that is
 answered at once adds its bytes to one common write. A request that is answered later gets a `Slot`; the slots form a
 queue, and only a filled slot at its head is sent. After a turn without budget, or at a bound, the connection pauses
-reading and continues in a later turn. Consecutive produce requests of one kind skip the dispatcher (`Shortcut`): they
-are gathered, appended together and answered together.
+reading and continues in a later turn. A `Shortcut` takes the requests that it recognizes from the front of the buffer
+and answers them with one outcome. Without one, each request goes to the dispatcher.
 
 Invariants:
 - responses leave strictly in the order of their requests, however long each takes;
@@ -67,17 +67,13 @@ Outcome = bytes | Reply | Slot | None
 class Shortcut(Protocol):
     """A handler that knows the previous request of a connection and serves requests of the same kind in one batch."""
 
-    def take(self, frame: memoryview) -> bool:
-        """Gather a request of the known kind; its memory stays valid until `finish`. False: of another kind."""
-        ...
-
-    def take_alike(self, unread: memoryview) -> int:
-        """Gather the whole frames at the front of `unread` (each with its length field) that have the length and the
-        kind of the last one taken. Returns their size in bytes."""
+    def gather(self, received: FrameBuffer) -> bool:
+        """Consume the requests of the known kind at the front. Their memory stays valid until `finish`, which follows
+        in the same turn of the loop. False: the next request is of another kind, or incomplete. Raises `FrameError`."""
         ...
 
     def finish(self) -> Outcome:
-        """Serve the gathered requests: one outcome for all of them, in order. None for an empty batch."""
+        """Serve the gathered requests: one outcome for all of them, in order."""
         ...
 
 
@@ -302,34 +298,15 @@ class Connection(asyncio.BufferedProtocol):
     def _process(self) -> None:
         """Start every whole request within the bounds, and send the answers that are available at once."""
         answered: list[Part] = []
-        gathered: Shortcut | None = None
         self._processing = True
         try:
             is_full = self._is_full()  # changes only when an outcome is placed
-            while not is_full:
-                shortcut = self.shortcut
-                if shortcut is not None and (taken := shortcut.take_alike(self._input.unread)):
-                    self._input.skip(taken)
-                    gathered = shortcut
-                if (frame := self._input.next_frame()) is None:
-                    break
-                if shortcut is not None and shortcut.take(frame):
-                    gathered = shortcut
-                    continue
-                if gathered is not None:
-                    self._place(self._host.finish(gathered), answered)
-                    gathered = None
-                    if self.shortcut is not None and self.shortcut.take(frame):  # it only exceeded the batch's size
-                        gathered = self.shortcut
-                if gathered is None:
-                    self._place(self._host.dispatch(self, frame), answered)
+            while self._input.pending and not is_full and self._start_next(answered):
                 # Checked after the request: each connection starts at least one in a turn, however busy others are.
                 if self._host.turn_is_over and self._input.pending:
                     self._rest()
                     break
                 is_full = self._is_full()
-            if gathered is not None:
-                self._place(self._host.finish(gathered), answered)
             if answered:
                 self._send(answered)
                 if is_full and not self._is_full():
@@ -342,6 +319,16 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._processing = False
         self._pause_if_full()
+
+    def _start_next(self, answered: list[Part]) -> bool:
+        """Start the next whole request, or those that the shortcut recognizes. False: there is none."""
+        if self.shortcut is not None and self.shortcut.gather(self._input):
+            self._place(self._host.finish(self.shortcut), answered)
+        elif (frame := self._input.next_frame()) is not None:
+            self._place(self._host.dispatch(self, frame), answered)
+        else:
+            return False
+        return True
 
     def _place(self, outcome: Outcome, answered: list[Part]) -> None:
         """Put an outcome into the order: into what is sent at once when no answer is outstanding, else into a slot."""

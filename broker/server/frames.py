@@ -100,6 +100,10 @@ class FrameBuffer:
         self._start = end = start + LENGTH_SIZE + length
         return self._view[start + LENGTH_SIZE : end]
 
+    def put_back(self, frame: memoryview) -> None:
+        """Make the frame that `next_frame` returned last the next one again."""
+        self._start -= LENGTH_SIZE + len(frame)
+
     def release_memory(self) -> None:
         """Return to a small buffer if this one holds no pending bytes.
 

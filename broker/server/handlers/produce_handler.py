@@ -22,16 +22,14 @@ from broker.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from broker.replica.partition import PendingAppend
+from broker.replica.partition import ALL, PendingAppend
 from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, Dispatcher
-from broker.server.handlers.fetch_response import uvarint
-from broker.server.handlers.produce_shortcut import NO_TAGS, Appending, ProduceShortcut
+from broker.server.handlers.produce_fast_path import LEADER_ONLY, Appending, learn
 from broker.server.reply import Reply
 from broker.server.work_budget import ENTRIES_PER_TURN, Turns, Work, entries_examined
 
-ALL, LEADER_ONLY, NOBODY = -1, 1, 0
-FIRST_FLEXIBLE = 9
+NOBODY = 0
 
 
 class _Charged:
@@ -74,7 +72,7 @@ class ProduceHandler:
             if self._turns.is_over and self._replicas.spent - before >= ENTRIES_PER_TURN:
                 give_back = call.connection.keep_frame()
                 return self._dispatcher.later(call, self._finish(work, answer, give_back), blocking=True)
-        self._learn(call, request)
+        learn(call, request, self._replicas, self._max_batch_bytes)
         if request.acks == NOBODY:
             answer.reject_errors()
             return None
@@ -133,23 +131,6 @@ class ProduceHandler:
             if appended.done is not None:
                 answer.wait_for(appended.done, response)
         return response
-
-    def _learn(self, call: Call, request: ProduceRequest) -> None:
-        """Give the connection a shortcut when its next request is likely to differ only in its records."""
-        if call.version < FIRST_FLEXIBLE or len(request.topic_data) != 1 or not call.is_whole:
-            return
-        (topic,) = request.topic_data
-        if topic.name == OFFSETS_TOPIC:
-            return
-        if len(topic.partition_data) == 1 and request.acks in (ALL, LEADER_ONLY):
-            (data,) = topic.partition_data
-            length = uvarint(len(data.records or b"") + 1)
-            start = len(call.frame) - len(NO_TAGS) - len(data.records or b"") - len(length)
-            if call.frame[start : start + len(length)] == length and call.frame[-len(NO_TAGS) :] == NO_TAGS:
-                prefix = bytes(call.frame[:start])
-                call.connection.shortcut = ProduceShortcut(
-                    self._replicas, self._max_batch_bytes, call, prefix, topic.name, data.index, request
-                )
 
 
 def _settle(response: PartitionProduceResponse, code: ErrorCode) -> None:

@@ -16,6 +16,7 @@ import uvloop
 
 from broker.log.reading import Slice
 from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut, Slot
+from broker.server.frames import FrameBuffer
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 
@@ -30,14 +31,14 @@ class OneAtATime:
     def __init__(self) -> None:
         self.held: list[bytes] = []
 
-    def take(self, frame: memoryview) -> bool:
-        if self.held or bytes(frame[:4]) != b"like":
+    def gather(self, received: FrameBuffer) -> bool:
+        if (frame := received.next_frame()) is None:
             return False
-        self.held.append(bytes(frame[4:]))
-        return True
-
-    def take_alike(self, _unread: memoryview) -> int:
-        return 0
+        if bytes(frame[:4]) == b"like":
+            self.held.append(bytes(frame[4:]))
+        else:
+            received.put_back(frame)
+        return bool(self.held)
 
     def finish(self) -> Outcome:
         return framed(self.held.pop())

@@ -56,6 +56,19 @@ def framed(body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + body
 
 
+def test_a_frame_that_is_put_back_is_the_next_one_again() -> None:
+    buffer = FrameBuffer(100, Unlimited())
+    data = framed(b"first") + framed(b"second")
+    buffer.make_room()
+    buffer.space()[: len(data)] = data
+    buffer.received(len(data))
+    frame = buffer.next_frame()
+    assert frame is not None
+    buffer.put_back(frame)
+    assert bytes(buffer.unread) == data
+    assert [bytes(buffer.next_frame() or b"") for _ in range(3)] == [b"first", b"second", b""]
+
+
 def test_frames_decode_to_the_original_for_every_split() -> None:
     rng = random.Random(7)
     bodies = [rng.randbytes(rng.choice([0, 1, 5, 100, 5_000, 40_000, 300_000])) for _ in range(200)]

@@ -20,6 +20,7 @@ from broker.security.sasl import PLAIN, Accounts
 from broker.security.scram import ScramClient, ScramMechanism
 from broker.server import sasl_gate
 from broker.server.connection import ConnectionHost
+from broker.server.frames import FrameBuffer
 from broker.server.sasl_gate import ListenerAuthentication, SaslGate
 from tests.broker.server.test_connection import Echo, answer, framed, serve
 
@@ -163,11 +164,9 @@ def test_a_peer_is_disconnected_after_the_end_of_its_session() -> None:
 class Taking:
     """A shortcut that takes every request."""
 
-    def take(self, _frame: memoryview) -> bool:
+    def gather(self, received: FrameBuffer) -> bool:
+        received.skip(received.pending)
         return True
-
-    def take_alike(self, unread: memoryview) -> int:
-        return len(unread)
 
     def finish(self) -> None:
         raise NotImplementedError("a session that has ended is asked nothing")

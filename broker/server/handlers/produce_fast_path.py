@@ -3,13 +3,15 @@
 Theory of operation. A producer that sends one record per request to one partition sends frames that differ only in the
 correlation id and in the records. Decoding each costs more than appending it, so the connection skips the decoder:
 
-1. `produce_handler` decodes and serves a request for one partition in full, and leaves a `ProduceShortcut` on the
-   connection. It keeps the bytes in front of the records: API, version, client id, acks, timeout, topic, partition.
-2. `take` compares the next frame with those bytes and checks its structure: one whole batch of acceptable size. A frame
-   that differs goes to the dispatcher, which serves it in the ordinary way.
-3. Two consecutive frames of one length give a layout (`_Alike`). `take_alike` compares all further whole frames of that
-   length with one `iter_unpack`, without looking at each field.
-4. `finish` appends the gathered records with one call and packs one answer per request. If the append is refused, each
+1. `ProduceHandler` decodes and serves a request for one partition in full, and `learn` leaves a `ProduceShortcut` on
+   the connection. It keeps the bytes in front of the records: API, version, client id, acks, timeout, topic, partition.
+2. `Connection` calls `gather` before it gives a request to the dispatcher. `gather` takes frames from the receive
+   buffer until one differs, is incomplete or exceeds the bound.
+3. `take` compares a frame with the known bytes and checks its structure: one whole batch of acceptable size. A frame
+   that differs goes back to the buffer, and the dispatcher serves it in the ordinary way.
+4. Two consecutive frames of one length give a layout (`_Layout`). `take_equal` compares all further whole frames of
+   that length with one `iter_unpack`, without looking at each field.
+5. `finish` appends the gathered records with one call and packs one answer per request. If the append is refused, each
    request is appended alone, so that only the faulty ones are refused.
 
 Invariants: requests are appended in the order of their arrival, and answered in that order. Gathered memory is used
@@ -24,6 +26,7 @@ import asyncio
 from struct import Struct, error
 from typing import NamedTuple, Protocol
 
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, encode_response
 from broker.protocol.decoder import DecodeError, read_uvarint
@@ -34,12 +37,14 @@ from broker.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from broker.protocol.records import BATCH_HEADER_SIZE, COMPRESSION_MASK, MAGIC
-from broker.replica.partition import PendingAppend
+from broker.replica.partition import ALL, PendingAppend
 from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
-from broker.server.frames import LENGTH_SIZE
+from broker.server.frames import LENGTH_SIZE, FrameBuffer
 from broker.server.handlers.fetch_response import uvarint
 
+LEADER_ONLY = 1  # acks
+FIRST_FLEXIBLE = 9  # the first version with tagged fields
 NO_TAGS = b"\0\0\0"  # the empty tagged fields of partition, topic and request
 LARGEST = 1 << 13  # bytes of records; larger requests are not worth the copy and are appended alone
 MOST_BYTES = 1 << 18  # bytes of records that are appended together
@@ -66,8 +71,8 @@ _Gathered = tuple[int, memoryview, int]
 """One request that waits to be appended: its correlation id, records and number of records."""
 
 
-class _Alike(NamedTuple):
-    """Frames of one length: their layout, and the bytes that they share with a frame that was checked in full."""
+class _Layout(NamedTuple):
+    """The layout of frames of one length, and the bytes that they share with a frame that was checked in full."""
 
     size: int
     """Of a frame, its length field included."""
@@ -76,11 +81,28 @@ class _Alike(NamedTuple):
     end: int
     """and of the byte after the last."""
     weight: int
-    layout: Struct
+    fields: Struct
     """Length and API; correlation id; bytes in front of the records; length, format, attributes and number of records
     of the batch; tags."""
     common: tuple[bytes, bytes, int, int, int, bytes]
     """The values of all these fields, without the correlation id and the number of records."""
+
+
+def learn(call: Call, request: ProduceRequest, replicas: Appending, max_batch_bytes: int) -> None:
+    """Give the connection of `call` a shortcut if its next request is likely to differ only in its records."""
+    if call.version < FIRST_FLEXIBLE or request.acks not in (ALL, LEADER_ONLY) or not call.is_whole:
+        return
+    if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
+        return
+    name, (data,) = request.topic_data[0].name, request.topic_data[0].partition_data
+    if name == OFFSETS_TOPIC:
+        return
+    frame, size = call.frame, len(data.records or b"")
+    length = uvarint(size + 1)
+    start = len(frame) - len(NO_TAGS) - size - len(length)
+    if frame[start : start + len(length)] == length and frame[-len(NO_TAGS) :] == NO_TAGS:
+        prefix = bytes(frame[:start])
+        call.connection.shortcut = ProduceShortcut(replicas, max_batch_bytes, call, prefix, name, data.index, request)
 
 
 class ProduceShortcut:
@@ -106,7 +128,7 @@ class ProduceShortcut:
         self._gathered: list[_Gathered] = []
         self._bytes = 0
         self._length = 0  # of the last frame that was checked field by field
-        self._alike: _Alike | None = None
+        self._layout: _Layout | None = None
         # All bytes in front of the records except the correlation id, which differs in each request.
         self._unpack = Struct(f">4si{len(prefix) - 8}s").unpack_from
         self._key, self._rest = prefix[:4], prefix[8:]
@@ -118,6 +140,17 @@ class ProduceShortcut:
         layout = Struct(f">iiB{len(self._head)}shqqq{len(self._tail)}s")
         self._pack = layout.pack
         self._frame_length = layout.size - 4
+
+    def gather(self, received: FrameBuffer) -> bool:
+        """See `connection.Shortcut`."""
+        while True:
+            received.skip(self.take_equal(received.unread))
+            if (frame := received.next_frame()) is None:
+                break
+            if not self.take(frame):
+                received.put_back(frame)
+                break
+        return bool(self._gathered)
 
     def take(self, frame: memoryview) -> bool:
         """Gather a request that differs from the known one only in its correlation id and records."""
@@ -145,26 +178,26 @@ class ProduceShortcut:
         self._bytes += weight
         self._gathered.append((correlation_id, frame[start:end], count))
         if len(frame) != self._length:  # a layout pays off only for a length that repeats
-            self._length, self._alike = len(frame), None
-        elif self._alike is None:
-            layout = Struct(f">8si{start - 8}s{_BATCH_FIELDS}{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
+            self._length, self._layout = len(frame), None
+        elif self._layout is None:
+            fields = Struct(f">8si{start - 8}s{_BATCH_FIELDS}{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
             front = len(frame).to_bytes(LENGTH_SIZE, "big") + key
             common = (front, bytes(frame[8:start]), batch_length, magic, attributes, NO_TAGS)
-            self._alike = _Alike(layout.size, LENGTH_SIZE + start, LENGTH_SIZE + end, weight, layout, common)
+            self._layout = _Layout(fields.size, LENGTH_SIZE + start, LENGTH_SIZE + end, weight, fields, common)
         return True
 
-    def take_alike(self, unread: memoryview) -> int:
+    def take_equal(self, unread: memoryview) -> int:
         """Gather the requests at the front whose bytes, apart from correlation id and records, equal those of the last
-        one taken: their fields need no separate check."""
-        alike = self._alike
-        if alike is None:
+        one taken: their fields need no separate check. Returns the size of their frames in bytes."""
+        layout = self._layout
+        if layout is None:
             return 0
-        size, start, end, weight, layout, common = alike
+        size, start, end, weight, fields, common = layout
         most = min(len(unread) // size, (MOST_BYTES - self._bytes) // weight)
         if most < 1:
             return 0
         gathered, at = self._gathered, 0
-        for front, correlation_id, head, length, magic, attributes, count, tags in layout.iter_unpack(
+        for front, correlation_id, head, length, magic, attributes, count, tags in fields.iter_unpack(
             unread[: most * size]
         ):
             if (front, head, length, magic, attributes, tags) != common:
@@ -175,7 +208,7 @@ class ProduceShortcut:
         return at
 
     def finish(self) -> Outcome:
-        """Append the gathered requests; if that is refused, each alone, so that only the faulty ones are refused."""
+        """Append the gathered requests together. If that is refused, append each alone: faulty ones spoil no others."""
         gathered, self._gathered, self._bytes = self._gathered, [], 0
         if len(gathered) == 1:
             return self._append_alone(gathered[0])
