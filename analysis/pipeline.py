@@ -6,6 +6,7 @@ stored run, interrupted runs included. A checker that crashes makes the run unkn
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import time
 import traceback
@@ -37,6 +38,8 @@ from analysis.expectation import (
 )
 from analysis.placeholder_verdict import begin
 from analysis.plots.data import fault_rows, view_of
+from analysis.plots.drawing_process import DrawingProcess
+from analysis.plots.view import PlotData
 from analysis.run_statistics import statistics
 from analysis.tables import write_tables
 from analysis.verdict import (
@@ -51,6 +54,7 @@ from analysis.verdict import (
     digest_of_certificate,
 )
 from history import seal
+from history.arrow import without_pandas
 from history.reader import History, estimated_operations, read_run
 from history.regular_files import remove
 
@@ -96,20 +100,28 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
     if engine not in ENGINES:
         raise ValueError(f"unknown engine {engine!r}: one of {', '.join(ENGINES)}")
     meter = Meter()
+    without_pandas()
     begin(run_dir)
     evidence = seal.digest(run_dir)  # first: a file that changes during the analysis makes the verdict stale
     description = describe(run_dir)
-    spread = meter.counted(task_map(None, estimated_operations(run_dir)))
-    history = read_run(run_dir, tables=run_dir / "tables", each=spread)
-    if engine == "spark" and session is None:
-        remove(run_dir / "spark")  # left by an interrupted analysis
-        session = SparkHandle.start_in_background(run_dir / "spark")
-        try:
-            return _judge(run_dir, description, history, evidence, session, plots, meter)
-        finally:
-            session.stop()
-            shutil.rmtree(run_dir / "spark", ignore_errors=True)
-    return _judge(run_dir, description, history, evidence, session if engine == "spark" else None, plots, meter)
+    with contextlib.ExitStack() as stack:
+        drawing = stack.enter_context(DrawingProcess()) if plots and engine == "spark" else None
+        spread = meter.counted(task_map(None, estimated_operations(run_dir)))
+        history = read_run(run_dir, tables=run_dir / "tables", each=spread)
+        if engine == "spark" and session is None:
+            remove(run_dir / "spark")  # left by an interrupted analysis
+            session = SparkHandle.start_in_background(run_dir / "spark")
+            stack.callback(shutil.rmtree, run_dir / "spark", ignore_errors=True)
+            stack.callback(session.stop)
+        handle = session if engine == "spark" else None
+        judged, view = _judge(run_dir, description, history, evidence, handle, drawing, meter)
+        if drawing is not None:  # last: a plot that fails cannot change the verdict
+            drawing.finish(run_dir, view, judged)
+        elif plots:
+            from analysis.plots.render import draw  # matplotlib takes 0.5 s to load, and most runs are not plotted
+
+            draw(run_dir, view, judged)
+        return judged
 
 
 def _judge(
@@ -118,13 +130,16 @@ def _judge(
     history: History,
     evidence: str,
     handle: SparkHandle | None,
-    plots: bool,
+    drawing: DrawingProcess | None,
     meter: Meter,
-) -> Verdict:
+) -> tuple[Verdict, PlotData]:
+    """The verdict, which is written, and the data of its plots."""
     events = events_by_node(run_dir)
+    view = view_of(history, events)
+    if drawing is not None:
+        drawing.begin(view)
     write_tables(history, events, run_dir)
     run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context(), meter)
-    view = view_of(history, events)
     findings = RunFindings()
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)
@@ -166,11 +181,7 @@ def _judge(
     why = unmet(description.expected, judged)
     judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
-    if plots:  # last: a plot that fails cannot change the verdict
-        from analysis.plots.render import draw  # matplotlib takes 0.5 s to load, and most runs are not plotted
-
-        draw(run_dir, view, judged)
-    return judged
+    return judged, view
 
 
 def _cost(meter: Meter, handle: SparkHandle | None) -> Cost:

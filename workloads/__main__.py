@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from workloads.arrow import without_pandas
+from history.arrow import without_pandas
 from workloads.control import Closed, Control, Trouble, adopt_orphans, die_with_parent
 from workloads.kinds import KINDS
 from workloads.settings import ClientSettings

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from analysis.analysis_revision import require_revision, revision
 from analysis.engines.spark_errors import cause_of
+from history.arrow import without_pandas
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -55,7 +56,8 @@ class WorkerProcesses:
         if not tasks:
             return []
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(min(self.workers, len(tasks)), mp_context=context) as pool:
+        workers = min(self.workers, len(tasks))
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=without_pandas) as pool:
             return list(pool.map(function, tasks))
 
 
@@ -90,6 +92,7 @@ def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], lis
 
     def work(share: Sequence[tuple[int, T]]) -> list[tuple[int, R]]:
         require_revision(expected)
+        without_pandas()
         return [(number, function(task)) for number, task in share]
 
     return work

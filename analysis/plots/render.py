@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from analysis.core.anomaly import Anomaly
@@ -23,38 +26,61 @@ LEFT_OUT: Final = "left_out.json"
 """The file in `plots/` that lists what has no plot, as sentences."""
 
 
-def draw(run_dir: Path, view: PlotData, verdict: Verdict) -> list[Path]:
+Drawing = Callable[[PlotData], bytes | None]
+
+
+def draw(
+    run_dir: Path, view: PlotData, verdict: Verdict, drawn: Mapping[str, bytes | None] = MappingProxyType({})
+) -> list[Path]:
     """Draw all plots into `plots/`, replacing older ones; returns the files. The names order the report; `anomaly-N`
-    belongs to the Nth anomaly."""
+    belongs to the Nth anomaly. `drawn`: by name, plots from `draw_early`."""
     folder = run_dir / "plots"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    drawings: dict[str, Callable[[], bytes | None]] = {
-        "1-latency": lambda: performance.latency(view),
-        "2-rate": lambda: performance.rate(view),
-        "3-availability": lambda: performance.availability(view),
-    }
+    troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
+    drawings = _of_clients() | _of_replicas(view, troubled)
     data = spacetime_of(run_dir, view, verdict.anomalies)
     if data is not None:
-        drawings["0-lives"] = lambda: spacetime.lives(data)
-        drawings["0-spacetime"] = lambda: spacetime.diagram(data)
-    troubled = [(anomaly.topic, anomaly.partition) for anomaly in verdict.anomalies]
-    ordered = by_relevance(view.lanes, troubled)
-    shown = with_plots(ordered, troubled)
-    for topic, partition in shown:
-        drawings[f"4-replicas-{topic}-{partition}"] = lambda t=topic, p=partition: replicas.lanes(view, t, p)  # type: ignore[misc]
-    for topic, partition in [key for key in shown if key in view.starts]:
-        drawings[f"5-tiers-{topic}-{partition}"] = lambda t=topic, p=partition: tiers.lanes(view, t, p)  # type: ignore[misc]
+        drawings["0-lives"] = lambda _: spacetime.lives(data)
+        drawings["0-spacetime"] = lambda _: spacetime.diagram(data)
     for index, anomaly in enumerate(verdict.anomalies[:MOST_ANOMALIES]):
-        drawings[f"anomaly-{index}"] = lambda a=anomaly: _anomaly(run_dir, view, a)  # type: ignore[misc]
-    (folder / LEFT_OUT).write_text(json.dumps(_left_out(ordered, shown, verdict), indent=1) + "\n", encoding="utf-8")
+        drawings[f"anomaly-{index}"] = partial(_anomaly, run_dir, anomaly)
+    ordered = by_relevance(view.lanes, troubled)
+    left_out = _left_out(ordered, with_plots(ordered, troubled), verdict)
+    (folder / LEFT_OUT).write_text(json.dumps(left_out, indent=1) + "\n", encoding="utf-8")
     written = []
     for name, drawing in drawings.items():
-        plot = drawing()
+        plot = drawn[name] if name in drawn else drawing(view)
         if plot is not None:
             (folder / f"{name}.png").write_bytes(plot)
             written.append(folder / f"{name}.png")
     return written
+
+
+def draw_early(view: PlotData, stop: Callable[[], bool]) -> dict[str, bytes | None]:
+    """The plots that do not depend on the verdict, by name, until `stop` returns true before one. Those of replicas are
+    the ones that a run without anomalies shows. A plot that cannot be drawn is not in the result."""
+    drawn: dict[str, bytes | None] = {}
+    for name, drawing in (_of_clients() | _of_replicas(view, ())).items():
+        if stop():
+            break
+        with contextlib.suppress(Exception):  # `draw` tries it again, and raises
+            drawn[name] = drawing(view)
+    return drawn
+
+
+def _of_clients() -> dict[str, Drawing]:
+    return {"1-latency": performance.latency, "2-rate": performance.rate, "3-availability": performance.availability}
+
+
+def _of_replicas(view: PlotData, troubled: Sequence[tuple[str, int]]) -> dict[str, Drawing]:
+    shown = with_plots(by_relevance(view.lanes, troubled), troubled)
+    drawings: dict[str, Drawing] = {}
+    for topic, partition in shown:
+        drawings[f"4-replicas-{topic}-{partition}"] = partial(replicas.lanes, topic=topic, partition=partition)
+    for topic, partition in [key for key in shown if key in view.starts]:
+        drawings[f"5-tiers-{topic}-{partition}"] = partial(tiers.lanes, topic=topic, partition=partition)
+    return drawings
 
 
 def by_relevance(lanes: Mapping[tuple[str, int], object], troubled: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -88,7 +114,7 @@ def _left_out(ordered: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int
     return sentences
 
 
-def _anomaly(run_dir: Path, view: PlotData, anomaly: Anomaly) -> bytes | None:
+def _anomaly(run_dir: Path, anomaly: Anomaly, view: PlotData) -> bytes | None:
     if anomaly.topic and any("node" in row for row in anomaly.witness):
         around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)

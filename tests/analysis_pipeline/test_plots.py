@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 from matplotlib.text import Annotation
 
+from analysis.evidence.run_directory import events_by_node
 from analysis.pipeline import analyze
+from analysis.plots.data import view_of
+from analysis.plots.drawing_process import DrawingProcess
 from analysis.plots.performance import availability, served_share
 from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
 from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
+from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -162,3 +166,39 @@ def test_the_plots_of_registers_are_drawn(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", stale=True).write()
     analyze(run, engine="in-process")
     assert (run / "plots" / "anomaly-0.png").exists()
+
+
+def drawn_files(run: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (run / "plots").iterdir()}
+
+
+def test_the_plots_that_are_drawn_during_the_checks_are_those_that_are_drawn_after_them(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run", lost=7).write()
+    verdict = analyze(run, engine="in-process")
+    expected = drawn_files(run)
+    assert {"1-latency.png", "anomaly-0.png"} < expected.keys()
+    data = view_of(read_run(run), events_by_node(run))
+    with DrawingProcess() as drawing:
+        drawing.begin(data)
+        drawing.finish(run, data, verdict)
+    assert drawn_files(run) == expected
+
+
+def test_the_analysis_draws_the_plots_when_the_drawing_process_has_ended(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    verdict = analyze(run, engine="in-process", plots=False)
+    with DrawingProcess() as drawing:
+        drawing.begin(view())
+        drawing.process.kill()
+        drawing.finish(run, view(), verdict)
+    assert "1-latency.png" in drawn_files(run)
+
+
+def test_a_plot_that_cannot_be_drawn_is_an_error_with_its_cause(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    verdict = analyze(run, engine="in-process", plots=False)
+    (run / "plots").write_text("not a directory")
+    with DrawingProcess() as drawing:
+        drawing.begin(view())
+        with pytest.raises(RuntimeError, match=r"could not be drawn(?s:.*)FileExistsError"):
+            drawing.finish(run, view(), verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,6 +51,21 @@ def test_every_division_into_tasks_gives_the_same_report(tmp_path: Path, seed: i
     assert expected.undecided[: len(whole(run).undecided)] == whole(run).undecided
     for span, part_bytes in ((1, 1), (3, 1), (4, 300)):
         assert by_ranges(run, span, part_bytes) == expected, (span, part_bytes)
+
+
+def test_the_stages_of_a_small_partition_are_one_task(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def counted(function: Any, tasks: Any, weights: Any = None) -> list[Any]:
+        calls.append(len(tasks))
+        return in_sequence(function, tasks, weights)
+
+    run = RandomReplicas(tmp_path, 1)
+    by_ranges(run, 1 << 18, 1 << 25, counted)
+    assert sum(calls) == 1
+    calls.clear()
+    by_ranges(run, 3, 1 << 25, counted)
+    assert sum(calls) > 4
 
 
 def test_worker_processes_give_the_same_report(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 
 PROGRAM = """
 import sys
-from workloads.arrow import without_pandas
+from history.arrow import without_pandas
 without_pandas()
 import pyarrow as pa
 pa.record_batch([pa.array([1]), pa.array(["a"]).dictionary_encode()], names=["number", "text"])
