@@ -301,9 +301,9 @@ class Connection(asyncio.BufferedProtocol):
         self._processing = True
         try:
             is_full = self._is_full()  # changes only when an outcome is placed
-            while self._input.pending and not is_full and self._start_next(answered):
+            while not is_full and self._start_next(answered) and self._input.pending:
                 # Checked after the request: each connection starts at least one in a turn, however busy others are.
-                if self._host.turn_is_over and self._input.pending:
+                if self._host.turn_is_over:
                     self._rest()
                     break
                 is_full = self._is_full()
