@@ -21,8 +21,8 @@ from broker.disk import RealDisk
 from broker.errors import StartupError
 from broker.mutants import BENIGN, MUTANTS, Mutants, UnknownMutantError
 from broker.server.broker_node import BrokerNode, NodeFailure
+from broker.server.config_warnings import open_listeners
 from broker.server.node_directory import METADATA_DIRECTORY
-from broker.server.open_listeners import open_listeners
 from broker.server.security import Security
 from broker.trace import JsonLines, Sink, Tracer, Value
 

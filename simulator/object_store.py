@@ -12,7 +12,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError
+from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError, chunks_of
+
+PROBE_PREFIX = "probe/"
+DONE = "done"
 
 
 @dataclass
@@ -113,3 +116,27 @@ class SimulatedObjectStore:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+async def probe(store: SimulatedObjectStore, operation: str, name: str) -> str:
+    """Send one operation as a nemesis does: `DONE`, or the store's reason for an error.
+
+    `operation`: put or list. `name`: of the probe's object, which is removed, also a part of it."""
+    try:
+        if operation == "put":
+            await store.put(name, chunks_of([b"probe"]))
+        else:
+            await store.list(PROBE_PREFIX)
+    except StoreError as error:
+        return str(error)
+    finally:
+        store.objects.pop(name, None)
+    return DONE
+
+
+async def shows_new(store: SimulatedObjectStore, name: str) -> bool:
+    """Whether a listing has an object that was put just before; the object is removed."""
+    await store.put(name, chunks_of([b"probe"]))
+    listed = await store.list(PROBE_PREFIX)
+    await store.delete(name)
+    return name in {each.name for each in listed}

@@ -1,18 +1,22 @@
-"""Fetches jars with this machine's Maven and its configured repositories, mirrors and cache."""
+"""Resolves and fetches jars with this machine's Maven and its configured repositories, mirrors and cache."""
 
 from __future__ import annotations
 
 import contextlib
+import fnmatch
 import os
 import re
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from systems.lock_file import Coordinate
+from history.regular_files import sha256_of
+from systems.errors import InputError
+from systems.lock_file import Coordinate, LockedFile
 
 PROGRAMS = {"mvn": "maven"}
 
@@ -46,6 +50,25 @@ def download(
     if absent:
         raise MavenError(f"Maven ended without an error, but did not fetch {', '.join(absent)}")
     return found
+
+
+def resolve(coordinates: Collection[Coordinate], without: Collection[str], on_progress: Progress) -> list[LockedFile]:
+    """The files at the coordinates and all their dependencies, except artifacts that match a pattern of `without`.
+
+    Raises `InputError` when Maven cannot resolve them, and for a pattern that matches no artifact."""
+    with tempfile.TemporaryDirectory() as scratch:
+        try:
+            found = download(coordinates, Path(scratch) / "maven", on_progress, dependencies=True)
+        except MavenError as error:
+            raise InputError(f"Maven could not resolve {', '.join(map(str, coordinates))}: {error}") from error
+        for pattern in without:
+            if not fnmatch.filter([each.artifact for each in found], pattern):
+                raise InputError(f"--without {pattern}: no artifact has such a name; remove it, or correct it")
+        return sorted(
+            LockedFile(each, sha256_of(path), path.stat().st_size)
+            for each, path in found.items()
+            if not any(fnmatch.fnmatch(each.artifact, pattern) for pattern in without)
+        )
 
 
 def _project(coordinates: Collection[Coordinate], *, dependencies: bool) -> str:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
+from typing import Any, cast
 
 import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
-from systems.errors import InputError
+from systems.errors import ClusterError, InputError
 from systems.system import System
 from systems.toml_tables import place_of_key, suggestion
-from systems.user_class import telling
-from workloads.user_module import place_of, see_beside
+from workloads.user_module import place_of, place_within, see_beside
 
 DEFAULT = "brownout"
+# Methods that are called during a run; their callers write errors to the run's journal.
+_UNWRAPPED = "observe"
 
 
 def known() -> dict[str, Path]:
@@ -58,6 +64,36 @@ def family(description: Description) -> type[System]:
     if not (isinstance(found, type) and issubclass(found, System)):
         raise InputError(f"{where}: {class_name} is not a brownout_api.System; derive it from that")
     return telling(found, description.directory) if description.own_directory else found
+
+
+def telling(found: type[System], directory: Path) -> type[System]:
+    """The class with its user-defined methods wrapped: an unforeseen exception becomes an `InputError` with file and
+    line. `directory`: the directory of the user's files."""
+    own: dict[str, Any] = {"__module__": found.__module__, "__doc__": found.__doc__}
+    for name in dir(System):
+        theirs = inspect.getattr_static(found, name)
+        if name == _UNWRAPPED or (name.startswith("_") and name != "__init__"):
+            continue
+        if theirs is inspect.getattr_static(System, name):
+            continue
+        if isinstance(theirs, FunctionType):
+            own[name] = _telling(theirs, directory)
+        elif isinstance(theirs, property) and theirs.fget is not None:
+            own[name] = property(_telling(theirs.fget, directory))
+    return cast("type[System]", type(found.__name__, (found,), own))
+
+
+def _telling(method: Callable[..., Any], directory: Path) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def checked(*given: Any, **named: Any) -> Any:
+        try:
+            return method(*given, **named)
+        except (InputError, ClusterError):  # their messages are meant for users
+            raise
+        except (Exception, SystemExit) as error:
+            raise InputError(place_within(directory, error, method)) from error
+
+    return checked
 
 
 def _module(path: Path) -> object:

@@ -23,12 +23,11 @@ from broker.replica.background import Background, end
 from broker.replica.compactor import Compactor
 from broker.replica.directories import Found, PartitionDirectories
 from broker.replica.fetcher import LeaderFetcher
-from broker.replica.high_watermarks import HighWatermarks
 from broker.replica.isr_requests import IsrChangeSender
 from broker.replica.leader import PartitionLeader
 from broker.replica.leader_recovery import LeaderRecovery
-from broker.replica.log_starts import LogStarts
 from broker.replica.log_view import UNDEFINED, EpochEnd
+from broker.replica.offset_checkpoints import HighWatermarks, LogStarts
 from broker.replica.partition import Partition, PendingAppend
 from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader

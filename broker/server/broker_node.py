@@ -28,7 +28,7 @@ from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
 from broker.replica.tiered_start import few_local_records
 from broker.server.client import Address, PeerConnector
-from broker.server.config_overrides import Overruled, overruled
+from broker.server.config_warnings import Overruled, overruled
 from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler

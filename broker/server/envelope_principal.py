@@ -9,8 +9,20 @@ import ipaddress
 from struct import Struct
 
 from broker.protocol.codec import DecodeError, decode_exactly, encoded
-from broker.protocol.messages.principal import DefaultPrincipalData
+from broker.protocol.schema import Bool, Message, String, v
 from broker.security.authorizer import Caller
+
+
+class DefaultPrincipalData(Message):
+    """The sender of a request inside an envelope (KIP-590). `type` is `User`, as in `User:alice`."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    type: String = ""
+    name: String = ""
+    token_authenticated: Bool = False
+
 
 VERSION = 0
 _VERSION = Struct(">h")

@@ -16,7 +16,7 @@ from orchestrator.errors import EXIT_PASS
 from orchestrator.machine import packages as system_packages
 from orchestrator.printing import show
 from orchestrator.running.progress import Progress
-from systems import catalog, lock_file, lock_making, maven
+from systems import catalog, lock_file, maven
 from systems.files import CACHE, FileCache
 from systems.lock_file import Coordinate, Lock
 
@@ -132,7 +132,7 @@ def _lock(options: argparse.Namespace) -> int:
     with Progress() as progress:
         progress.run(f"{options.name} {options.version}")
         progress.phase("resolving with Maven")
-        files = lock_making.resolve(coordinates, options.without, progress.phase)
+        files = maven.resolve(coordinates, options.without, progress.phase)
     left_out = [word for pattern in options.without for word in ("--without", pattern)]
     command = shlex.join(
         ["brownout", "system", "lock", options.name, options.version, *map(str, coordinates), *left_out]

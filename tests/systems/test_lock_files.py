@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from systems import catalog, lock_file, lock_making
+from systems import catalog, lock_file
 from systems.errors import InputError
 from systems.lock_file import Coordinate, Lock, LockedFile
+from systems.maven import resolve
 from tests.systems.fake_maven import FakeMaven, maven
 
 __all__ = ["maven"]
@@ -105,12 +106,12 @@ def test_a_lock_has_exactly_the_needed_files(maven: FakeMaven) -> None:
     maven.put(str(asked), b"a log")
     maven.put("org.example:needed:2.0", b"needed by it")
     maven.depend_on("org.example:needed:2.0")
-    files = lock_making.resolve([asked], [], lambda _: None)
+    files = resolve([asked], [], lambda _: None)
     assert [file.name for file in files] == ["log-1.0.jar", "needed-2.0.jar"]
     assert (files[1].sha256, files[1].size) == (hashlib.sha256(b"needed by it").hexdigest(), 12)
-    assert [file.name for file in lock_making.resolve([asked], ["need*"], lambda _: None)] == ["log-1.0.jar"]
+    assert [file.name for file in resolve([asked], ["need*"], lambda _: None)] == ["log-1.0.jar"]
     with pytest.raises(InputError, match="--without nothing: no artifact has such a name"):
-        lock_making.resolve([asked], ["nothing"], lambda _: None)
+        resolve([asked], ["nothing"], lambda _: None)
 
 
 def test_the_locks_of_this_project_can_be_read() -> None:

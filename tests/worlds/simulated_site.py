@@ -8,11 +8,15 @@ from pathlib import Path
 from nemeses import Host, Nemesis, Site
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.simulation.disks import SimulatedDisks
-from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
+from orchestrator.worlds.simulation.faults import (
+    SimulatedCables,
+    SimulatedOscillators,
+    SimulatedPower,
+    SimulatedSuspender,
+)
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
 from simulator.cluster import PORT, SimulatedCluster
 
 

@@ -1,4 +1,4 @@
-"""DeleteRecords and DescribeLogDirs: the start and the size of this broker's logs."""
+"""DeleteRecords, DescribeLogDirs and GetReplicaLogInfo: the start, the size and the end of this broker's logs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ from broker.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from broker.protocol.messages.get_replica_log_info import (
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    PartitionLogInfo,
+    TopicPartitionLogInfo,
+)
+from broker.replica.queries import LogEndFound
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 
 PROTECTED: Final = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
@@ -40,7 +47,7 @@ class LogRanges(Protocol):
 
 
 class LogHandler:
-    """Serves both APIs."""
+    """Serves DeleteRecords and DescribeLogDirs."""
 
     def __init__(self, replicas: LogRanges, log_dir: str) -> None:
         self._replicas = replicas
@@ -71,3 +78,39 @@ class LogHandler:
                 topic.partitions.append(DescribeLogDirsPartition(index, size, lag))
         result.topics = list(topics.values())
         return DescribeLogDirsResponse(results=[result])
+
+
+MAX_PARTITIONS = 1_000
+"""The most partitions in one answer, as in Apache Kafka."""
+
+
+class LogEnds(Protocol):
+    """The part of the replica manager that knows the log ends."""
+
+    @property
+    def broker_epoch(self) -> int: ...
+
+    def log_end(self, topic_id: bytes, index: int) -> LogEndFound: ...
+
+
+class ReplicaLogsHandler:
+    """Serves GetReplicaLogInfo, for a controller that selects the best of several replicas. It answers for all
+    replicas, whether or not their partition has a leader."""
+
+    def __init__(self, replicas: LogEnds) -> None:
+        self._replicas = replicas
+
+    async def get(self, request: GetReplicaLogInfoRequest, version: int) -> GetReplicaLogInfoResponse:  # noqa: ARG002
+        response = GetReplicaLogInfoResponse(broker_epoch=self._replicas.broker_epoch)
+        left = MAX_PARTITIONS
+        for topic in request.topic_partitions:
+            info = TopicPartitionLogInfo(topic.topic_id)
+            for index in topic.partitions[:left]:
+                found = self._replicas.log_end(topic.topic_id, index)
+                info.partition_log_info.append(
+                    PartitionLogInfo(index, found.last_epoch, found.leader_epoch, found.end_offset, found.error)
+                )
+            response.topic_partition_log_info_list.append(info)
+            response.has_more_data = response.has_more_data or len(topic.partitions) > left
+            left -= len(info.partition_log_info)
+        return response

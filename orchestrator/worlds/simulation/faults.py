@@ -1,14 +1,17 @@
-"""The power and the network of a simulated cluster."""
+"""What a nemesis acts on in a simulated cluster: power, network, suspension, rate of the clocks, object store."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
 from random import Random
 from typing import Any
 
-from nemeses.ports import PacketCount
+from nemeses.ports import MachineState, PacketCount
 from orchestrator.worlds.simulation.host import SimulatedHost
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
+from simulator.object_store import PROBE_PREFIX, StoreFaults, probe, shows_new
 
 Pair = tuple[str, str]
 
@@ -62,3 +65,90 @@ class SimulatedCables:
 
     def cut_pairs(self) -> set[Pair]:
         return set(self._cluster.network.cuts)
+
+
+_BY = {"by": "the simulator"}
+
+
+class SimulatedSuspender:
+    """Suspends whole machines."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def stall(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return self._suspend(names, frozen=False)
+
+    def freeze(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return self._suspend(names, frozen=True)
+
+    def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        for name in names:
+            self._cluster.resume(name)
+        return {name: dict(_BY) for name in names}
+
+    def state(self, name: str) -> MachineState:
+        machine = self._cluster.machines[name]
+        return "running" if not machine.suspended else "frozen" if machine.clock.frozen else "stalled"
+
+    def _suspend(self, names: Collection[str], *, frozen: bool) -> dict[str, dict[str, Any]]:
+        for name in names:
+            self._cluster.suspend(name, frozen=frozen)
+        return {name: dict(_BY) for name in names}
+
+
+class SimulatedOscillators:
+    """The rate of clocks."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+
+    def drift(self, name: str, gain: float) -> None:
+        self._cluster.let_drift(name, gain)
+
+
+class SimulatedObjects:
+    """The object store of a simulated cluster; a `nemeses.ports.Objects`."""
+
+    def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._probes = 0
+
+    @property
+    def _faults(self) -> StoreFaults:
+        return self._cluster.objects.faults
+
+    def slow_down(self, by_s: float) -> None:
+        self._faults.slow_s = by_s
+
+    def hang(self) -> None:
+        self._faults.hung = True
+
+    def fail(self, operations: Collection[str], reason: str) -> None:
+        self._faults.failing = dict.fromkeys(sorted(operations), reason)
+
+    def keep_part(self, reason: str) -> None:
+        self._faults.partial = 1.0
+        self._faults.failing_midway = reason
+
+    def show_old(self, age_s: float) -> None:
+        self._faults.stale_s = age_s
+
+    def work(self) -> None:
+        self._cluster.objects.faults = StoreFaults()
+
+    def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
+        began_s, wanted = self._cluster.loop.now, probe(self._cluster.objects, operation, self._name())
+        try:
+            result = self._scheduler.run(asyncio.wait_for(wanted, seconds))
+        except TimeoutError:
+            return "silent", None
+        return result, self._cluster.loop.now - began_s
+
+    def shows_new(self, seconds: float) -> bool:
+        return self._scheduler.run(asyncio.wait_for(shows_new(self._cluster.objects, self._name()), seconds))
+
+    def _name(self) -> str:
+        self._probes += 1
+        return f"{PROBE_PREFIX}{self._probes}"

@@ -25,13 +25,17 @@ from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED
 from orchestrator.worlds.simulation.clients import SimulatedClientProcess
 from orchestrator.worlds.simulation.disks import SimulatedDisks
-from orchestrator.worlds.simulation.faults import SimulatedCables, SimulatedPower
+from orchestrator.worlds.simulation.faults import (
+    SimulatedCables,
+    SimulatedObjects,
+    SimulatedOscillators,
+    SimulatedPower,
+    SimulatedSuspender,
+)
 from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
-from orchestrator.worlds.simulation.objects import SimulatedObjects
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.suspender import SimulatedOscillators, SimulatedSuspender
 from simulator.cluster import Program, SimulatedCluster
 from simulator.determinism import DeterminismGuard
 from simulator.disk import FileSystem

@@ -15,10 +15,9 @@ import pytest
 from broker.disk import RealDisk
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.recovery_points import RECOVERY_POINTS_FILE, RecoveryPoints
-from broker.replica import compactor, high_watermarks, log_starts
+from broker.replica import compactor
 from broker.replica.compactor import Compactor
-from broker.replica.high_watermarks import HighWatermarks
-from broker.replica.log_starts import LogStarts
+from broker.replica.offset_checkpoints import HIGH_WATERMARKS_FILE, LOG_STARTS_FILE, HighWatermarks, LogStarts
 from broker.trace import Tracer
 
 KEY = ("log", 0)
@@ -72,7 +71,7 @@ def recovery_points(disk: RealDisk) -> Written:
 def starts(disk: RealDisk) -> Written:
     log, starts = SimpleNamespace(), LogStarts(disk)
     return Written(
-        log_starts.FILE, log, lambda: starts.write(KEY, log.offset), lambda offset: starts.lower(KEY, offset)
+        LOG_STARTS_FILE, log, lambda: starts.write(KEY, log.offset), lambda offset: starts.lower(KEY, offset)
     )
 
 
@@ -80,7 +79,7 @@ def high_water(disk: RealDisk) -> Written:
     log = SimpleNamespace()
     replica: Any = Replica(log)
     marks = HighWatermarks(disk, lambda: [replica], Tracer(1, lambda: 0, lambda _: None))
-    return Written(high_watermarks.CHECKPOINT_FILE, log, marks.write_durably, lambda offset: marks.lower(KEY, offset))
+    return Written(HIGH_WATERMARKS_FILE, log, marks.write_durably, lambda offset: marks.lower(KEY, offset))
 
 
 def cleaned(disk: RealDisk) -> Written:

@@ -11,7 +11,7 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log.checkpoint import OffsetCheckpoint
-from broker.replica.high_watermarks import CHECKPOINT_FILE, HighWatermarks
+from broker.replica.offset_checkpoints import HIGH_WATERMARKS_FILE, HighWatermarks
 from broker.trace import Tracer
 from tests.broker.replica.cluster import TOPIC, Cluster, tell, until
 
@@ -19,7 +19,7 @@ KEY = (TOPIC, 0)
 
 
 def on_disk(root: Path) -> dict[tuple[str, int], int]:
-    return OffsetCheckpoint(RealDisk(str(root)), CHECKPOINT_FILE).read()
+    return OffsetCheckpoint(RealDisk(str(root)), HIGH_WATERMARKS_FILE).read()
 
 
 def isr(cluster: Cluster) -> set[int]:
@@ -100,12 +100,12 @@ def test_unchanged_high_watermarks_are_not_written(tmp_path: Path) -> None:
     async def story() -> None:
         disk, log = RealDisk(str(tmp_path)), replica(3, 10)
         await written_by(disk, log).write_durably()
-        before = (tmp_path / CHECKPOINT_FILE).stat().st_ino
+        before = (tmp_path / HIGH_WATERMARKS_FILE).stat().st_ino
         again = written_by(disk, log)
         await again.forget_what_is_lost()
         await again.lower(KEY, 3)
         await again.write_durably()
-        assert (tmp_path / CHECKPOINT_FILE).stat().st_ino == before
+        assert (tmp_path / HIGH_WATERMARKS_FILE).stat().st_ino == before
         disk.close()
 
     asyncio.run(story())

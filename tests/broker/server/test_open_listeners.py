@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker.config import BrokerConfig
-from broker.server.open_listeners import open_listeners
+from broker.server.config_warnings import open_listeners
 
 BASE = {
     "node.id": "1",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.config import BrokerConfig
-from broker.server.config_overrides import overruled
+from broker.server.config_warnings import overruled
 from simulator.cluster import SimulatedCluster
 
 MINIMUM = "min.insync.replicas"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from nemeses import Fault, Nemesis, Site
-from orchestrator.worlds.simulation.objects import SimulatedObjects
+from orchestrator.worlds.simulation.faults import SimulatedObjects
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults

@@ -1,10 +1,11 @@
-"""The broker's source as an archive for nodes."""
+"""Archives for nodes: the broker's source, and the files of a system under test."""
 
 from __future__ import annotations
 
 import py_compile
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,3 +55,23 @@ def _compiled(files: dict[str, Path], scratch: Path) -> dict[str, Path]:
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
     return compiled
+
+
+@dataclass(frozen=True)
+class FilesArchive:
+    """`archive` is a .tar of the files; `key` changes with their names and contents."""
+
+    key: str
+    archive: Path
+
+
+def files_archive(project: Path, files: Mapping[str, Path]) -> FilesArchive:
+    """The archive of these files under the given paths, made unless the project's cache has it under its key. Raises
+    `OSError` for a file that cannot be read.
+
+    It is not compressed: jars already are, and unpacking is slow on emulated machines."""
+    key = archives.content_key(files, salt="files 1")
+    archive = cache_directory(project) / "files" / f"{key}.tar"
+    if not archive.exists():
+        archives.write(files, archive, compressed=False)
+    return FilesArchive(key, archive)
