@@ -10,15 +10,21 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.clocks import MOVED, SHARED, ClockReading, change, move, read_clocks, set_right
+from nemeses.mechanisms.clocks import (
+    SHARED,
+    ClockReading,
+    change,
+    move,
+    read_clocks,
+    set_right,
+    was_moved_script,
+)
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, Site
-from nemeses.probes import Script, WasClockMoved
 
 _PATIENCE_S = 20.0
-_WAS_MOVED = Script(f"[ -e {MOVED} ] && echo moved=yes || echo moved=no", WasClockMoved())
 _JUMP = Parameter(
     "jump_s", "s", "how far the clock is set forward, or (negative) back", 1, 86_400, signed=True, drawn=(2.0, 3600.0)
 )
@@ -40,7 +46,7 @@ class Clocks(Mechanism):
 
         def heal(host: Host) -> Evidence:
             patience_s = self._patience_s if host.name in self._jumped else 0.0
-            seen = ask(host, _WAS_MOVED, patience_s=patience_s, scheduler=self.site.scheduler)
+            seen = ask(host, was_moved_script(), patience_s=patience_s, scheduler=self.site.scheduler)
             return self.back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
 
         return combine(on_each(self.site, self.site.hosts, heal))

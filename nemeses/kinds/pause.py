@@ -29,7 +29,7 @@ class Signals(Mechanism):
         pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"absent": "no service was running"})
-        seen = ask(host, signal_script(pid, "STOP", until_stopped=True))
+        seen = ask(host, signal_script(pid, "STOP"))
         judged = _judge(pid, seen, seen["after"] == "T")
         if judged.confirmed:
             self._stopped[host.name] = pid, seen["start"]
@@ -91,7 +91,7 @@ def _resume(host: Host) -> Evidence:
     pid = host.service_pid()
     if pid is None:
         return Evidence("inconclusive", {"absent": "no service is running"})
-    seen = ask(host, signal_script(pid, "CONT", until_stopped=False))
+    seen = ask(host, signal_script(pid, "CONT"))
     return _judge(pid, seen, seen["after"] != "" and "T" not in seen["after"])
 
 

@@ -7,29 +7,57 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemeses.fault import Evidence
-from nemeses.mechanisms.shell import ask
+from nemeses.mechanisms.shell import ask, question
 from nemeses.ports import Host, HostError
-from nemeses.probes import ForgetMove, MoveClock, NoteMove, ReadClocks, Script
 from nemeses.scheduling import Scheduler
 
 # Exists while a clock is wrong because of us. A boot removes it, as it removes what `date` did to the clock.
-MOVED = "/run/brownout/clock-moved"
-_NOTE = f"mkdir -p /run/brownout; echo moved > {MOVED}"
-# All values are read within one round trip. The shell's own `read` needs no process; `date` needs one.
-_READ = Script(
-    """\
-while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
-read -r up rest < /proc/uptime; echo "up=$up"
-echo "real=$(LC_ALL=C date +%s.%N)"
-""",
-    ReadClocks(),
-)
+_MOVED = "/run/brownout/clock-moved"
+_NOTE = f"mkdir -p /run/brownout; echo moved > {_MOVED}"
 _READS = 5
 _SHARP_S = 0.05  # a reading with at most this uncertainty is not repeated
 _UPTIME_STEP_S = 0.01
 _MOST_DRIFT = 1e-3  # seconds per second, twice the largest slew of a kernel
 _AGAIN_S = 0.2
 SHARED = "this host has this machine's own clock, which is never set"
+
+
+@question
+def read_clocks_script() -> str:
+    """Prints `up`: seconds since boot; `real`: seconds since the epoch; `switches`: the kernel's count of context
+    switches."""
+    # All values are read within one round trip. The shell's own `read` needs no process; `date` needs one.
+    return """\
+while read -r key value rest; do [ "$key" = ctxt ] && echo "switches=$value"; done < /proc/stat
+read -r up rest < /proc/uptime; echo "up=$up"
+echo "real=$(LC_ALL=C date +%s.%N)"
+"""
+
+
+@question
+def move_clock_script(by_s: float) -> str:
+    """Set the real-time clock forward or (negative) back, and note that; the answer is the output of `date`.
+
+    `date` itself reads and sets the clock, so that the round trip does not matter; but it must not run twice."""
+    return f"{_NOTE}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1"
+
+
+@question
+def note_move_script() -> str:
+    """Note that the real-time clock is about to be wrong on purpose. The answer is empty."""
+    return _NOTE
+
+
+@question
+def forget_move_script() -> str:
+    """The clock is right again: remove the note. The answer is empty."""
+    return f"rm -f {_MOVED}"
+
+
+@question
+def was_moved_script() -> str:
+    """Prints `moved`: whether the clock was set wrong on purpose and has not been corrected since."""
+    return f"[ -e {_MOVED} ] && echo moved=yes || echo moved=no"
 
 
 @dataclass(frozen=True)
@@ -95,7 +123,7 @@ def set_right(host: Host, scheduler: Scheduler, found: ClockReading) -> Evidence
     detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
     if abs(now.real_s) > tolerance_s:
         return Evidence("mismatch", {**detail, "date": said})
-    host.run(Script(f"rm -f {MOVED}", ForgetMove()))
+    host.run(forget_move_script())
     return Evidence("confirmed", detail)
 
 
@@ -105,7 +133,7 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockRead
         switches = _context_switches()
         real_s, sent_s = scheduler.wall(), scheduler.monotonic()
         try:
-            seen = ask(host, _READ)
+            seen = ask(host, read_clocks_script())
             break
         except HostError:
             if scheduler.monotonic() >= give_up_s:
@@ -125,16 +153,14 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockRead
 
 
 def move(host: Host, by_s: float) -> str:
-    """Set a clock forward or back; returns the output of `date`. `date` itself reads and sets the clock, so that the
-    round trip does not matter; but the command must not be repeated."""
-    script = Script(f"{_NOTE}; LC_ALL=C date -s '{by_s:+.6f} seconds' 2>&1", MoveClock(by_s))
-    return host.run(script).stdout.strip()
+    """Set a clock forward or back; returns the output of `date`."""
+    return host.run(move_clock_script(by_s)).stdout.strip()
 
 
 def note_move(host: Host) -> Evidence:
     """Make the next heal of everything, or the next run, correct the clock: something else is about to make it wrong.
     Raises `HostError`."""
-    noted = host.run(Script(_NOTE, NoteMove()))
+    noted = host.run(note_move_script())
     return Evidence("confirmed" if noted.ok else "inconclusive", {} if noted.ok else {"error": noted.stderr.strip()})
 
 

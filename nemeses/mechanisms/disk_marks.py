@@ -10,19 +10,49 @@ import shlex
 from typing import Any
 
 from nemeses.fault import Evidence, Status, worst
-from nemeses.mechanisms.shell import ask
+from nemeses.mechanisms.shell import ask, question
 from nemeses.ports import Host, HostError, Site
-from nemeses.probes import LeaveMark, ReadMarks, RenewMark, Script
 
 # A filesystem may be mounted shortly after the host answers.
 _MOUNTED_S = 5
+
+
+@question
+def renew_mark_script(directory: str, mark: str) -> str:
+    """Write and sync this mark in a data directory, and remove the other mark; prints `synced`."""
+    # New files instead of overwritten ones: some filesystems write a truncated file back early.
+    return (
+        f"{_marks(directory)}\n"
+        'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
+        f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
+    )
+
+
+@question
+def leave_mark_script(directory: str, mark: str) -> str:
+    """Write this mark without a sync; prints `written`."""
+    return f'{_marks(directory)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
+
+
+@question
+def read_marks_script(directory: str, looks: int) -> str:
+    """Prints the content of both marks, `synced` and `unsynced`: empty without a mark. Looks for the synced one ten
+    times a second, until it exists."""
+    return f"""{_marks(directory)}
+for i in {" ".join("." * looks)}; do [ -e "$marks/synced" ] && break; sleep 0.1; done
+content() {{ tr -cd 0-9a-f < "$marks/$1" 2>/dev/null | head -c 64; }}
+echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)\""""
+
+
+def _marks(directory: str) -> str:
+    return f'data={shlex.quote(directory)}; marks="$data/.brownout"'
 
 
 class Marks:
     """The marks of all hosts. A host has no mark until `renew`."""
 
     def __init__(self, site: Site) -> None:
-        self._patience = 10 * round(_MOUNTED_S * site.time_scale)
+        self._looks = 10 * round(_MOUNTED_S * site.time_scale)
         self._new_mark = site.new_mark
         self._synced: dict[str, str] = {}
         self._unsynced: dict[str, str] = {}
@@ -30,13 +60,7 @@ class Marks:
     def renew(self, host: Host) -> Evidence:
         """Write a new synced mark, which must survive the next cut, and remove the other. Raises `HostError`."""
         mark = self._new_mark()
-        # New files instead of overwritten ones: some filesystems write a truncated file back early.
-        script = (
-            f"{_directory(host)}\n"
-            'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
-            f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
-        )
-        ask(host, Script(script, RenewMark(host.data_dir, mark)))
+        ask(host, renew_mark_script(host.data_dir, mark))
         self._synced[host.name] = mark
         self._unsynced.pop(host.name, None)
         return Evidence("confirmed", {"synced_mark": mark})
@@ -46,10 +70,7 @@ class Marks:
         if host.name not in self._synced:
             return
         mark = self._new_mark()
-        script = (
-            f'{_directory(host)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
-        )
-        ask(host, Script(script, LeaveMark(host.data_dir, mark)))
+        ask(host, leave_mark_script(host.data_dir, mark))
         self._unsynced[host.name] = mark
 
     def look_after_cut(self, host: Host) -> Evidence:
@@ -60,14 +81,7 @@ class Marks:
         unsynced = self._unsynced.get(host.name)
         if unsynced is None:
             return Evidence("confirmed", {})
-        read = 'tr -cd 0-9a-f < "$marks/$1" 2>/dev/null | head -c 64'
-        script = (
-            f"{_directory(host)}\n"
-            f'for i in {" ".join("." * self._patience)}; do [ -e "$marks/synced" ] && break; sleep 0.1; done\n'
-            f"content() {{ {read}; }}\n"
-            'echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)"'
-        )
-        seen = ask(host, Script(script, ReadMarks(host.data_dir)), timeout_s=self._patience / 10 + 10)
+        seen = ask(host, read_marks_script(host.data_dir, self._looks), timeout_s=self._looks / 10 + 10)
         kept = seen.get("synced") == self._synced[host.name]
         detail: dict[str, Any] = {
             "synced_mark": "kept" if kept else "LOST",
@@ -82,7 +96,3 @@ class Marks:
             self._unsynced.pop(host.name)
             return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})
         return Evidence(status, detail)
-
-
-def _directory(host: Host) -> str:
-    return f'data={shlex.quote(host.data_dir)}; marks="$data/.brownout"'

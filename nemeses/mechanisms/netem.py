@@ -16,20 +16,13 @@ from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Kind, Need
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import ask, burst_script, connect_times_script
+from nemeses.mechanisms.shell import ask, burst_script, connect_times_script, question
 from nemeses.ports import Host, HostError, Site
-from nemeses.probes import FindWay, Queues, RemoveQueue, Script, SetQueue
 
 # The handle by which our queueing discipline is recognized, even after its run was killed.
 HANDLE = "b0b:"
 _QUEUE = 20_000  # packets; netem's default of 1000 would turn a delay into a loss under load
 _PATH = "PATH=$PATH:/usr/sbin:/sbin"  # the directories of ip and tc, which a plain user's PATH may lack
-_LIST = Script(
-    f"""{_PATH}
-command -v tc >/dev/null || {{ echo 'queues=[]'; exit 0; }}
-echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\"""",
-    Queues(),
-)
 _CONNECTS = 5
 _HEAL_DEADLINE_S = 5.0
 _PATIENCE_S = 30.0  # the control connection may use the same device
@@ -38,6 +31,33 @@ _UNSEEN = 1e-9  # the probability that the probes miss a loss that is in force
 
 CROWDED = "every other host is disturbed as well"
 """Why a delay cannot be measured: the other host's answers are late, too, or were late at the first measurement."""
+
+
+@question
+def queues_script() -> str:
+    """Prints `queues`: the queueing disciplines of the host's devices, as a JSON array; empty without tc."""
+    return f"""{_PATH}
+command -v tc >/dev/null || {{ echo 'queues=[]'; exit 0; }}
+echo "queues=$(tc -s -j qdisc show | tr -d '\\n')\""""
+
+
+@question
+def way_script(address: str) -> str:
+    """The device through which an address is reached: the line that `ip -o route get` prints."""
+    return f"{_PATH} ip -o route get {shlex.quote(address)}"
+
+
+@question
+def set_queue_script(device: str, netem: str) -> str:
+    """Set exactly these netem options on a device; prints `applied`."""
+    options = f"root handle {HANDLE} netem limit {_QUEUE} {netem}"
+    return f"{_PATH} tc qdisc replace dev {shlex.quote(device)} {options} && echo applied=yes"
+
+
+@question
+def remove_queue_script(device: str) -> str:
+    """Remove our queueing discipline of a device, if it exists; the answer is empty."""
+    return f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {HANDLE}"
 
 
 @dataclass(frozen=True)
@@ -202,8 +222,7 @@ class Netem(Mechanism):
         found = self._queues(host, patience_s)
         for device in found:
             # It may be gone already, after a lost answer; the check below counts.
-            command = f"{_PATH} tc qdisc del dev {shlex.quote(device)} root handle {HANDLE}"
-            host.run(Script(command, RemoveQueue(device)))
+            host.run(remove_queue_script(device))
         detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in found.items()}}
         left = sorted(self._queues(host, patience_s)) if found else []
         return Evidence("mismatch", {**detail, "left": left}) if left else Evidence("confirmed", detail)
@@ -220,8 +239,7 @@ class Netem(Mechanism):
         found: str | None = None
         connects_s: dict[str, float] = {}
         for peer in peers:
-            command = f"{_PATH} ip -o route get {shlex.quote(peer.address)}"
-            said = host.run(Script(command, FindWay(peer.address)))
+            said = host.run(way_script(peer.address))
             device = re.search(r"\bdev (\S+)", said.stdout)
             if device is None:
                 raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {said.stderr.strip()}")
@@ -232,13 +250,11 @@ class Netem(Mechanism):
     def _apply(self, host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
         """Set exactly these rules on a device. Raises `HostError`."""
         netem = " ".join(rules[kind].netem for kind in sorted(rules))
-        command = f"qdisc replace dev {shlex.quote(device)} root handle {HANDLE} netem limit {_QUEUE} {netem}"
-        script = Script(f"{_PATH} tc {command} && echo applied=yes", SetQueue(device, netem))
-        self._ask(host, script, patience_s=patience_s)
+        self._ask(host, set_queue_script(device, netem), patience_s=patience_s)
 
     def _queues(self, host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
         """Our queueing disciplines on a host by device; empty without tc. Raises `HostError`."""
-        said = self._ask(host, _LIST, patience_s=patience_s).get("queues", "")
+        said = self._ask(host, queues_script(), patience_s=patience_s).get("queues", "")
         try:
             queues = json.loads(said or "[]")
         except ValueError as error:
@@ -249,7 +265,7 @@ class Netem(Mechanism):
             if queue.get("handle") == HANDLE and queue.get("kind") == "netem"
         }
 
-    def _ask(self, host: Host, script: Script, *, timeout_s: float = 10.0, patience_s: float = 0.0) -> dict[str, str]:
+    def _ask(self, host: Host, script: str, *, timeout_s: float = 10.0, patience_s: float = 0.0) -> dict[str, str]:
         return ask(host, script, timeout_s=timeout_s, patience_s=patience_s, scheduler=self.site.scheduler)
 
 

@@ -11,12 +11,26 @@ import shlex
 from collections.abc import Mapping
 
 from nemeses.fault import Evidence
-from nemeses.mechanisms.shell import ask
+from nemeses.mechanisms.shell import ask, question
 from nemeses.ports import Host, HostError
-from nemeses.probes import DigestFiles, DigestHeads, Script
 
 _DIGEST = 'digest() { echo "$1=$2 $(head -c "$2" "$1" 2>/dev/null | sha256sum | cut -c1-64)"; }'
 _DEADLINE_S = 60.0
+
+
+@question
+def digest_files_script(directory: str, pattern: str) -> str:
+    """For each non-empty file of a directory that matches the pattern: its path below it, with its size and the SHA-256
+    digest of its content; and `noted`."""
+    digest = '[ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"'
+    return f"{_DIGEST}\ncd {shlex.quote(directory)} || exit\nfor file in {pattern}; do\n{digest}\ndone\necho noted=yes"
+
+
+@question
+def digest_heads_script(directory: str, sizes: Mapping[str, int]) -> str:
+    """The same for the first bytes of each of these files, as many as given, if it exists."""
+    lines = [f"digest {shlex.quote(path)} {size}" for path, size in sizes.items()]
+    return "\n".join([_DIGEST, f"cd {shlex.quote(directory)} || exit", *lines])
 
 
 class AtStake:
@@ -27,12 +41,7 @@ class AtStake:
 
     def note(self, host: Host, pattern: str) -> None:
         """Record the content of the files that match this pattern. Raises `HostError`, also when all are empty."""
-        script = (
-            f"{_DIGEST}\ncd {shlex.quote(host.data_dir)} || exit\nfor file in {pattern}; do\n"
-            '[ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"\ndone\necho noted=yes'
-        )
-        answer = ask(host, Script(script, DigestFiles(host.data_dir, pattern)), timeout_s=_DEADLINE_S)
-        held = _digests(answer)
+        held = _digests(ask(host, digest_files_script(host.data_dir, pattern), timeout_s=_DEADLINE_S))
         if not held:
             raise HostError(f"{host.name}: no data is at stake: no file in {host.data_dir} matches {pattern}")
         self._before[host.name] = held
@@ -42,10 +51,8 @@ class AtStake:
         before = self._before.pop(host.name, None)
         if before is None:
             return Evidence("confirmed", {})
-        heads = tuple((path, size) for path, (size, _) in before.items())
-        lines = [f"digest {shlex.quote(path)} {size}" for path, size in heads]
-        script = "\n".join([_DIGEST, f"cd {shlex.quote(host.data_dir)} || exit", *lines])
-        after = _digests(ask(host, Script(script, DigestHeads(host.data_dir, heads)), timeout_s=_DEADLINE_S))
+        sizes = {path: size for path, (size, _) in before.items()}
+        after = _digests(ask(host, digest_heads_script(host.data_dir, sizes), timeout_s=_DEADLINE_S))
         if any(after.get(path) != held for path, held in before.items()):
             return Evidence("confirmed", {"at_stake": "lost"})
         return Evidence("mismatch", {"at_stake": "kept", "kept": sorted(before)})

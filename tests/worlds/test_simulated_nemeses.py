@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 
 from nemeses import Fault
+from nemeses.mechanisms.shell import QUESTIONS
+from orchestrator.worlds.simulation.answers import SimulatedAnswers
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.client import SimulatedClient, UncertainError
@@ -16,6 +19,15 @@ FLUSHED = {"log.flush.interval.messages": "1"}
 
 def of(kind: str, *targets: str, **parameters: object) -> Fault:
     return Fault(kind, targets or ("n1",), 0, parameters)
+
+
+def test_a_simulated_machine_answers_each_question_with_its_parameters() -> None:
+    assert len(QUESTIONS) > 20
+    answers = {name for name in vars(SimulatedAnswers) if not name.startswith("_")}
+    assert answers == set(QUESTIONS)
+    for name, question in QUESTIONS.items():
+        _, *parameters = inspect.signature(getattr(SimulatedAnswers, name)).parameters.values()
+        assert parameters == [*inspect.signature(question).parameters.values()], name
 
 
 def test_a_power_cut_on_a_full_disk_reports_its_missing_mark() -> None:
