@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nemeses.fault import Evidence, combine
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import ask, await_port_script, process_script
+from nemeses.mechanisms.shell import ask, await_port_script, kill_script, process_script
 from nemeses.ports import Host, Site
 
 
@@ -36,6 +36,12 @@ def see_process(host: Host) -> Process | None:
         return None
     seen = ask(host, process_script(pid))
     return Process(pid, seen["start"], seen.get("threads", "")) if seen.get("start") else None
+
+
+def kill_service(host: Host) -> None:
+    """Kill the host's service, if it runs, also a suspended one. Raises `HostError`."""
+    if (pid := host.service_pid()) is not None:
+        host.run(kill_script(pid, host.address, host.port))
 
 
 class Services(Mechanism):

@@ -19,7 +19,7 @@ from history.output_files import output_files
 from history.service_events import STARTED
 from installation.counted import counted
 from nemeses import HostError, Nemesis
-from nemeses.mechanisms.shell import kill_script
+from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import Scheduler
 from orchestrator.campaign.load_targets import LONGEST_LOAD
 from orchestrator.campaign.model import UNDER_LOAD
@@ -39,7 +39,7 @@ from orchestrator.running.own_resources import OwnResources
 from orchestrator.running.progress import Progress
 from orchestrator.running.script import Stepper
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
-from orchestrator.worlds.base import Node, World
+from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
 from systems import Deployed, InputError, Member, View
 from workloads.control import AppendResult, ReadDone
@@ -526,7 +526,7 @@ class Run:
             actions.append(lambda: power.restore([name for name in names if not power.is_on(name)]))
         if self._book is not None:
             actions.append(self._book.clear_leftovers)  # nodes that are not rebuilt are used by the next run
-        actions.append(lambda: self._scheduler.for_each(self._world.nodes, self._kill_service))
+        actions.append(lambda: self._scheduler.for_each(self._world.hosts.values(), kill_service))
         failures: list[Exception] = []
         for action in actions:
             try:
@@ -538,12 +538,6 @@ class Run:
                 raise failure
         if failures:
             raise RunError("; ".join(map(str, failures)))
-
-    def _kill_service(self, node: Node) -> None:
-        host = self._world.hosts[node.name]
-        pid = host.service_pid()
-        if pid is not None:
-            host.run(kill_script(pid, host.address, host.port))
 
     def _scaled(self, seconds: float) -> float:
         """A time to wait, scaled for this world."""

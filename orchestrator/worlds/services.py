@@ -245,9 +245,9 @@ class ServicesOnHosts(ABC):
             raise WorldError("; ".join(complaints))
 
 
-def accepts(address: str, port: int) -> bool:
+def accepts(address: str, port: int, timeout_s: float = 1.0) -> bool:
     """Whether a process listens there."""
-    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1.0):
+    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=timeout_s):
         return True
     return False
 

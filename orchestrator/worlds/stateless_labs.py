@@ -7,9 +7,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from nemeses.ports import Host
 from orchestrator.errors import WorldError
-from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
-from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.lab import Lab, LabSpec
 
 
 @runtime_checkable
@@ -19,31 +18,19 @@ class Enterable(Protocol):
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]: ...
 
 
-class PerRunLab:
+class PerRunLab(Lab):
     """A lab that only holds the world of the current run."""
 
     kind: ClassVar[type[World]]
-    systems: ClassVar[frozenset[str] | None] = None
-    workloads: ClassVar[frozenset[str] | None] = None
-    repeatable: ClassVar[bool] = False
-    has_own_processors: ClassVar[bool] = False
-    name: str
-    capabilities: frozenset[str]
-    needs_sandbox: bool
-    time_scale: float
 
     def __init__(self, _: LabSpec) -> None:
         self.limits: list[str] = []  # each run's world has its own limits
         self._world: World | None = None
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         cls.name, cls.needs_sandbox = cls.kind.name, cls.kind.needs_sandbox
         cls.capabilities, cls.time_scale = cls.kind.capabilities, cls.kind.time_scale
-
-    @classmethod
-    def missing(cls, filesystem: str) -> list[Requirement]:
-        del filesystem
-        return []
 
     @classmethod
     def prepare(cls, _: LabSpec) -> None:

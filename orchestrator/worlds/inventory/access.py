@@ -15,8 +15,10 @@ from pathlib import Path
 
 from nemeses.ports import HostUnreachableError
 from orchestrator.worlds.inventory.hosts import InventoryHost
+from orchestrator.worlds.services import accepts
 
 _CONNECT_TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 0.5
 _CHECK_BY_HAND = "check the address, that it is on, and the firewalls between here and there"
 
 
@@ -39,6 +41,10 @@ class HostAccess:
     host_keys: tuple[str, ...]
     noted: tuple[str, ...] = ()
     """A remark for the user, such as a host key that was trusted without verification."""
+
+    def is_reachable(self) -> bool:
+        """Whether the host's SSH port currently accepts connections."""
+        return accepts(self.address, self.port, _ANSWER_TIMEOUT_S)
 
     def command_line(self) -> str:
         """The command for a login by hand."""
@@ -139,15 +145,6 @@ def _require_port(address: str, port: int) -> None:
         ) from None
     except OSError as error:
         raise AccessError(f"{address} port {port} cannot be reached: {error.strerror}; {_CHECK_BY_HAND}") from None
-
-
-def is_reachable(access: HostAccess, timeout_s: float = 0.5) -> bool:
-    """Whether the host's SSH port currently accepts connections."""
-    try:
-        socket.create_connection((access.address, access.port), timeout=timeout_s).close()
-    except OSError:
-        return False
-    return True
 
 
 def _key_file(host: InventoryHost, settings: dict[str, list[str]]) -> Path | None:

@@ -18,14 +18,13 @@ from nodeimage import ImageError, PythonPackages, site_archive
 from orchestrator.cleanup import clean_up, described
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine.playbooks import PlaybookError, Played, Target
-from orchestrator.machine.requirement import Requirement
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
 from orchestrator.worlds.inventory import hosts, parser
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all, examine
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.machines import HostMachines
 from orchestrator.worlds.inventory.reachability import require_ways
-from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.remote import playbook_variables
 from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
@@ -33,16 +32,13 @@ from orchestrator.worlds.remote.world import RemoteWorld
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
-class InventoryLab:
+class InventoryLab(Lab):
     """The first hosts of an inventory, as nodes n1, n2, ...
 
     `capabilities` is what the inventory promises; after `open`, what the hosts actually support.
     """
 
     name = "inventory"
-    systems: ClassVar[frozenset[str] | None] = None
-    workloads: ClassVar[frozenset[str] | None] = None
-    repeatable: ClassVar[bool] = False
     has_own_processors: ClassVar[bool] = True
     capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = False
@@ -57,12 +53,6 @@ class InventoryLab:
         self._checked: list[CheckedHost] = []
         self._machines: HostMachines | None = None
         self._keep_directory = False
-
-    @classmethod
-    def missing(cls, filesystem: str) -> list[Requirement]:
-        """Nothing: `prepare` checks."""
-        del filesystem
-        return []
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:

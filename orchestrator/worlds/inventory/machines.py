@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from nemeses import Need
-from nemeses.mechanisms.shell import kill_script
+from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up
 from orchestrator.machine import playbooks
@@ -74,7 +74,7 @@ class HostMachines:
 
     def reset(self, on_progress: Progress) -> None:
         self.revive()
-        for_each(self.hosts, self._kill_service)
+        for_each(self.hosts.values(), kill_service)  # SIGKILL: a killed run may have left it suspended
         self.play("wipe", on_progress)
         if self.network is not None:
             self.network.build()
@@ -117,13 +117,6 @@ class HostMachines:
         for name in names:
             self.hosts[name].disconnect()
         self._after_boot(names)
-
-    def _kill_service(self, name: str) -> None:
-        """SIGKILL: a service that a killed run left suspended would not react to SIGTERM."""
-        host = self.hosts[name]
-        pid = host.service_pid()
-        if pid is not None:
-            host.run(kill_script(pid, host.address, host.port))
 
     def _kill_lost_service(self, name: str) -> None:
         """Kill a service of an earlier run that listens on one of the ports and is in no pid file."""

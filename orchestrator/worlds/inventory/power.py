@@ -14,7 +14,7 @@ from nemeses.ports import HostError
 from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.inventory.access import HostAccess, is_reachable
+from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.hosts import InventoryHost
 
 COMMAND_DEADLINE_S = 120.0
@@ -97,7 +97,7 @@ class HostsPower:
         """Wait until the host stops answering, and until its status command, if any, reports off."""
         deadline = began + _SILENCE_DEADLINE_S * self._scale
         while True:
-            silent = not is_reachable(self._accesses[host.node])
+            silent = not self._accesses[host.node].is_reachable()
             if silent and (host.power_status is None or not is_on(host, host.power_status)):
                 return
             if time.monotonic() > deadline:
@@ -112,7 +112,7 @@ class HostsPower:
         said = {} if host.power_on is None else run_command(host, "brownout_power_on", host.power_on)
         deadline = began + _BOOT_DEADLINE_S * self._scale
         while True:
-            if is_reachable(self._accesses[name]):
+            if self._accesses[name].is_reachable():
                 with contextlib.suppress(HostError):
                     reach.connect()
                     break

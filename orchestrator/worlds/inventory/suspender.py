@@ -8,7 +8,7 @@ from typing import Any
 from nemeses.ports import MachineState
 from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
-from orchestrator.worlds.inventory.access import HostAccess, is_reachable
+from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.inventory.power import run_command
 
@@ -30,7 +30,7 @@ class HostsSuspender:
     def state(self, name: str) -> MachineState:
         """A host that accepts connections is running, whatever was requested."""
         asked = self.asked(name)
-        return "running" if asked == "running" or is_reachable(self._accesses[name]) else asked
+        return "running" if asked == "running" or self._accesses[name].is_reachable() else asked
 
     def asked(self, name: str) -> MachineState:
         """The last requested state of a machine; takes no time."""

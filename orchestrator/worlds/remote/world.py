@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from nemeses.mechanisms.shell import kill_script
+from nemeses.mechanisms.service import kill_service
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Site, Suspender
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
@@ -223,10 +223,7 @@ class RemoteWorld(ServicesOnHosts):
     def _silence(self, node: Node) -> None:
         """Kill a service that still runs on a reachable machine."""
         with contextlib.suppress(HostError):
-            host = self._machines.hosts[node.name]
-            pid = host.service_pid()
-            if pid is not None:
-                host.run(kill_script(pid, host.address, host.port))
+            kill_service(self._machines.hosts[node.name])
 
 
 def service_script(service: Service, directory: str) -> str:

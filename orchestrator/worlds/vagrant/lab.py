@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from installation.files import PROJECT_ROOT
 from nemeses import Host, HostError, injectable
@@ -15,11 +15,10 @@ from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import cgroups, playbooks
 from orchestrator.machine import packages as system_packages
-from orchestrator.machine.requirement import Requirement
 from orchestrator.machine.sandbox import current_sandbox
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.base import Progress, World, WorldSpec, no_progress
-from orchestrator.worlds.lab import LabSpec
+from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.remote import paths, playbook_variables
 from orchestrator.worlds.remote.playbook_variables import Provisions
 from orchestrator.worlds.remote.world import RemoteWorld
@@ -43,14 +42,10 @@ _JAVA_MEMORY_MB = 1024
 _PROGRAM_PLACES = ("usr/bin", "usr/sbin", "usr/local/bin")
 
 
-class VagrantLab:
+class VagrantLab(Lab):
     """Virtual machines n1, n2, ... in this sandbox."""
 
     name = "vagrant"
-    systems: ClassVar[frozenset[str] | None] = None
-    workloads: ClassVar[frozenset[str] | None] = None
-    repeatable: ClassVar[bool] = False
-    has_own_processors: ClassVar[bool] = False
     capabilities: frozenset[str] = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     needs_sandbox = True
 
@@ -66,12 +61,6 @@ class VagrantLab:
         self._hypervisor: Hypervisor | None = None
         self._machines: dict[str, VirtualMachine] = {}
         self._ready: VirtualMachines | None = None
-
-    @classmethod
-    def missing(cls, filesystem: str) -> list[Requirement]:
-        """Nothing: `prepare` checks."""
-        del filesystem
-        return []
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from nemeses.ports import MachineState
-from nemeses.scheduling import for_each
+from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import VirtualMachine, process_state
@@ -69,15 +69,12 @@ class VirtualSuspender:
         return {"qemu_pid": pid}
 
     def _ask(self, names: Collection[str], command: str) -> dict[str, dict[str, Any]]:
-        took: dict[str, dict[str, Any]] = {}
-
-        def one(name: str) -> None:
+        def one(name: str) -> dict[str, Any]:
             started = time.monotonic()
             self._hypervisor.virsh(command, self._machines[name].domain)
-            took[name] = {"took_ms": round((time.monotonic() - started) * 1e3, 1)}
+            return {"took_ms": round((time.monotonic() - started) * 1e3, 1)}
 
-        for_each(names, one)
-        return took
+        return results_by_name(names, one)
 
     def _wait(self, name: str, done: Callable[[], bool], wanted: MachineState) -> None:
         give_up = time.monotonic() + _DEADLINE_S
