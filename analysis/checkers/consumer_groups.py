@@ -110,7 +110,7 @@ def _on_disk(run: CheckedRun, groups: GroupRecords) -> tuple[list[Anomaly], list
     logs = format.committed_offsets({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
     if doubts := list(_unread(run, logs)):
         return [], doubts
-    return violations(run.description.topic, groups.commits, logs), []
+    return violations(run.description.topic, groups.commits, logs), list(_short(logs))
 
 
 def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
@@ -124,6 +124,14 @@ def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
     for log in logs:
         if log.problem:
             yield f"the offsets log {log.number} of {log.node} was not read to its end: {log.problem}"
+
+
+def _short(logs: Sequence[OffsetsLog]) -> Iterator[str]:
+    """Replicas that lack what their own node had seen committed."""
+    for log in logs:
+        if log.end < log.high_watermark:
+            where = f"the offsets log {log.number} of {log.node}"
+            yield f"{where} ends at {log.end}, before its high watermark {log.high_watermark}"
 
 
 def _replicas_of_offsets(run: CheckedRun) -> int:

@@ -10,6 +10,7 @@ batch, end) has all that was committed. Its rules, for each partition of the mem
 - A record's offset was committed by a member.
 
 The other replicas must have the last record of each key if they cover it: if it is below their own high watermark.
+Below it, no replica has another commit at an offset.
 """
 
 from __future__ import annotations
@@ -110,25 +111,36 @@ def _phantom(
 
 
 def _different(topic: str, log: OffsetsLog, logged: Logged, replicas: Sequence[OffsetsLog]) -> Iterator[Anomaly]:
-    """The partitions whose last commit a replica lacks that has it below its own high watermark."""
-    known = {each.node: set(each.commits) for each in replicas}
+    """The partitions with a commit that a replica lacks, if it is the last, or contradicts below its high watermark."""
+    known = {each.node: {commit.at: commit for commit in each.commits} for each in replicas}
     for partition, records in sorted(logged.items()):
-        last = records[-1]
+        last = [record for record in records[-1:] if record.offset != NO_OFFSET]
         lacking = [
-            each.node
+            (record, each.node)
             for each in replicas
-            if each.start <= last.at < min(each.high_watermark, each.end) and last not in known[each.node]
+            for record in records
+            if _covers(each, record) and _is_contradicted(record, known[each.node], may_lack=record not in last)
         ]
-        if lacking and last.offset != NO_OFFSET:
+        if lacking:
+            record, node = lacking[0]
             yield Anomaly(
                 DIVERGENCE,
                 topic,
                 partition,
-                f"the offsets log of {log.node} has {_named(last)} for {topic}-{partition} at {last.at}, and that of "
-                f"{lacking[0]} has not, though its high watermark is above",
-                (_shown(log, last),),
-                len(lacking),
+                f"the offsets log of {log.node} has {_named(record)} for {topic}-{partition} at {record.at}, and that "
+                f"of {node} has not, though its high watermark is above",
+                (_shown(log, record),),
+                len({node for _, node in lacking}),
             )
+
+
+def _covers(replica: OffsetsLog, record: LoggedCommit) -> bool:
+    return replica.start <= record.at < min(replica.high_watermark, replica.end)
+
+
+def _is_contradicted(record: LoggedCommit, found: Mapping[int, LoggedCommit], *, may_lack: bool) -> bool:
+    """`may_lack`: compaction may have removed it from the replica."""
+    return found[record.at] != record if record.at in found else not may_lack
 
 
 def _named(record: LoggedCommit) -> str:

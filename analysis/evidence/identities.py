@@ -3,6 +3,7 @@
 A node's `meta.properties` has the id of its disk, and `partition.metadata` the id of a replica's topic. Both could be
 changed in all files of a node together. But a broker registers with the id of its disk, and a topic is created with its
 id: the records of both are in the metadata log or in a snapshot of it. The trace of a node has the id of its disk too.
+Brokers with a metadata log write the ids of their cluster and of each topic, so that a file without one was changed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.replicafiles.checkpoints import read_properties
-from analysis.replicafiles.kafka import partitions
+from analysis.replicafiles.kafka import all_partitions, partitions, segments_of
 from analysis.replicafiles.kraft import record_values
 from analysis.replicafiles.log import ReplicaFileError
 
@@ -49,6 +50,22 @@ def unknown_identities(
     for (topic, identity), where in sorted(_topics(nodes).items()):
         if not _is_created(topic, identity, records):
             yield f"{where} is of the topic with the id {identity}, with which no topic of that name was created"
+    yield from _unidentified(nodes)
+
+
+def _unidentified(nodes: Mapping[str, Path]) -> Iterator[str]:
+    """Brokers without the id of their cluster, and replicas with records but without the id of their topic."""
+    for node, data in nodes.items():
+        held = all_partitions(data)
+        if held and not _property(data / "meta.properties", "=", "cluster.id"):
+            yield f"meta.properties of {node} has no cluster.id"
+        for topic, partition in held:
+            if _has_records(data, topic, partition) and not _topic_id(data, topic, partition):
+                yield f"{topic}-{partition} on {node} has records, but its partition.metadata has no topic_id"
+
+
+def _has_records(data: Path, topic: str, partition: int) -> bool:
+    return any(segment.stat().st_size for segment in segments_of((topic, partition), data))
 
 
 def _is_registered(data: Path, disk: str, records: Sequence[bytes]) -> bool:
@@ -81,11 +98,14 @@ def _topics(nodes: Mapping[str, Path]) -> dict[tuple[str, str], str]:
     """The names and ids of topics, each with one replica that has it."""
     found: dict[tuple[str, str], str] = {}
     for node, data in nodes.items():
-        for topic, partition in partitions(data):
-            name = f"{topic}-{partition}"
-            if said := _property(data / name / "partition.metadata", ":", "topic_id"):
-                found.setdefault((topic, said), f"{name} on {node}")
+        for topic, partition in all_partitions(data):
+            if said := _topic_id(data, topic, partition):
+                found.setdefault((topic, said), f"{topic}-{partition} on {node}")
     return found
+
+
+def _topic_id(data: Path, topic: str, partition: int) -> str:
+    return _property(data / f"{topic}-{partition}" / "partition.metadata", ":", "topic_id")
 
 
 def _property(path: Path, separator: str, key: str) -> str:

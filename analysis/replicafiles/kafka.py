@@ -48,6 +48,8 @@ _FRAME = struct.Struct(">qi4sB")  # the start of all formats: offset, size, four
 _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
 _DIRECTORY = re.compile(r"(.+)-(0|[1-9][0-9]*)")
 _SEGMENT = re.compile(r"[0-9]{20}")
+_INTERNAL = "__"
+_METADATA = "__cluster_metadata"
 _RETENTION = re.compile(r"(log\.)?retention\.(ms|minutes|hours|bytes)")
 _STORES = ("rsm.config.url", "rsm.config.dir")
 _MARK_INTERVAL = "replica.high.watermark.checkpoint.interval.ms"
@@ -56,12 +58,22 @@ _DEFAULT_MARK_INTERVAL_S = 5.0
 
 def partitions(data: Path) -> list[Key]:
     """The partitions that a node's collected data directory holds a replica of, without internal topics."""
+    return [key for key in all_partitions(data) if not is_internal(key[0])]
+
+
+def all_partitions(data: Path) -> list[Key]:
+    """As `partitions`, with internal topics. The metadata log is no topic."""
     found = []
     for directory in data.iterdir() if data.is_dir() else ():
         name = _DIRECTORY.fullmatch(directory.name)
-        if name is not None and not name[1].startswith("__") and directory.is_dir():
+        if name is not None and name[1] != _METADATA and directory.is_dir():
             found.append((name[1], int(name[2])))
     return sorted(found)
+
+
+def is_internal(topic: str) -> bool:
+    """Whether brokers created the topic for their own records."""
+    return topic.startswith(_INTERNAL)
 
 
 def may_delete(settings: Mapping[str, str]) -> bool:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from analysis.replicafiles.checkpoints import read_high_watermarks, read_properties
-from analysis.replicafiles.kafka import HIGH_WATERMARKS, partitions
+from analysis.replicafiles.kafka import HIGH_WATERMARKS, all_partitions, is_internal, partitions
 from analysis.replicafiles.log import ReplicaFileError
 
+_VERSIONS = ("0", "1")
+"""Of meta.properties: 1 since brokers work without ZooKeeper."""
 _SET_ASIDE = re.compile(r"(.+-[0-9]+)\.[^.]+-(delete|stray|future)")
 
 
@@ -26,9 +28,12 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
         try:
             said += _identity(node, numbers[node], data, clusters)
             said += _unheld(node, data)
-            for topic, partition in partitions(data):
-                found = read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}
-                topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = found.get("topic_id", "")
+            for topic, partition in all_partitions(data):
+                found = (read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}).get(
+                    "topic_id"
+                )
+                if found or not is_internal(topic):  # most partitions of an internal topic may have never been written
+                    topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = found or ""
         except ReplicaFileError as error:
             said.append(f"the files of {node} have a damaged {error}")
         said += [
@@ -51,7 +56,7 @@ def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> li
         try:
             said += _other_owner(node, data, later[node])
             said += (f"{doubt}, in its earlier dump" for doubt in _unheld(node, data))
-            for topic, partition in partitions(data):
+            for topic, partition in all_partitions(data):
                 said += _other_topic(node, f"{topic}-{partition}", data, later[node])
         except ReplicaFileError as error:
             said.append(f"the earlier dump of {node} has a damaged {error}")
@@ -72,7 +77,7 @@ def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
 def _other_topic(node: str, name: str, earlier: Path, later: Path) -> Iterator[str]:
     before, after = (read_properties(data / name / "partition.metadata", ":") for data in (earlier, later))
     was, became = ((found or {}).get("topic_id", "none") for found in (before, after))
-    if was != became:
+    if was != became and (before or not is_internal(name)):
         yield f"the earlier dump of {name} on {node} is of the topic {was}, and in the end it was {became}"
 
 
@@ -82,6 +87,8 @@ def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> I
     if found is None:
         yield f"the files of {node} do not identify their node: meta.properties is missing"
         return
+    if found.get("version") not in _VERSIONS:
+        yield f"the files of {node} have a meta.properties of the unknown version {found.get('version', 'none')}"
     its_own = found.get("node.id", found.get("broker.id", "?"))
     if its_own != str(number):
         yield f"the files of {node} are those of another node: meta.properties names {its_own}, not {number}"

@@ -92,6 +92,15 @@ def test_the_log_of_the_latest_epoch_decides(tmp_path: Path) -> None:
     assert names(tmp_path, COMMITS, deposed, leading) == ["lost-acknowledged-commit", "replica-divergence"]
 
 
+def test_a_replica_contradicts_an_earlier_commit(tmp_path: Path) -> None:
+    assert names(tmp_path, COMMITS, logged(3, 6, 6, 9), logged(3, 3, 6, 9)) == ["replica-divergence"]
+
+
+def test_compaction_may_have_removed_an_earlier_commit_from_one_replica(tmp_path: Path) -> None:
+    whole = logged(3, 6, 6, 9)
+    assert names(tmp_path, COMMITS, whole, [whole[0], *whole[2:]]) == []
+
+
 def test_a_replica_may_lack_records_above_its_high_watermark(tmp_path: Path) -> None:
     assert found(tmp_path, COMMITS, logged(3, 6), logged(3, 6, 9), high_watermark=2) == []
 

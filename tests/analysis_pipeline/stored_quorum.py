@@ -171,7 +171,7 @@ class StoredQuorum:
         state = {"leaderId": leader, "leaderEpoch": epoch, "votedId": voted, "data_version": 0}
         (log / "quorum-state").write_text(json.dumps({**state, "currentVoters": [{"voterId": n} for n in (1, 2, 3)]}))
         (data / "meta.properties").write_text(
-            f"version=1\nnode.id={IDS[node]}\ndirectory.id={text_of(disk_of(IDS[node]))}\n"
+            f"version=1\nnode.id={IDS[node]}\ncluster.id=story\ndirectory.id={text_of(disk_of(IDS[node]))}\n"
         )
         events = directory / "events.jsonl"
         events.unlink()

@@ -134,6 +134,8 @@ def test_logs_without_an_election_are_reported(quorum: StoredQuorum) -> None:
         ("n2", "meta.properties", r"directory.id=.*", "directory.id=AAAAAAAAAAAAAAAAAAAAAg", "no broker of its number"),
         ("n2", "meta.properties", r"directory.id=.*", "directory.id=AwQFBgcICQoLDA0ODxAREg", "no broker of its number"),
         ("n2", "meta.properties", r"directory.id=.*\n", "", "directory.id none, but its trace says"),
+        ("n2", "meta.properties", r"cluster.id=.*\n", "", "meta.properties of n2 has no cluster.id"),
+        ("n2", "log-0/partition.metadata", r"topic_id: .*\n", "", "log-0 on n2 has records, but"),
         (
             "n2",
             "log-0/partition.metadata",

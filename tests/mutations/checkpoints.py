@@ -144,3 +144,25 @@ def a_replica_is_of_another_topic(run: Stored) -> None:
 @mutation(unknown("n1"), fails())
 def a_nodes_directory_is_another_nodes(run: Stored) -> None:
     run.text("nodes/n1/data/meta.properties", r"^node\.id=1$", "node.id=2")
+
+
+@mutation(unknown("log-0 on n1 has records, but its partition.metadata has no topic_id"))
+def no_replica_names_its_topic(run: Stored) -> None:
+    """In the end and in earlier dumps, so that no file contradicts another one."""
+    run.remove("nodes/*/data/log-*/partition.metadata", "nodes/*/earlier/log-*/partition.metadata")
+
+
+@mutation(unknown("meta.properties of n1 has no cluster.id"))
+def no_node_names_its_cluster(run: Stored) -> None:
+    for path in sorted(run.path.glob("nodes/*/*/meta.properties")):
+        run.text(str(path.relative_to(run.path)), r"^cluster\.id=.*\n", "")
+
+
+@mutation(unknown("meta.properties of the unknown version 99"))
+def the_properties_of_a_node_have_an_unknown_version(run: Stored) -> None:
+    run.text("nodes/n1/data/meta.properties", r"^version=1$", "version=99")
+
+
+@mutation(unknown("__transaction_state-0 on n1 is of the topic .* with which no topic of that name was created"))
+def an_internal_topic_that_was_never_created(run: Stored) -> None:
+    run.copy("nodes/n1/data/log-0", "nodes/n1/data/__transaction_state-0")

@@ -510,3 +510,16 @@ def a_segment_of_the_offsets_log_deleted(run: Stored) -> None:
 @mutation(unknown("no node has a replica of the offsets topic"))
 def the_offsets_log_deleted(run: Stored) -> None:
     run.remove("nodes/n1/data/__consumer_offsets-*")
+
+
+@mutation(unknown("the offsets log 0 of n1 ends at .*, before its high watermark"))
+def the_offsets_log_ends_before_its_high_watermark(run: Stored) -> None:
+    run.text(
+        "nodes/n1/data/replication-offset-checkpoint", r"^__consumer_offsets 0 (\d+)$", r"__consumer_offsets 0 \g<1>7"
+    )
+
+
+@mutation(unknown("different topics of that name|with which no topic of that name was created"))
+def the_offsets_topic_is_another_one(run: Stored) -> None:
+    """A topic of that name was created, with another id."""
+    run.text("nodes/n1/data/__consumer_offsets-0/partition.metadata", r"^topic_id: .*$", f"topic_id: {'A' * 21}Q")

@@ -69,6 +69,15 @@ def test_a_run_of_another_description_than_was_planned_is_unknown(
     assert words in " ".join(answer.json["runs"][0]["reasons"])
 
 
+def test_a_run_without_its_campaign_is_unknown(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan()
+    campaign.make(planned, campaign=None)
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "campaign.toml cannot be read: " in " ".join(answer.json["runs"][0]["reasons"])
+
+
 @pytest.mark.parametrize(
     ("made", "words"),
     [
