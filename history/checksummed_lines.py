@@ -6,21 +6,24 @@ line is one write, so a killed writer tears at most the last line.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.regular_files import read_bytes
+from history.regular_files import open_regular, read_bytes
 from history.reserve import Reserve
 from history.strict_json import decode
 
 NUMBER: Final = "n"
 CHECKSUM: Final = "crc"
+_AT_ONCE: Final = 1 << 20
+"""Bytes that are read at once."""
 
 _CHECKED: Final = re.compile(rb'(?P<text>\{.*), "crc": (?P<crc>[0-9]{1,10})\}')
 
@@ -97,29 +100,64 @@ class Lines:
 
 def read_lines(path: Path) -> Lines:
     """Every intact line, in the file's order, repeated ones once. Raises OSError."""
-    *lines, tail = read_bytes(path).split(b"\n")
-    contents: list[tuple[int, dict[str, Any]]] = []
-    defects: list[str] = []
-    seen: set[int] = set()
-    due = 1
-    for at, line in enumerate(lines, 1):
+    reader = LineReader(path)
+    contents = tuple(reader.contents())
+    return Lines(contents, reader.is_torn, tuple(reader.defects))
+
+
+class LineReader:
+    """Reads a file line by line, in memory that does not grow with the lines. `is_torn` and `defects` are as in
+    `Lines`, and complete when `contents` ends."""
+
+    def __init__(self, path: Path) -> None:
+        self.is_torn = False
+        self.defects: list[str] = []
+        self._path = path
+        self._due = 1
+        self._unseen: list[range] = []  # the numbers below `_due` that no line had
+
+    def contents(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """Every intact line, in the file's order, repeated ones once. Raises OSError."""
+        with open_regular(self._path) as raw, io.BufferedReader(raw, _AT_ONCE) as file:
+            for at, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    self.is_torn = True
+                elif (content := self._numbered(at, line[:-1])) is not None:
+                    yield at, content
+
+    def _numbered(self, at: int, line: bytes) -> dict[str, Any] | None:
+        """The content of a line that was not there before; None without one."""
         content = _content(line)
         if content is None:
-            defects.append(f"line {at} is damaged")
-            due += 1
-            continue
+            self.defects.append(f"line {at} is damaged")
+            self._expect(self._due + 1)
+            return None
         number = content.pop(NUMBER)
-        if number in seen:
-            defects.append(f"line {at} is there twice")
-            continue
-        if number > due:
-            defects.append(f"before line {at}, {number - due} lines are missing")
-        elif number < due:
-            defects.append(f"line {at} is out of order")
-        seen.add(number)
-        due = max(due, number + 1)
-        contents.append((at, content))
-    return Lines(tuple(contents), bool(tail), tuple(defects))
+        if number >= self._due:
+            if number > self._due:
+                self.defects.append(f"before line {at}, {number - self._due} lines are missing")
+            self._expect(number)
+            self._due = number + 1
+        elif self._is_late(number):
+            self.defects.append(f"line {at} is out of order")
+        else:
+            self.defects.append(f"line {at} is there twice")
+            return None
+        return content
+
+    def _expect(self, number: int) -> None:
+        """No line had the numbers from the expected one up to this one."""
+        if number > self._due:
+            self._unseen.append(range(self._due, number))
+        self._due = number
+
+    def _is_late(self, number: int) -> bool:
+        """Whether no line had this number, below the expected one, before."""
+        for place, each in enumerate(self._unseen):
+            if number in each:
+                self._unseen[place : place + 1] = [range(each.start, number), range(number + 1, each.stop)]
+                return True
+        return False
 
 
 def _content(line: bytes) -> dict[str, Any] | None:
@@ -130,5 +168,5 @@ def _content(line: bytes) -> dict[str, Any] | None:
         content = decode(found["text"] + b"}")
     except ValueError:
         return None
-    is_numbered = isinstance(content, dict) and type(content.get(NUMBER)) is int
+    is_numbered = isinstance(content, dict) and type(content.get(NUMBER)) is int and content[NUMBER] > 0
     return content if is_numbered else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.checksummed_lines import read_lines
+from history.checksummed_lines import LineReader
 from history.regular_files import size_and_digest
 
 STREAM: Final = ".arrows"
@@ -47,8 +47,8 @@ def left_by(directory: Path, client: str) -> ClientFiles:
 
 def closing_counts(announced: Path) -> dict[str, int] | None:
     """The numbers of operations in the last line of a client's announcements; None if it is another kind of line."""
-    contents = read_lines(announced).contents
-    counts = contents[-1][1].get("closed") if contents else None
+    last = deque(LineReader(announced).contents(), maxlen=1)
+    counts = last[0][1].get("closed") if last else None
     return counts if is_counts(counts) else None
 
 

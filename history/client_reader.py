@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,42 +13,44 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from history.announcements import AnnouncedBlock, Invocation, RecordHeader, UnusedValues, converted
-from history.arrow_stream import Stream, read_batches, segment_path
+from history.announcements import AnnouncedBlock, RecordHeader, UnusedValues, converted
+from history.arrow_stream import segment_path
 from history.checksummed_lines import Lines, read_lines
 from history.client_files import INVOKED, RESERVED, is_counts
-from history.distinct import has_repeated
 from history.errors import UNFINISHED
-from history.log_pieces import NO_PRODUCER, AnnouncedValues, PieceRead, PieceTask, kinds_of, last_process_of, read_piece
+from history.log_pieces import AnnouncedValues, PieceRead, PieceTask, read_piece
 from history.operation_tables import IndexedGroup, record_name
+from history.register_announcements import Announcements, AnnouncementsTask, read_announcements
+from history.register_pieces import (
+    PIECE_ROWS,
+    WRITTEN,
+    RegisterPieceRead,
+    RegisterPieceTask,
+    is_as_announced,
+    read_register_piece,
+)
 from history.register_tables import KeyGroup, write_registers
-from history.registers import row_of, table_of, with_endpoints
+from history.regular_files import remove
 from history.schemas import (
     ACKS_ALL,
     APPEND,
-    CAS,
     INF,
     INFO,
     OPERATIONS,
     PHASE_MAIN,
-    READ,
     REGISTERS,
-    REGISTERS_WITHOUT_ENDPOINTS,
     RESERVATIONS,
-    WRITE,
 )
 from history.seconds import REGISTER, SecondCounts
-from history.validation import valid_registers, written_values
+from history.validation import written_values
 from history.value_runs import ValueRuns
-from history.values import PRODUCERS, SESSION_SHIFT
+from history.values import SESSION_SHIFT
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
-"""The writing kinds of operations on registers, each with the column of the value that it writes."""
-OBJECT_ROWS: Final = 1 << 14
-"""The most operations on registers that are objects of Python at once."""
+INVOKED_FOLDER: Final = "invoked"
+"""Below `tables/`, during the reading of clients of registers only."""
 
 
 @dataclass
@@ -146,7 +150,7 @@ class _Announcements:
         part.groups = [group for piece in pieces for group in piece.groups]
         part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
         kept = [OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)]
-        part.completed = pa.concat_tables(kept).unify_dictionaries().combine_chunks()
+        part.completed = _joined(kept)
         if ValueRuns.union(piece.written for piece in pieces).repeated:
             part.defects.append(f"{stream.name}: it wrote a value twice")
         recorded = sum((piece.recorded for piece in pieces), Counter[str]())
@@ -162,68 +166,113 @@ class _Announcements:
 
 @dataclass(frozen=True)
 class RegisterRecord:
-    """The files of a `RegisterWriter`: the segment 0 of its stream, and the numbers of the existing segments.
-
-    `tables`: where to write its operations, None: nowhere. `keeps`: whether the result has the completed ones."""
+    """The files of a `RegisterWriter`: the segment 0 of its stream, and the numbers of the existing segments."""
 
     stream: Path
     segments: Sequence[int] = (0,)
-    tables: Path | None = None
-    keeps: bool = True
 
 
-def read_register_record(record: RegisterRecord) -> ClientRecording:
-    """Reads a record and writes its tables: one task. All damage is a defect in the result. Raises OSError for what it
-    writes."""
-    part = read_register_client(record.stream, record.segments)
-    whole = (part.completed, part.left)
-    part.seconds = [SecondCounts.of(rows, REGISTER) for rows in whole]
-    part.used = ValueRuns.union([ValueRuns.of(written_values(rows, WRITTEN)) for rows in whole])
-    if record.tables is not None:
-        names = [record_name(record.stream.stem, piece) for piece in ("", "unfinished")]
-        for rows, name in zip(whole, names, strict=True):
-            part.key_groups += write_registers(rows, record.tables, name)
-        indexed, there = sum(each.rows for each in part.key_groups), sum(rows.num_rows for rows in whole)
-        if indexed != there:
-            part.defects.append(f"{record.stream.name}: it has {there} operations, but its tables have {indexed}")
-    if not record.keeps:
-        part.completed = REGISTERS.empty_table()
-    return part
-
-
-def read_register_client(stream: Path, segments: Sequence[int] = (0,)) -> ClientRecording:
-    """Reads the record of a `RegisterWriter`, as `read_log_clients` does."""
-    invoked = stream.with_suffix(INVOKED)
-    part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
-    rows = _rows_of(stream, segments, part)
-    lines = _lines_of(invoked, part)
-    part.completed, defects = valid_registers(rows)
-    part.defects += [f"{stream.name}: {defect}" for defect in defects]
-    who = _header(lines, invoked, part)
-    _require_whose(part, stream, who)
-    _require_counts(part, lines, kinds_of(rows), invoked, stream)
-    found, wrong = converted((line for _, line in lines.contents if "id" in line), Invocation)
-    invocations = [each for each in found if each.is_announced]
-    wrong += len(found) - len(invocations)
-    if wrong:
-        part.understood = False
-        part.defects.append(f"{invoked.name}: {wrong} of its lines are not invocations")
-    done = _require_invoked(part, invocations, stream)
-    part.believed, part.last_process = kinds_of(part.completed), last_process_of(part.completed)
-    if who is not None:
-        left = [each for each in invocations if each not in done]
-        part.left = table_of(
-            [row_of(who.process, who.client, each, INFO, INF, each.value, UNFINISHED) for each in left]
+def read_register_clients(
+    records: Sequence[RegisterRecord],
+    *,
+    tables: Path | None = None,
+    keeps: bool = True,
+    each: PieceMap = map,
+    piece_rows: int = PIECE_ROWS,
+) -> list[ClientRecording]:
+    """Reads several records as `read_log_clients` does: first their announcements, then each segment as a task of its
+    own. `piece_rows`: the operations that a task has in memory at once."""
+    with _scratch(tables) as scratch:
+        tasks = [
+            AnnouncementsTask(record.stream.with_suffix(INVOKED), scratch / f"{number}.parquet")
+            for number, record in enumerate(records)
+        ]
+        announced = list(each(read_announcements, tasks))
+        recordings = [_Register(*both) for both in zip(records, announced, strict=True)]
+        found = iter(
+            each(read_register_piece, [task for every in recordings for task in every.tasks(tables, keeps, piece_rows)])
         )
-    return part
+        return [every.part_of([next(found) for _ in every.numbers], tables) for every in recordings]
 
 
-def _rows_of(first: Path, segments: Sequence[int], part: ClientRecording) -> pa.Table:
-    """The rows of all segments in order."""
-    part.defects += _missing(first, segments)
-    numbers = [0, *(number for number in segments if number)]
-    tables = [with_endpoints(_segment_of(first, number, part)) for number in numbers]
-    return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+@contextlib.contextmanager
+def _scratch(tables: Path | None) -> Iterator[Path]:
+    """A directory for tables that only this reading needs; one that was left by a killed process is replaced."""
+    if tables is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+        return
+    folder = tables / INVOKED_FOLDER
+    remove(folder)
+    try:
+        yield folder
+    finally:
+        remove(folder)
+
+
+class _Register:
+    """A record of registers with its announcements, with which its segments are read."""
+
+    def __init__(self, record: RegisterRecord, announced: Announcements) -> None:
+        self._stream = record.stream
+        self._announced = announced
+        self._missing = _missing(record.stream, record.segments)
+        self.numbers = [0, *(number for number in record.segments if number)]
+
+    def tasks(self, tables: Path | None, keeps: bool, piece_rows: int) -> Iterator[RegisterPieceTask]:
+        """One for each segment."""
+        record = record_name(self._stream.stem)
+        for number in self.numbers:
+            path = segment_path(self._stream, number)
+            yield RegisterPieceTask(path, number, record, self._announced, tables, keeps, piece_rows)
+
+    def part_of(self, pieces: Sequence[RegisterPieceRead], tables: Path | None) -> ClientRecording:
+        """The record, from what reading its segments has found. Writes the table of unfinished operations."""
+        part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
+        announced, stream, invoked = self._announced, self._stream, self._stream.with_suffix(INVOKED)
+        paths = [segment_path(stream, number) for number in self.numbers]
+        by_path = list(zip(paths, pieces, strict=True))
+        part.torn = [str(path) for path, piece in by_path if piece.is_torn]
+        part.defects = [*self._missing, *(f"{path.name}: {lost}" for path, piece in by_path for lost in piece.lost)]
+        _take_lines(announced.lines, invoked, part)
+        part.defects += [f"{path.name}: {defect}" for path, piece in by_path for defect in piece.defects]
+        _header(announced.lines, invoked, part)
+        if ValueRuns.union(piece.ids for piece in pieces).repeated:
+            part.defects.append(f"{stream.name}: an id is that of several rows")
+        if ValueRuns.union(piece.written for piece in pieces).repeated:
+            part.defects.append(f"{stream.name}: it wrote a value twice")
+        recorded = sum((piece.recorded for piece in pieces), Counter[str]())
+        _require_counts(part, announced.lines, recorded, invoked, stream)
+        for count, what in ((announced.wrong, "are not invocations"), (announced.again, "invoke an id again")):
+            if count:
+                part.understood = False
+                part.defects.append(f"{invoked.name}: {count} of its lines {what}")
+        part.understood = part.understood and all(map(is_as_announced, pieces))
+        part.believed = sum((piece.believed for piece in pieces), Counter[str]())
+        part.last_process = max(piece.last_process for piece in pieces)
+        part.completed = _joined([REGISTERS.empty_table(), *(rows for piece in pieces for rows in piece.rows)])
+        if announced.who is not None:
+            part.left = announced.unfinished(announced.who, ValueRuns.union(piece.done for piece in pieces))
+        self._index(part, pieces, tables)
+        return part
+
+    def _index(self, part: ClientRecording, pieces: Sequence[RegisterPieceRead], tables: Path | None) -> None:
+        """Adds what the tables of all records need, and checks that the index has the operations of this one."""
+        part.used = ValueRuns.union([*(each.used for each in pieces), ValueRuns.of(written_values(part.left, WRITTEN))])
+        part.seconds = [each.seconds for each in pieces if each.seconds is not None]
+        part.seconds.append(SecondCounts.of(part.left, REGISTER))
+        if tables is None:
+            return
+        part.key_groups = [group for piece in pieces for group in piece.groups]
+        part.key_groups += write_registers(part.left, tables, record_name(self._stream.stem, "unfinished"))
+        indexed, there = sum(each.rows for each in part.key_groups), part.believed.total() + part.left.num_rows
+        if indexed != there:
+            part.defects.append(f"{self._stream.name}: it has {there} operations, but its tables have {indexed}")
+
+
+def _joined(rows: Sequence[pa.Table]) -> pa.Table:
+    """All rows in one chunk."""
+    return pa.concat_tables(rows).unify_dictionaries().combine_chunks()
 
 
 def _missing(first: Path, segments: Sequence[int]) -> list[str]:
@@ -233,29 +282,22 @@ def _missing(first: Path, segments: Sequence[int]) -> list[str]:
     return [f"{segment_path(first, number).name} is missing" for number in sorted(before)]
 
 
-def _segment_of(first: Path, number: int, part: ClientRecording) -> pa.Table:
-    path = segment_path(first, number)
-    try:
-        stream = read_batches(path, REGISTERS, number, earlier=REGISTERS_WITHOUT_ENDPOINTS)
-    except OSError as error:
-        stream = Stream(REGISTERS.empty_table(), defects=(f"it cannot be read ({error.strerror})",))
-    if stream.is_torn:
-        part.torn.append(str(path))
-    part.defects += [f"{path.name}: {defect}" for defect in stream.defects]
-    return stream.rows
-
-
 def _lines_of(path: Path, part: ClientRecording) -> Lines:
     try:
         lines = read_lines(path)
     except OSError as error:
         lines = Lines(defects=(f"it cannot be read ({error.strerror})",))
+    _take_lines(lines, path, part)
+    return lines
+
+
+def _take_lines(lines: Lines, path: Path, part: ClientRecording) -> None:
+    """Adds to a record what is wrong with the lines of its announcements."""
     if lines.torn:
         part.torn.append(str(path))
         part.defects.append(f"{path.name} was torn: its tail is lost")
     part.defects += [f"{path.name}: {defect}" for defect in lines.defects]
     part.understood = not lines.defects
-    return lines
 
 
 def _header(lines: Lines, path: Path, part: ClientRecording) -> RecordHeader | None:
@@ -268,22 +310,6 @@ def _header(lines: Lines, path: Path, part: ClientRecording) -> RecordHeader | N
         return None
     part.process, part.producer = found[0].process, found[0].producer
     return found[0]
-
-
-def _require_whose(part: ClientRecording, stream: Path, who: RecordHeader | None) -> None:
-    """Checks that every row of registers, and every written value, is the client's own."""
-    if who is None:
-        return
-    if set(part.completed["client"].cast(pa.string()).unique().to_pylist()) - {who.client}:
-        part.defects.append(f"{stream.name}: there are operations of another client than {who.client}")
-    if set(part.completed["process"].unique().to_pylist()) - {who.process}:
-        part.defects.append(f"{stream.name}: there are operations of another process than number {who.process}")
-    values = written_values(part.completed, WRITTEN)
-    foreign = (values >> 32 & (PRODUCERS - 1)) != (NO_PRODUCER if who.producer is None else who.producer)
-    if foreign.any():
-        part.defects.append(f"{stream.name}: {foreign.sum()} of its values are another producer's")
-    if has_repeated(values):
-        part.defects.append(f"{stream.name}: it wrote a value twice")
 
 
 def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], announced: Path, stream: Path) -> None:
@@ -379,36 +405,3 @@ def _require_unused(part: ClientRecording, unused: list[UnusedValues], wrong: in
     if again or wrong:
         part.understood = False
         part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
-
-
-def _require_invoked(part: ClientRecording, invocations: list[Invocation], stream: Path) -> set[Invocation]:
-    """Checks that every write and compare-and-set equals its announcement, by its id. Otherwise the row or the
-    announcements are damaged: the row is not believed, the announced operation stays open, and it is unknown what else
-    may have been sent. Reads are not announced. Returns the invocations that believed rows have completed."""
-    announced, ids = set(invocations), {each.id for each in invocations}
-    done = set[Invocation]()
-    never, otherwise = (np.zeros(part.completed.num_rows, np.bool_) for _ in range(2))
-    for number, each in enumerate(_invoked(part.completed)):
-        if each in announced:
-            done.add(each)
-        else:
-            otherwise[number] = each.id in ids
-            never[number] = each.f != READ and each.id not in ids
-    if never.any():
-        part.defects.append(f"{stream.name}: {never.sum()} of its operations were never announced")
-    if otherwise.any():
-        part.defects.append(f"{stream.name}: {otherwise.sum()} of its operations are other than was announced")
-    believed = ~(never | otherwise)
-    if not believed.all():
-        part.understood = False
-        part.completed = part.completed.filter(pa.array(believed))
-    return done
-
-
-def _invoked(rows: pa.Table) -> Iterator[Invocation]:
-    """The announcement of each completed operation, as it is if the operation was announced."""
-    names = ("id", "f", "key", "value", "new", "expected", "inv", "phase")
-    for start in range(0, rows.num_rows, OBJECT_ROWS):
-        columns = [rows[name].slice(start, OBJECT_ROWS).to_pylist() for name in names]
-        for number, f, key, value, new, expected, inv, phase in zip(*columns, strict=True):
-            yield Invocation(number, f, key, new if f == CAS else value, expected, inv, phase)

@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
 from history.client_reader import (
-    WRITTEN,
     ClientRecording,
     LogRecord,
     PieceMap,
     RegisterRecord,
     read_log_clients,
-    read_register_record,
+    read_register_clients,
 )
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_operations
+from history.register_pieces import WRITTEN
 from history.register_tables import KeyGroup, write_registers
 from history.regular_files import sha256_of
 from history.schemas import APPEND, NAMES
@@ -94,8 +94,8 @@ def read_clients(
     logs = [LogRecord(directory / first, numbers) for first, numbers in _segments(names, STREAM).items()]
     of_logs = read_log_clients(logs, tables=tables, keeps=keeps, each=each)
     registers = _segments(names, REGISTER_STREAM)
-    tasks = [RegisterRecord(directory / first, numbers, tables, keeps) for first, numbers in registers.items()]
-    of_registers = list(each(read_register_record, tasks))
+    records = [RegisterRecord(directory / first, numbers) for first, numbers in registers.items()]
+    of_registers = read_register_clients(records, tables=tables, keeps=keeps, each=each)
     parts = dict(zip((record.stream.name for record in logs), of_logs, strict=True))
     for name, part in parts.items():
         found.operations.append(part.completed)

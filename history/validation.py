@@ -27,10 +27,9 @@ def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
     return _kept(table, _wrong_operations, errors, before)
 
 
-def valid_registers(table: pa.Table) -> tuple[pa.Table, list[str]]:
-    """The valid rows of the schema `REGISTERS`, and the errors of the others, one sentence per kind."""
-    errors: RowErrors = {}
-    return _kept(table, _wrong_registers, errors, 0), error_sentences(errors)
+def valid_registers(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
+    """The same of a part of a table of the schema `REGISTERS`."""
+    return _kept(table, _wrong_registers, errors, before)
 
 
 def error_sentences(errors: RowErrors) -> list[str]:

@@ -68,7 +68,7 @@ def _written_twice(run: CheckedRun) -> int | None:
         return None
     import numpy as np
 
-    from history.client_reader import WRITTEN
+    from history.register_pieces import WRITTEN
     from history.validation import written_values
 
     parts = run.history.register_parts("f", *(column for _, column in WRITTEN))

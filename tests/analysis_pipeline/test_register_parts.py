@@ -98,7 +98,8 @@ def test_the_tables_of_registers_agree_with_a_direct_read(
     )
     names = {path.name for path in (tables / "registers").iterdir()}
     more = set() if closes else {"c1-1+unfinished.parquet", "c2-1+unfinished.parquet"}
-    assert names == {"c1-1.parquet", "c2-1.parquet", "+lines.parquet", *more}
+    pieces = {f"c{client}-1{piece}.parquet" for client in (1, 2) for piece in ("", "+1.0", "+2.0")}
+    assert names == {*pieces, "+lines.parquet", *more}
     assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.register_size
 
 
@@ -116,9 +117,9 @@ def test_worker_processes_read_the_records_of_registers_alike(tmp_path: Path) ->
 def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = two_clients(tmp_path)
     write = register_tables.write_registers
-    monkeypatch.setattr("history.client_reader.write_registers", lambda rows, *where: write(rows.slice(1), *where))
+    monkeypatch.setattr("history.register_pieces.write_registers", lambda rows, *where: write(rows.slice(1), *where))
     defects = list(read_run(run, tables=tmp_path / "tables").defects)
-    assert "c1-1.registers: it has 9 operations, but its tables have 8" in defects
+    assert "c1-1.registers: it has 9 operations, but its tables have 6" in defects
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -143,6 +144,7 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
     monkeypatch.setattr(reader, "read_register_parts", counted)
     monkeypatch.setattr(reader, "read_registers", refused)
+    monkeypatch.setattr("history.register_pieces.write_registers", small_groups)
     monkeypatch.setattr("history.client_reader.write_registers", small_groups)
     found = analyze(run, engine="in-process", plots=True)
     assert (found.verdict, found.reasons, found.stats) == (expected.verdict, expected.reasons, expected.stats)

@@ -222,6 +222,7 @@ def test_an_impossible_register_row_is_omitted_and_reported(change: dict[str, An
         for n in range(3)
     ]
     rows[1] |= change
-    kept, defects = valid_registers(pa.Table.from_pylist(rows, REGISTERS))
+    errors: RowErrors = {}
+    kept = valid_registers(pa.Table.from_pylist(rows, REGISTERS), errors, 100)
     assert kept.num_rows == 2
-    assert any(defect.startswith("row 1: ") and why in defect for defect in defects)
+    assert any(defect.startswith("row 101: ") and why in defect for defect in error_sentences(errors))

@@ -13,7 +13,13 @@ import pytest
 from analysis.engines.task_map import WorkerProcesses
 from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
-from history.client_reader import ClientRecording, LogRecord, read_log_clients, read_register_client
+from history.client_reader import (
+    ClientRecording,
+    LogRecord,
+    RegisterRecord,
+    read_log_clients,
+    read_register_clients,
+)
 from history.operation_tables import IndexedGroup, read_index, read_operations, write_operations
 from history.reader import read_run
 from history.registers import RegisterWriter
@@ -125,7 +131,7 @@ def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
     with RegisterWriter(tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
         for _ in range(10):
             writer.ok(writer.read("k"))
-    part = read_register_client(tmp_path / "r-1.registers", [0, 1, 2])
+    (part,) = read_register_clients([RegisterRecord(tmp_path / "r-1.registers", [0, 1, 2])])
     assert (part.completed.num_rows, part.defects) == (10, [])
     with pytest.raises(FileExistsError):
         BatchWriter(tmp_path / "r-1.registers", REGISTERS, clock=lambda: 0)

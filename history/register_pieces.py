@@ -1,0 +1,164 @@
+"""Reads a segment of a client's operations on registers, validates it and writes its tables: one task, in bounded
+memory. It works as `history/log_pieces.py`; what operations are validated against are the client's announcements
+(`history/register_announcements.py`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from history.arrow_stream import BatchReader
+from history.log_pieces import NO_PRODUCER, in_pieces, kinds_of, last_process_of
+from history.register_announcements import Announcements, compared
+from history.register_tables import KeyGroup, write_registers
+from history.registers import with_endpoints
+from history.schemas import CAS, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
+from history.seconds import REGISTER, SecondCounts
+from history.validation import RowErrors, error_sentences, valid_registers, written_values
+from history.value_runs import ValueRuns
+from history.values import PRODUCERS
+
+WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
+"""The writing kinds of operations on registers, each with the column of the value that it writes."""
+PIECE_ROWS: Final = 1 << 17
+"""The operations that a task has in memory at once."""
+
+
+@dataclass(frozen=True)
+class RegisterPieceTask:
+    """A segment to read. `announced`: the announcements of its client. `tables`: where to write, None: nowhere.
+    `record`: how the names of its files start. `keeps`: whether the result has the rows. `piece_rows`: how many
+    operations are in memory at once."""
+
+    path: Path
+    segment: int
+    record: str
+    announced: Announcements
+    tables: Path | None = None
+    keeps: bool = True
+    piece_rows: int = PIECE_ROWS
+
+
+@dataclass
+class RegisterPieceRead:
+    """The content of a segment. `recorded`: its valid and invalid rows by kind; `believed`: those that are valid and,
+    if they write, equal to their announcement. `ids`: of valid rows; `written`: the values of valid rows, `used`: of
+    believed ones; `done`: the positions of the announcements that believed rows complete. `lost`: why rows are missing,
+    `defects`: what the existing ones lack, as sentences. `numbers`: counts of rows that are not as announced."""
+
+    recorded: Counter[str] = field(default_factory=Counter)
+    believed: Counter[str] = field(default_factory=Counter)
+    ids: ValueRuns = field(default_factory=ValueRuns)
+    written: ValueRuns = field(default_factory=ValueRuns)
+    used: ValueRuns = field(default_factory=ValueRuns)
+    done: ValueRuns = field(default_factory=ValueRuns)
+    lost: list[str] = field(default_factory=list)
+    defects: list[str] = field(default_factory=list)
+    numbers: Counter[str] = field(default_factory=Counter)
+    is_torn: bool = False
+    last_process: int = -1
+    rows: list[pa.Table] = field(default_factory=list)
+    groups: list[KeyGroup] = field(default_factory=list)
+    seconds: SecondCounts | None = None
+
+
+def read_register_piece(task: RegisterPieceTask) -> RegisterPieceRead:
+    """Reads a segment. All damage is a defect in the result. Raises OSError when its tables cannot be written."""
+    return _Piece(task).read()
+
+
+class _Piece:
+    """A segment during reading."""
+
+    def __init__(self, task: RegisterPieceTask) -> None:
+        self._task = task
+        self._found = RegisterPieceRead()
+        self._invalid: RowErrors = {}
+        self._runs: dict[str, list[ValueRuns]] = {name: [] for name in ("ids", "written", "used", "done")}
+        self._seconds: list[SecondCounts] = []
+
+    def read(self) -> RegisterPieceRead:
+        task, found = self._task, self._found
+        try:
+            reader = BatchReader(task.path, REGISTERS, task.segment, earlier=REGISTERS_WITHOUT_ENDPOINTS)
+        except OSError as error:
+            found.lost.append(f"it cannot be read ({error.strerror})")
+            return found
+        before = 0
+        for number, rows in enumerate(in_pieces(reader.batches(), task.piece_rows)):
+            self._take(with_endpoints(rows), number, before)
+            before += rows.num_rows
+        found.is_torn = reader.is_torn
+        found.lost += reader.defects
+        found.defects += [*error_sentences(self._invalid), *self._complaints()]
+        for name, runs in self._runs.items():
+            setattr(found, name, ValueRuns.union(runs))
+        found.seconds = SecondCounts.union(self._seconds)
+        return found
+
+    def _take(self, rows: pa.Table, number: int, before: int) -> None:
+        """`before`: the number of rows of the segment before these."""
+        task, found = self._task, self._found
+        found.recorded += kinds_of(rows)
+        rows = valid_registers(rows, self._invalid, before)
+        self._require_whose(rows)
+        self._runs["ids"].append(ValueRuns.of(rows["id"].to_numpy()))
+        self._runs["written"].append(ValueRuns.of(written_values(rows, WRITTEN)))
+        rows = self._believed(rows)
+        self._runs["used"].append(ValueRuns.of(written_values(rows, WRITTEN)))
+        found.believed += kinds_of(rows)
+        found.last_process = max(found.last_process, last_process_of(rows))
+        self._seconds.append(SecondCounts.of(rows, REGISTER))
+        if task.keeps:
+            found.rows.append(rows)
+        if task.tables is not None:
+            at = f"+{task.segment}.{number}" if task.segment or number else ""
+            found.groups += write_registers(rows, task.tables, task.record + at)
+
+    def _require_whose(self, rows: pa.Table) -> None:
+        """Counts the rows and the written values that are not the client's own."""
+        who, numbers = self._task.announced.who, self._found.numbers
+        if who is None:
+            return
+        clients = pc.unique(rows["client"].cast(pa.string())).to_pylist() if rows.num_rows else []
+        numbers["clients"] += len(set(clients) - {who.client})
+        numbers["processes"] += int((rows["process"].to_numpy() != who.process).sum())
+        producer = NO_PRODUCER if who.producer is None else who.producer
+        numbers["foreign"] += int(((written_values(rows, WRITTEN) >> 32 & (PRODUCERS - 1)) != producer).sum())
+
+    def _believed(self, rows: pa.Table) -> pa.Table:
+        """The reads, and the writes and compare-and-sets that equal their announcement. Otherwise the row or the
+        announcements are damaged: the announced operation stays open, and it is unknown what else may have been
+        sent."""
+        announced, positions = self._task.announced.of_ids(rows["id"].to_numpy())
+        is_there, is_same, at = compared(rows, announced)
+        is_never = ~is_there & (rows["f"].to_numpy() != READ)
+        self._found.numbers["never"] += int(is_never.sum())
+        self._found.numbers["otherwise"] += int((is_there & ~is_same).sum())
+        self._runs["done"].append(ValueRuns.of(positions[at[is_same]]))
+        believed = ~is_never & ~(is_there & ~is_same)
+        return rows if believed.all() else rows.filter(pa.array(believed))
+
+    def _complaints(self) -> Iterator[str]:
+        who, numbers = self._task.announced.who, self._found.numbers
+        if who is not None and numbers["clients"]:
+            yield f"there are operations of another client than {who.client}"
+        if who is not None and numbers["processes"]:
+            yield f"there are operations of another process than number {who.process}"
+        if numbers["foreign"]:
+            yield f"{numbers['foreign']} of its values are another producer's"
+        if numbers["never"]:
+            yield f"{numbers['never']} of its operations were never announced"
+        if numbers["otherwise"]:
+            yield f"{numbers['otherwise']} of its operations are other than was announced"
+
+
+def is_as_announced(piece: RegisterPieceRead) -> bool:
+    """Whether each writing row equals its announcement."""
+    return not (piece.numbers["never"] or piece.numbers["otherwise"])
