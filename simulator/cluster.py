@@ -24,7 +24,7 @@ from simulator.clock import MachineClock
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import HostContext
-from simulator.journal import FilesystemJournal
+from simulator.journal import EventJournal
 from simulator.loop import Unhandled, new_loop
 from simulator.network import SimulatedNetwork
 from simulator.network_interface import Disturbance
@@ -141,7 +141,7 @@ class SimulatedCluster:
         and `mutants`. `client`: the name of the first host that is not a machine."""
         self.seed = seed
         self.loop = new_loop()
-        self.journal = FilesystemJournal()
+        self.journal = EventJournal()
         self.rng = random.Random(f"{seed}/faults")
         self.network = SimulatedNetwork(
             self.loop, random.Random(f"{seed}/network"), conditions, observe=self.journal.mix

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 
-class FilesystemJournal:
+class EventJournal:
     """Events of the brokers and of the world; network bytes are only part of the digest."""
 
     def __init__(self) -> None:
