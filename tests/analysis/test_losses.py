@@ -103,10 +103,10 @@ def test_exactly_the_lost_records_are_reported_as_lost(upper_bound: str, part: i
     rng = random.Random(f"losses {upper_bound} {part}")
     histories = [rng.choice((losing_history, losing_history, random_history))(rng) for _ in range(HISTORIES)]
     report = check(table(*histories), upper_bound=upper_bound)
-    told = {each.partition: each for each in report.anomalies if each.name == LOST}
+    reported = {each.partition: each for each in report.anomalies if each.name == LOST}
     decided = losing = 0
     for partition, history in enumerate(histories):
-        truth, anomaly = lost(history), told.get(partition)
+        truth, anomaly = lost(history), reported.get(partition)
         if truth is None:
             if proven(history):
                 assert anomaly is not None, (partition, history, report.anomalies)

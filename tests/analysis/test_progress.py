@@ -179,9 +179,9 @@ def test_parts_in_any_order_give_the_same_result_as_all_attempts(seed: int) -> N
 IDS = {name: number for number, name in enumerate(NODES, 1)}
 
 
-def stayed(journal: list[dict[str, Any]], *told: IsrReport) -> list[bool]:
+def stayed(journal: list[dict[str, Any]], *reports: IsrReport) -> list[bool]:
     cluster = ObservedCluster(ROLES, {P: NODES}, 2, touches_of(journal, BOUND // 2))
-    return [each is not None for each in kept(cluster, IDS, {P: told}, 2 * BOUND)]
+    return [each is not None for each in kept(cluster, IDS, {P: reports}, 2 * BOUND)]
 
 
 BEFORE = IsrReport(5 * S, "n1", 1, (1, 2, 3), True)
@@ -198,7 +198,7 @@ def test_a_leader_that_keeps_a_stopped_replica_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("journal", "told"),
+    ("journal", "reports"),
     [
         pytest.param(fault("n3", 20, 35, *KILL), [BEFORE], id="the fault was shorter than the bound"),
         pytest.param(fault("n3", 20, 80, *KILL, status="mismatch"), [BEFORE], id="the fault was not confirmed"),
@@ -210,5 +210,5 @@ def test_a_leader_that_keeps_a_stopped_replica_is_found() -> None:
         pytest.param(fault("n3", 20, None, *KILL), [BEFORE], id="when it was healed is not known"),
     ],
 )
-def test_no_in_sync_set_has_to_shrink_without_evidence(journal: list[dict[str, Any]], told: list[IsrReport]) -> None:
-    assert not any(stayed(journal, *told))
+def test_no_in_sync_set_has_to_shrink_without_evidence(journal: list[dict[str, Any]], reports: list[IsrReport]) -> None:
+    assert not any(stayed(journal, *reports))

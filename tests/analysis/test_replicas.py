@@ -174,10 +174,10 @@ def test_d7_a_committed_record_stays() -> None:
 
 def test_the_client_order_consists_of_acknowledgements_and_reads() -> None:
     operations = table([ok(1, 10, 20, 0), info(2, 10), ok(3, 10, 20, 2, acks=1), read(1, [2], 30, 40), end(2, 50, 60)])
-    told = client_orders(operations)["log", 0]
-    assert told.offset.tolist() == [0, 1]
-    assert told.value.tolist() == [v(1), v(2)]
-    assert told.acknowledged.tolist() == [True, False]
+    client_order = client_orders(operations)["log", 0]
+    assert client_order.offset.tolist() == [0, 1]
+    assert client_order.value.tolist() == [v(1), v(2)]
+    assert client_order.acknowledged.tolist() == [True, False]
 
 
 def test_from_files_to_findings(tmp_path: Path) -> None:

@@ -264,8 +264,8 @@ class StoredRun:
 
     def _fault(self, journal: Journal) -> None:
         must = {"seen": [{"key": "state", "values": ["gone"]}], "healed": [{"key": "port", "values": ["open"]}]}
-        told = {"sentence": "the service on n2 is killed", "must_show": must}
-        journal.fault_invoked("f1", "kill", ["n2"], self.fault_parameters, **told)  # type: ignore[arg-type]
+        declared = {"sentence": "the service on n2 is killed", "must_show": must}
+        journal.fault_invoked("f1", "kill", ["n2"], self.fault_parameters, **declared)  # type: ignore[arg-type]
         journal.fault_injected("f1", self.fault_status, {"n2": {"state": self.fault_shows}}, proof="n2: process gone")
         self.clock.now += 50 * MS
         journal.fault_healed("f1", evidence={"healed": {"status": "confirmed", "detail": {"n2": {"port": "open"}}}})

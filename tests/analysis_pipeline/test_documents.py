@@ -82,8 +82,8 @@ def test_the_page_of_an_unknown_lists_missing_evidence(campaign: Path) -> None:
 def test_the_excerpt_shows_the_event_that_undid_the_operation(kinds: list[str], moment_s: float) -> None:
     """Not a controller that merely changed before it did."""
     marks = tuple(Mark("n1", float(at_s), kind, kind) for at_s, kind in enumerate(kinds, 1))
-    told = Spacetime(("n1",), "log-0", (), marks, (), (), end_s=9.0, guilty_s=1.5)
-    assert moment_of(told) == moment_s
+    spacetime = Spacetime(("n1",), "log-0", (), marks, (), (), end_s=9.0, guilty_s=1.5)
+    assert moment_of(spacetime) == moment_s
 
 
 def test_the_worth_of_passes_is_the_rule_of_three() -> None:

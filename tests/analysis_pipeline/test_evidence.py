@@ -133,7 +133,7 @@ def kept() -> Line:
 def test_a_fault_without_evidence_of_its_start_and_end_is_in_doubt(tmp_path: Path, change: Change, reason: str) -> None:
     verdict = judged(tmp_path / "run", change)
     assert verdict.verdict == "unknown"
-    assert any(reason in told for told in verdict.reasons), verdict.reasons
+    assert any(reason in stated for stated in verdict.reasons), verdict.reasons
 
 
 def test_a_fault_with_its_evidence_and_its_heal_passes(tmp_path: Path) -> None:
@@ -335,12 +335,12 @@ def test_a_pass_with_less_load_than_required_is_unknown(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     assert not standing_of(stored(run, achieved_share=1.0)).doubts
     assert not standing_of(stored(run, achieved_share=0.5)).doubts
-    for share, told in (
+    for share, message in (
         (0.4, "40% of the planned changes were acknowledged, not 50%"),
         (None, "does not say which share"),
     ):
         doubts = standing_of(stored(run, achieved_share=share)).doubts
-        assert any(told in doubt for doubt in doubts), doubts
+        assert any(message in doubt for doubt in doubts), doubts
 
 
 def stored(run: Path, **stats: Any) -> Path:

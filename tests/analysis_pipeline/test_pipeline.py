@@ -100,7 +100,7 @@ def test_a_failure_does_not_mask_missing_evidence(tmp_path: Path) -> None:
         "the log of log-0 on n2 has no leader-epoch-checkpoint",
         "faults: 1 fault, not all proven and healed",
     ):
-        assert any(doubt in told for told in verdict.doubts), doubt
+        assert any(doubt in stated for stated in verdict.doubts), doubt
     proofs = len(verdict.reasons) - len(verdict.doubts)
     assert verdict.reasons[proofs:] == tuple(f"besides, undecided: {doubt}" for doubt in verdict.doubts)
     assert not any("undecided" in reason for reason in verdict.reasons[:proofs])

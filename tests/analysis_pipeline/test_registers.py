@@ -53,8 +53,8 @@ def test_a_program_without_a_record_may_have_written_any_of_its_values(tmp_path:
     empty = StoredRegisters(tmp_path / "empty", elsewhere=({"clock": "monotonic"},)).write()
     assert read_run(empty).may_have_written(value)
     assert judged(empty).verdict == "pass"
-    told = StoredRegisters(tmp_path / "told", elsewhere=(READ | {"value": None},)).write()
-    assert not read_run(told).may_have_written(value)
+    run = StoredRegisters(tmp_path / "run", elsewhere=(READ | {"value": None},)).write()
+    assert not read_run(run).may_have_written(value)
 
 
 def test_operations_on_another_register_do_not_count_for_a_planned_one(tmp_path: Path) -> None:
@@ -80,13 +80,13 @@ def test_a_stale_read_fails_and_is_shown(tmp_path: Path) -> None:
 def test_a_client_in_any_language_is_checked_with_the_others(tmp_path: Path) -> None:
     read = {"f": "read", "key": "k0", "value": None, "type": "ok", "inv": 1_000_000_000, "ret": 9_000_000_000}
 
-    def told(name: str, **changes: object) -> Verdict:
+    def verdict_of(name: str, **changes: object) -> Verdict:
         return judged(StoredRegisters(tmp_path / name, elsewhere=(read | changes,)).write())
 
-    assert told("early").verdict == "pass"
-    assert [anomaly.name for anomaly in told("late", inv=8_000_000_000).anomalies] == ["stale-register-read"]
-    assert [anomaly.name for anomaly in told("nobody's", value=5).anomalies] == ["register-phantom"]
-    red = told("red", colour="red")
+    assert verdict_of("early").verdict == "pass"
+    assert [anomaly.name for anomaly in verdict_of("late", inv=8_000_000_000).anomalies] == ["stale-register-read"]
+    assert [anomaly.name for anomaly in verdict_of("nobody's", value=5).anomalies] == ["register-phantom"]
+    red = verdict_of("red", colour="red")
     assert red.verdict == "unknown"
     assert any('elsewhere.jsonl:1: "colour" is not a field' in reason for reason in red.reasons)
 
@@ -96,8 +96,8 @@ def test_a_clock_with_a_large_error_leaves_reads_undecided(tmp_path: Path, error
     lines = {"clock": "monotonic", "error_ns": error_ns}, WRITTEN | {"value": 1000 << 32}, READ | {"value": 1000 << 32}
     judged_so = judged(StoredRegisters(tmp_path / "run", elsewhere=lines).write())
     assert judged_so.verdict == verdict
-    told = f"elsewhere.jsonl: its clock may be {error_ns / 1e9:g} s off, and more than 1 s show nothing"
-    assert any(reason.startswith(told) for reason in judged_so.reasons) is (verdict == "unknown")
+    message = f"elsewhere.jsonl: its clock may be {error_ns / 1e9:g} s off, and more than 1 s show nothing"
+    assert any(reason.startswith(message) for reason in judged_so.reasons) is (verdict == "unknown")
 
 
 WRITTEN = {"f": "write", "key": "other", "type": "ok", "inv": 1_030_000_000, "ret": 1_030_000_001}

@@ -348,8 +348,8 @@ def _dump_with(replicas: ReplicaSet, content: bytes) -> None:
     replicas.rewrite(mine)
 
 
-def judged(tmp_path: Path, change: Change, **told: object) -> Verdict:
-    run = StoredRun(tmp_path / "run", **told).write()  # type: ignore[arg-type]
+def judged(tmp_path: Path, change: Change, **options: object) -> Verdict:
+    run = StoredRun(tmp_path / "run", **options).write()  # type: ignore[arg-type]
     change(ReplicaSet(run))
     seal(run)
     return analyze(run, engine="in-process", plots=False)

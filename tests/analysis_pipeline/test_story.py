@@ -84,20 +84,20 @@ def test_an_arrow_goes_from_the_sender_over_the_lanes_between_to_the_receiver() 
     ]
 
 
-def told(*events: dict[str, object], topic: str = "log") -> list[StoryItem]:
+def items_of(*events: dict[str, object], topic: str = "log") -> list[StoryItem]:
     focus = Focus(topic, 0, lambda number: f"n{number}")
     return list(event_items("n1", enumerate(events, 1), RunClock(0, 0), focus))
 
 
 def test_events_of_other_partitions_are_omitted() -> None:
     event = {"event": "isr_changed", "wall": 1, "topic": "log", "isr": [1, 2]}
-    assert [each.line for each in told({**event, "partition": 1}, {**event, "partition": 0})] == [2]
-    assert told({**event, "partition": 0})[0].text == "in-sync set of log-0 is [n1, n2]"
+    assert [each.line for each in items_of({**event, "partition": 1}, {**event, "partition": 0})] == [2]
+    assert items_of({**event, "partition": 0})[0].text == "in-sync set of log-0 is [n1, n2]"
 
 
 def test_a_truncation_names_its_rule_and_an_empty_one_is_unimportant() -> None:
     cut = {"event": "truncated", "wall": 1, "topic": "log", "partition": 0, "from_offset": 3, "to_offset": 1}
-    by_mark, by_epoch, nothing = told(
+    by_mark, by_epoch, nothing = items_of(
         {**cut, "rule": "high-watermark", "lossy": True}, {**cut, "rule": "epoch"}, {**cut, "to_offset": 3}
     )
     assert by_mark.text == "truncates log-0 from offset 3 to 1, to its high watermark, below its high watermark"
@@ -107,16 +107,16 @@ def test_a_truncation_names_its_rule_and_an_empty_one_is_unimportant() -> None:
 
 def test_the_story_has_a_line_for_each_change_of_a_high_watermark() -> None:
     report = {"event": "replica_progress", "wall": 1, "topic": "log", "partition": 0, "log_end_offset": 5}
-    assert [each.line for each in told(*({**report, "high_watermark": mark} for mark in (3, 3, 4)))] == [1, 3]
+    assert [each.line for each in items_of(*({**report, "high_watermark": mark} for mark in (3, 3, 4)))] == [1, 3]
 
 
 def test_an_unknown_event_is_shown_with_its_fields() -> None:
-    (shown,) = told({"event": "moon_rises", "wall": 1, "phase": "full"})
+    (shown,) = items_of({"event": "moon_rises", "wall": 1, "phase": "full"})
     assert shown.text == "moon rises: phase full"
 
 
 def test_an_event_without_its_fields_is_shown() -> None:
-    (shown,) = told({"event": "truncated", "wall": 1, "topic": "log", "partition": 0})
+    (shown,) = items_of({"event": "truncated", "wall": 1, "topic": "log", "partition": 0})
     assert "from offset ? to ?" in shown.text or shown.rank == 4
 
 

@@ -75,24 +75,29 @@ def columns_of(rows: pa.Table, end_s: float, *, size: int = 1 << 17) -> dict[str
 
 
 def test_operations_are_columns_of_ticks() -> None:
-    told = columns_of(log_rows(3), 1.0)
-    assert (told["clients"], told["places"], told["count"], told["window_s"]) == (["p"], ["log-3"], 3, 0.0)
-    assert column(told["columns"]["start"], "<u4") == [0, 100, 200]
-    assert column(told["columns"]["length"], "<u4") == [50, 50, 50]
-    assert column(told["columns"]["number"], "<i4") == [0, 1, 2]
+    timeline = columns_of(log_rows(3), 1.0)
+    assert (timeline["clients"], timeline["places"], timeline["count"], timeline["window_s"]) == (
+        ["p"],
+        ["log-3"],
+        3,
+        0.0,
+    )
+    assert column(timeline["columns"]["start"], "<u4") == [0, 100, 200]
+    assert column(timeline["columns"]["length"], "<u4") == [50, 50, 50]
+    assert column(timeline["columns"]["number"], "<i4") == [0, 1, 2]
 
 
 def test_an_operation_that_never_returned_is_open() -> None:
-    told = columns_of(log_rows(1, ret=INF), 1.0)
-    assert column(told["columns"]["length"], "<u4") == [OPEN]
+    timeline = columns_of(log_rows(1, ret=INF), 1.0)
+    assert column(timeline["columns"]["length"], "<u4") == [OPEN]
 
 
 def test_more_operations_than_can_be_shown_become_counts_and_the_number_stays() -> None:
     count = MOST_OPERATIONS + 1
-    told = columns_of(log_rows(count), count / 1000)
-    assert told["count"] == count
-    assert told["window_s"] == pytest.approx(count / 1e6)
-    numbers = column(told["columns"]["number"], "<i4")
+    timeline = columns_of(log_rows(count), count / 1000)
+    assert timeline["count"] == count
+    assert timeline["window_s"] == pytest.approx(count / 1e6)
+    numbers = column(timeline["columns"]["number"], "<i4")
     assert sum(numbers) == count
     assert len(numbers) <= 1_001
 
@@ -176,19 +181,19 @@ def test_no_name_ends_the_script_element() -> None:
 def data_of(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="timeline-data">(.*?)</script>', page, re.DOTALL)
     assert found
-    told: dict[str, Any] = json.loads(found[1])
-    return told
+    timeline: dict[str, Any] = json.loads(found[1])
+    return timeline
 
 
 def test_the_page_of_a_run_has_its_timeline(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     analyze(run, engine="in-process", plots=False)
-    told = data_of(render_run(run).read_text())
-    assert told["ops"]["clients"] == ["producer-0", "reader-0"]
-    assert told["ops"]["count"] == 42
-    assert [(each["name"], each["end"] > each["start"]) for each in told["faults"]] == [("kill n2", True)]
-    assert {each["role"] for each in told["states"] if each["node"] == "n2"} == {"up", "down"}
-    assert told["nodes"] == ["n1", "n2", "n3"]
+    timeline = data_of(render_run(run).read_text())
+    assert timeline["ops"]["clients"] == ["producer-0", "reader-0"]
+    assert timeline["ops"]["count"] == 42
+    assert [(each["name"], each["end"] > each["start"]) for each in timeline["faults"]] == [("kill n2", True)]
+    assert {each["role"] for each in timeline["states"] if each["node"] == "n2"} == {"up", "down"}
+    assert timeline["nodes"] == ["n1", "n2", "n3"]
 
 
 def test_the_keys_of_registers_are_places(tmp_path: Path) -> None:
@@ -207,8 +212,8 @@ def test_a_hostile_key_is_data(tmp_path: Path) -> None:
 
 def test_a_run_without_operations_has_an_empty_timeline(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", keys=()).write()
-    told = timeline_of(run, [], {}, CLOCK)
-    assert told["ops"]["count"] == 0
+    timeline = timeline_of(run, [], {}, CLOCK)
+    assert timeline["ops"]["count"] == 0
 
 
 @pytest.mark.parametrize("stored", [StoredRun, StoredRegisters])

@@ -174,9 +174,9 @@ def verifiable_consumer(nodes: Cluster) -> str:
     main = "org.apache.kafka.tools.VerifiableConsumer"
     where = ("--bootstrap-server", nodes.bootstrap, "--topic", "java", "--group-id", "verifiable")
     out = tool(main, *where, "--max-messages", str(2 * RECORDS), "--reset-policy", "earliest")
-    told = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-    read = sum(event["count"] for event in told if event["name"] == "records_consumed")
-    commits = [event["success"] for event in told if event["name"] == "offsets_committed"]
+    events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    read = sum(event["count"] for event in events if event["name"] == "records_consumed")
+    commits = [event["success"] for event in events if event["name"] == "offsets_committed"]
     assert read >= 2 * RECORDS, out[-400:]
     assert commits, out[-400:]
     assert all(commits), out[-400:]

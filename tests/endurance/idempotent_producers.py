@@ -31,8 +31,8 @@ def main() -> int:
         print(f"seed {seed}: {outcome.acknowledged} acknowledged, {outcome.faults.total()} faults", flush=True)
         for violation in outcome.violations:
             print(f"  {violation}")
-    told = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items()))
-    print(f"{acknowledged} acknowledged through {faults.total()} faults ({told}): {violations} violations")
+    counts = ", ".join(f"{number} {kind}" for kind, number in sorted(faults.items()))
+    print(f"{acknowledged} acknowledged through {faults.total()} faults ({counts}): {violations} violations")
     return 1 if violations else 0
 
 

@@ -214,8 +214,8 @@ def test_the_journal_has_a_sentence_and_a_proof_for_each_fault(tmp_path: Path) -
         journal.fault_invoked("f2", "kill", ["n2"], sentence="n2 is killed")
         journal.fault_injected("f2", "confirmed", proof="gone")
         journal.fault_healed("f2")
-    told = [(row["sentence"], row["proof"]) for row in read_run(tmp_path).faults.to_pylist()]
-    assert told == [("the machine of n1 stops", "silent; its clocks went on"), ("n2 is killed", "gone")]
+    proofs = [(row["sentence"], row["proof"]) for row in read_run(tmp_path).faults.to_pylist()]
+    assert proofs == [("the machine of n1 stops", "silent; its clocks went on"), ("n2 is killed", "gone")]
 
 
 def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> None:

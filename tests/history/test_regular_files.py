@@ -32,7 +32,7 @@ def a_link_to_a_device_without_an_end(path: Path) -> None:
 
 
 KINDS = pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (a_pipe, "a named pipe"),
         (a_socket, "a socket"),
@@ -46,11 +46,11 @@ KINDS = pytest.mark.parametrize(
 @KINDS
 @pytest.mark.parametrize("read", [read_bytes, read_text, sha256_of])
 def test_any_other_file_is_refused_immediately(
-    tmp_path: Path, make: Callable[[Path], None], told: str, read: Callable[[Path], object]
+    tmp_path: Path, make: Callable[[Path], None], message: str, read: Callable[[Path], object]
 ) -> None:
     path = tmp_path / "it"
     make(path)
-    with pytest.raises(NotAFileError, match=told) as refused:
+    with pytest.raises(NotAFileError, match=message) as refused:
         read(path)
     assert refused.value.filename == str(path)
 

@@ -15,9 +15,9 @@ CAMPAIGNS: Final = sorted((Path(__file__).resolve().parents[2] / "campaigns").gl
 
 @pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)
 def test_a_cell_that_must_fail_states_the_promises_that_hold(path: Path) -> None:
-    told = {cell["name"]: cell.get("expect", {}) for cell in tomllib.loads(path.read_text("utf-8")).get("cell", [])}
+    declared = {cell["name"]: cell.get("expect", {}) for cell in tomllib.loads(path.read_text("utf-8")).get("cell", [])}
     read = {cell.name: cell.expect for cell in load(path).cells}
-    for name, expect in told.items():
+    for name, expect in declared.items():
         if expect.get("verdict") != "fail":
             continue
         assert read[name].must_hold == tuple(expect.get("must_hold", ())), name

@@ -36,10 +36,10 @@ def test_a_shortened_text_keeps_its_start_and_its_end() -> None:
 
 def test_a_command_to_copy_stays_on_one_line_and_means_the_same() -> None:
     arguments = ["plain", "with space", "it's", "two\nlines", "\x1b[2Jred", "grün", "\udcff", "", "a\\b", "$HOME `x`"]
-    told = joined(arguments)
-    assert "\n" not in told
-    assert visible(told) == told
+    text = joined(arguments)
+    assert "\n" not in text
+    assert visible(text) == text
     program = "import os, sys; sys.stdout.buffer.write(b'|'.join(map(os.fsencode, sys.argv[1:])))"
-    script = f"{joined([sys.executable, '-c', program])} {told}"
+    script = f"{joined([sys.executable, '-c', program])} {text}"
     shell = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
     assert shell.stdout.split(b"|") == list(map(os.fsencode, arguments))

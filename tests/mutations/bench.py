@@ -76,10 +76,10 @@ class Bench:
             names = changed_files(self.bases[mutation.base], mutant)
             if not names:  # no evidence was changed
                 return judge(mutant), mutation.resealed
-            told = unknown("|".join(re.escape(name) for name in names))
+            reported = unknown("|".join(re.escape(name) for name in names))
             # Where the seal itself is gone, what else is missing may be all that is said.
             unjudged = [want for want in mutation.resealed if want.verdict == UNKNOWN]
-            return judge(mutant), (*mutation.as_is, told, *unjudged)
+            return judge(mutant), (*mutation.as_is, reported, *unjudged)
 
     @contextmanager
     def _mutant(self, mutation: Mutation, place: str) -> Iterator[Path]:

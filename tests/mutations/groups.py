@@ -193,7 +193,7 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
         done = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": answered}
         return _in_place(_in_place(_in_place(lines, held), begun), done)
 
-    def told(line: Line) -> Line:
+    def changed(line: Line) -> Line:
         if line["what"] != "fetched" or line["t"] < min(since, answered):
             return line
         is_late = line["t"] >= since
@@ -202,7 +202,7 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
     rewrite(run, name, committed)
     run.edit(OFFSETS_LOG, of_batches(lambda batches: _with_commits_of_zero(batches, [int(each) for each in places])))
     for path in sorted((run / GROUPS).glob("*.jsonl")):
-        path.write_bytes(text_of([told(line) for line in checked(path)]))
+        path.write_bytes(text_of([changed(line) for line in checked(path)]))
 
 
 def _with_commits_of_zero(batches: Batches, partitions: list[int]) -> Batches:

@@ -399,8 +399,8 @@ def a_partition_had_committed_more_than_it_has(run: Stored) -> None:
     """A replica said that it held and knew as committed what is in no log."""
 
     def change(events: list[Event]) -> list[Event]:
-        told = (n for n, each in enumerate(events) if each["event"] == "replica_progress")
-        at = max(n for n in told if (events[n]["topic"], events[n]["partition"]) == ("log", 0))
+        reports = (n for n, each in enumerate(events) if each["event"] == "replica_progress")
+        at = max(n for n in reports if (events[n]["topic"], events[n]["partition"]) == ("log", 0))
         more = {"log_end_offset": 9_999, "high_watermark": 9_999}
         return [*events[: at + 1], events[at] | more, *events[at + 1 :]]
 

@@ -47,8 +47,8 @@ def _in_text(name: str, pattern: bytes, replacement: bytes) -> Callable[[Stored]
 
 def _catalog(base: str, **changes: tuple[Callable[[Stored], None], str]) -> Catalog:
     catalog = Catalog(f"repeated keys in the {base} run", base=base)
-    for name, (change, told) in changes.items():
-        catalog.add(name, change, unknown(told))
+    for name, (change, reason) in changes.items():
+        catalog.add(name, change, unknown(reason))
     return catalog
 
 

@@ -7,9 +7,9 @@ from tests.mutations.mutation import Judgement, Mutation, Want
 
 
 def require(mutation: Mutation, found: Judgement, wants: tuple[Want, ...]) -> None:
-    told = f"{mutation}\n  wanted {' / '.join(map(str, wants))}\n  got {found}"
-    assert any(want.met_by(found) for want in wants), told
-    assert found.stored in (None, found.verdict), f"{told}\n  but verdict.json says {found.stored}"
+    message = f"{mutation}\n  wanted {' / '.join(map(str, wants))}\n  got {found}"
+    assert any(want.met_by(found) for want in wants), message
+    assert found.stored in (None, found.verdict), f"{message}\n  but verdict.json says {found.stored}"
 
 
 def require_honesty(bench: Bench, mutation: Mutation) -> None:
@@ -21,5 +21,5 @@ def require_that_the_seal_reveals(bench: Bench, mutation: Mutation) -> None:
     """It names a file that is not what it was, and nothing when none of the evidence has changed."""
     found, changed = bench.complaints(mutation)
     assert bool(found) == bool(changed)
-    told = any(name in each for name in [*changed, "not sealed"] for each in found)
-    assert told or not changed, (found, changed)
+    reported = any(name in each for name in [*changed, "not sealed"] for each in found)
+    assert reported or not changed, (found, changed)

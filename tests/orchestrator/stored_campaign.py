@@ -100,13 +100,13 @@ class StoredCampaign:
             table[last] = value
         fault = next(iter(drawn_faults(planned)))
         drawn = {"duration_s": fault.duration_s, "aim": fault.aim, **fault.parameters}
-        told: dict[str, Any] = {
+        options: dict[str, Any] = {
             "fault_parameters": drawn,
             "seed": planned.seed,
             "cell": planned.cell.name,
             "campaign": planned.campaign.text,
         }
-        run = StoredRun(self.path / planned.id, described=content, **told | changes).write()
+        run = StoredRun(self.path / planned.id, described=content, **options | changes).write()
         analyze(run, engine="in-process", plots=False)
         return run
 

@@ -111,10 +111,10 @@ def test_one_damaged_run_does_not_stop_the_others(tmp_path: Path) -> None:
     for run, words in ((broken, "journal"), (garbled, "run.toml")):
         assert words in " ".join(verdict_of(run)["reasons"])
         assert (run / "report.html").exists()
-    told = ask("analyze", *IN_PROCESS, garbled, good)
-    assert told.code == 2
-    assert "the run's record is damaged" in told.out
-    assert "Traceback" not in told.out + told.err
+    result = ask("analyze", *IN_PROCESS, garbled, good)
+    assert result.code == 2
+    assert "the run's record is damaged" in result.out
+    assert "Traceback" not in result.out + result.err
 
 
 @pytest.mark.rotating(3, among="analyses that break")

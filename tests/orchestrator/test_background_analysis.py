@@ -160,6 +160,6 @@ def test_runs_are_analyzed_in_the_background_when_nodes_have_separate_processors
 def test_options_that_need_the_verdict_immediately_are_refused(
     tmp_path: Path, words: list[str], complaint: str
 ) -> None:
-    told = ask("run", "demo", "--store", tmp_path, "--analyze-meanwhile", *words)
-    assert told.code == 64
-    assert complaint in told.err
+    result = ask("run", "demo", "--store", tmp_path, "--analyze-meanwhile", *words)
+    assert result.code == 64
+    assert complaint in result.err

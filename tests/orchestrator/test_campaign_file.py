@@ -395,10 +395,10 @@ def test_all_errors_are_reported_at_once_in_the_order_of_the_file() -> None:
             '[topology]\nfilesystem = "fat"\n[seeds]\ncount = 0\n[workload]\nrate = "fast"\n[checks]\nmin_okay = 3\n'
             '[[cell]]\nname = "a"\nmutants = ["none-such"]\n[[cell]]\nname = "A"\n'
         )
-    first, *told = str(caught.value).splitlines()
+    first, *complaints = str(caught.value).splitlines()
     assert first == "c.toml: 6 things are wrong"
-    assert [line.split(":")[1] for line in told] == ["3", "5", "7", "9", "12", "14"]
-    assert told[3] == "  c.toml:9: [checks] unknown key 'min_okay'; did you mean 'min_ok'?"
+    assert [line.split(":")[1] for line in complaints] == ["3", "5", "7", "9", "12", "14"]
+    assert complaints[3] == "  c.toml:9: [checks] unknown key 'min_okay'; did you mean 'min_ok'?"
 
 
 def test_consequences_of_an_error_are_not_reported_beside_it() -> None:

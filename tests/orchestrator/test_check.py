@@ -40,9 +40,9 @@ def test_a_linearizable_register_has_a_certificate_that_the_verifier_confirms(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 0
-    told = capsys.readouterr().out
-    assert "linearizable: 2 operations on 1 register" in told
-    assert "these operations only; completeness, faults and replicas were not judged" in told
+    printed = capsys.readouterr().out
+    assert "linearizable: 2 operations on 1 register" in printed
+    assert "these operations only; completeness, faults and replicas were not judged" in printed
     assert "2 operations" in verify_registers(Path("checks/h/certificate"), Path("checks/h"))
 
 
@@ -244,10 +244,10 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_names_file_line_and_remedy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    file, text, told = BAD[name]
+    file, text, message = BAD[name]
     Path(file).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert line.main(["check", file]) == 64
-    assert told in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not Path("checks").exists() or os.listdir("checks") == []
 
 
@@ -255,9 +255,9 @@ def test_other_histories_are_checked_beside_a_bad_one(capsys: pytest.CaptureFixt
     Path("bad.log").write_text("hello\n")
     Path("good.log").write_text(READS_WHAT_WAS_WRITTEN)
     assert line.main(["check", "bad.log", "good.log", "missing.log"]) == 64
-    told = capsys.readouterr()
-    assert "bad.log:1" in told.err
-    assert "missing.log: cannot be read" in told.err
+    printed = capsys.readouterr()
+    assert "bad.log:1" in printed.err
+    assert "missing.log: cannot be read" in printed.err
     assert result("good")["verdict"] == "pass"
 
 

@@ -170,9 +170,9 @@ def test_links_that_lead_in_a_circle_are_wrong_usage(
 ) -> None:
     (tmp_path / "circle").symlink_to("circle")
     assert main([*arguments, str(tmp_path / "circle")]) == 64
-    told = capsys.readouterr().err
-    assert "circle" in told
-    assert "Traceback" not in told
+    printed = capsys.readouterr().err
+    assert "circle" in printed
+    assert "Traceback" not in printed
 
 
 def test_without_java_a_run_does_not_start(

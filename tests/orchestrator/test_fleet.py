@@ -188,7 +188,7 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
 
 
 def test_the_record_of_a_run_names_its_checkers(tmp_path: Path) -> None:
-    def told(text: str) -> dict[str, object]:
+    def settings_of(text: str) -> dict[str, object]:
         (planned,) = expand(campaign(text), "s")
         deployed = deploy(planned)
         world = ProcessWorld(WorldSpec("r", tmp_path, 3, deployed))
@@ -196,9 +196,12 @@ def test_the_record_of_a_run_names_its_checkers(tmp_path: Path) -> None:
         return workload
 
     client = '\n[client]\nclient_command = ["true"]'
-    assert told("").items() >= {"kind": "log", "judge": "log", "producers": 2, "partitions": 4}.items()
-    assert told('[workload]\nkind = "append-log"' + client).items() >= {"kind": "append-log", "judge": "log"}.items()
-    registers = told('[system]\nname = "etcd"\n[workload]\nkind = "register"')
+    assert settings_of("").items() >= {"kind": "log", "judge": "log", "producers": 2, "partitions": 4}.items()
+    assert (
+        settings_of('[workload]\nkind = "append-log"' + client).items()
+        >= {"kind": "append-log", "judge": "log"}.items()
+    )
+    registers = settings_of('[system]\nname = "etcd"\n[workload]\nkind = "register"')
     assert registers.items() >= {"kind": "register", "judge": "register", "keys": 4}.items()
     assert "partitions" not in registers
 
@@ -281,13 +284,13 @@ def test_a_simulated_run_waits_as_long_on_any_machine(monkeypatch: pytest.Monkey
     assert crowding_of(cast("Scheduler", object())) == 1.0
 
 
-@pytest.mark.parametrize(("printed", "told"), [("", "; it printed nothing"), ("Traceback", "; see ")])
-def test_only_a_log_with_content_is_pointed_to(tmp_path: Path, printed: str, told: str) -> None:
+@pytest.mark.parametrize(("printed", "message"), [("", "; it printed nothing"), ("Traceback", "; see ")])
+def test_only_a_log_with_content_is_pointed_to(tmp_path: Path, printed: str, message: str) -> None:
     log = tmp_path / "client.log"
     log.write_text(printed)
     settings = ClientSettings("p", 1, 1, 1, 1, "n1:1", "t", 1, str(tmp_path))
     client = Slow("log", "producer", settings, log)
-    with pytest.raises(ClientError, match=f"client p is not ready after 0 s{told}"):
+    with pytest.raises(ClientError, match=f"client p is not ready after 0 s{message}"):
         client.wait_ready(0.0)
 
 

@@ -60,11 +60,11 @@ def test_each_thing_that_closes_the_gate_is_a_failure_or_an_error(tmp_path: Path
         ],
         signatures={"excused": {"known": "fixed soon", "loose": "fixed soon"}},
     )
-    told = {
+    cases = {
         case.get("name", "").rsplit("(", 1)[-1].rstrip(")"): [wrong.tag for wrong in case]
         for case in suite.iter("testcase")
     }
-    assert told == {
+    assert cases == {
         "good": [],
         "alarm": ["failure"],
         "survived": ["failure"],

@@ -117,10 +117,10 @@ def test_a_killed_holder_ends_its_processes_and_is_cleared(nodes: Nodes) -> None
     os.kill(nodes.holder(), signal.SIGKILL)
     assert nodes.wait_until_gone() == []
     assert len(nodes.sets()) == 1
-    told = nodes.ask("status")
-    assert told.returncode == 0
-    assert "no nodes are up" in told.stdout
-    assert "was killed" in told.stderr
+    status = nodes.ask("status")
+    assert status.returncode == 0
+    assert "no nodes are up" in status.stdout
+    assert "was killed" in status.stderr
     assert nodes.sets() == []
     nodes.must("up", "--world", "process", "--nodes", "1")
 

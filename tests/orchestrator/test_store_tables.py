@@ -57,9 +57,9 @@ def test_a_run_with_an_unreadable_verdict_is_named(tmp_path: Path) -> None:
     store = tmp_path / "store"
     first, second = StoredCampaign(store).made()
     (second / "verdict.json").write_text("{")
-    told = ask("list", "--store", store, "--tables")
-    assert told.code == 0
-    assert f"{second}: its verdict cannot be read" in told.err
+    result = ask("list", "--store", store, "--tables")
+    assert result.code == 0
+    assert f"{second}: its verdict cannot be read" in result.err
     assert [row["run"] for row in table(store, "runs")] == [first.name]
 
 
@@ -81,8 +81,8 @@ def test_names_that_are_not_utf_8_become_escapes(tmp_path: Path) -> None:
     store.mkdir()
     run.parent.rename(campaign)
     (campaign / run.name).rename(campaign / os.fsdecode(b"run\xfe"))
-    told = ask("list", "--store", store, "--tables")
-    assert (told.code, "cannot be read" in told.err) == (0, False)
+    result = ask("list", "--store", store, "--tables")
+    assert (result.code, "cannot be read" in result.err) == (0, False)
     (row,) = table(store, "runs")
     assert (row["campaign"], row["run"]) == ("camp\\udce4ign", "run\\udcfe")
     assert table(store, "checks")[0]["run"] == "run\\udcfe"
@@ -115,6 +115,6 @@ def test_tables_of_several_tasks_have_the_rows_of_one(
 )
 def test_a_master_that_cannot_write_tables_is_refused(tmp_path: Path, words: list[str], complaint: str) -> None:
     (tmp_path / "store").mkdir()
-    told = ask("list", "--store", tmp_path / "store", *words)
-    assert told.code == 64
-    assert re.search(complaint, told.err)
+    result = ask("list", "--store", tmp_path / "store", *words)
+    assert result.code == 64
+    assert re.search(complaint, result.err)

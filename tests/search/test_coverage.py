@@ -45,7 +45,7 @@ BOTH, ALONE = ClusterAbstraction((FOLLOWER, LEADER), (), ()), ClusterAbstraction
 
 def test_a_constellation_has_its_longest_stay_and_the_roles_of_nodes() -> None:
     shaken = ClusterAbstraction(BOTH.replicas, (), ("kill",))
-    told = stays(
+    found = stays(
         [
             Visit(-1.0, ALONE, LOG, ("n9", "n8")),
             Visit(1.0, BOTH, LOG, ("n1", "n2")),
@@ -56,28 +56,28 @@ def test_a_constellation_has_its_longest_stay_and_the_roles_of_nodes() -> None:
             Visit(3.5, BOTH, LOG, ("n1", "n2")),
         ]
     )
-    assert told == {
+    assert found == {
         constellation(str(BOTH)): Stay(1.0, 1.0, {"up/followeri": ["n1"], "up/leaderi": ["n2"]}),
         constellation(str(ALONE)): Stay(2.5, 1.0, {"up/followero": ["n2"], "up/leaderi": ["n1"]}),
     }
 
 
 def test_stays_are_counted_for_each_partition() -> None:
-    told = stays(
+    found = stays(
         [
             Visit(1.0, ALONE, LOG, ("n1", "n2")),
             Visit(1.5, BOTH, ("log", 1), ("n1", "n2")),
             Visit(3.0, BOTH, LOG, ("n1", "n2")),
         ]
     )
-    assert told[constellation(str(ALONE))].lasts_s == 2.0
+    assert found[constellation(str(ALONE))].lasts_s == 2.0
 
 
 def test_a_visit_names_the_node_of_each_replica(bounced: SimulatedRun) -> None:
     last = list(visits(bounced.path, "log"))[-1]
     leader = next(node for node, it in zip(last.nodes, last.state.replicas, strict=True) if it.role == "leader")
-    told = [event for node in last.nodes for event in node_events(bounced.path, node)]
-    led = [it for it in told if it["event"] == "partition_role" and it["role"] == "leader" and it["topic"] == "log"]
+    events = [event for node in last.nodes for event in node_events(bounced.path, node)]
+    led = [it for it in events if it["event"] == "partition_role" and it["role"] == "leader" and it["topic"] == "log"]
     assert leader == f"n{max(led, key=lambda event: event['leader_epoch'])['node']}"
 
 
@@ -88,8 +88,8 @@ def test_states_are_those_of_the_traces(bounced: SimulatedRun) -> None:
     assert sorted(replica.role for replica in last.replicas) == ["follower", "leader"]
     assert all(replica.runs == "up" and replica.epoch == "=" and replica.in_sync for replica in last.replicas)
     assert DEEP["an ISR member that does not run"](next(state for state in states if "power-loss" in state.faults))
-    told = states_of(bounced.path, "log")
-    assert len(told) == len(set(told)) == len(set(map(str, states)))
+    found = states_of(bounced.path, "log")
+    assert len(found) == len(set(found)) == len(set(map(str, states)))
     assert states_of(bounced.path, "other") == ()
 
 

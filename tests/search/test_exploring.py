@@ -56,9 +56,9 @@ def test_the_help_states_the_default_of_each_option(
     with pytest.raises(SystemExit):
         main(["explore", "--help"])
     _, _, behind = " ".join(capsys.readouterr().out.split()).rpartition(f" {option} ")
-    told = re.search(r"\(default: (\d+)\)", behind)
-    assert told is not None
-    assert int(told[1]) == number
+    stated = re.search(r"\(default: (\d+)\)", behind)
+    assert stated is not None
+    assert int(stated[1]) == number
 
 
 def test_random_takes_the_seeds_in_their_order(short: Path) -> None:
@@ -242,9 +242,9 @@ def test_the_report_compares_only_measured_values(short: Path) -> None:
     assert "guided had seen 54 different states and random 24" in comparison([guided, plain])
     assert "after 12 runs" in comparison([guided, plain])
     head = Head("short", SHORT, "mutated", 1, 24, (GUIDED, RANDOM), True)
-    told = report_content(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
-    assert told["verdict"] == "fail"
-    assert told["found"][0]["link"] == "../../../short/run/report.html"
+    content = report_content(head, [guided, plain], {"lost-acknowledged-write": "short/run"}, "over")
+    assert content["verdict"] == "fail"
+    assert content["found"][0]["link"] == "../../../short/run/report.html"
 
 
 @pytest.mark.spark
@@ -273,13 +273,13 @@ def test_a_bug_is_found_and_its_cheapest_run_kept(
     assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "24") == 0, (
         "it is what is expected of the mutant"
     )
-    told = json.loads(capsys.readouterr().out)
-    assert told["ended"] == "stopped at the first failure"
-    found = next(row for row in told["found"] if row["anomaly"] == "lost-acknowledged-write")
+    content = json.loads(capsys.readouterr().out)
+    assert content["ended"] == "stopped at the first failure"
+    found = next(row for row in content["found"] if row["anomaly"] == "lost-acknowledged-write")
     kept = SimulatedRun(tmp_path / found["kept"])
     assert "lost-acknowledged-write" in kept.anomalies
     assert (kept.path / "plots" / "0-spacetime.png").exists()
-    report = Path(told["report"])
+    report = Path(content["report"])
     assert (report.parent / found["link"]).resolve() == (kept.path / "report.html").resolve()
     assert "lost-acknowledged-write" in report.read_text()
 
@@ -292,10 +292,10 @@ def test_a_broken_world_is_unknown_with_its_seed(
 
     monkeypatch.setattr(VirtualLoop, "run_until", broken)
     assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "1", "--first", "41") == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["verdict"] == "unknown"
-    assert told["unknown"][0]["seed"] == 41
-    assert "planted" in told["unknown"][0]["reason"]
+    content = json.loads(capsys.readouterr().out)
+    assert content["verdict"] == "unknown"
+    assert content["unknown"][0]["seed"] == 41
+    assert "planted" in content["unknown"][0]["reason"]
 
 
 def test_a_run_that_shows_several_anomalies_is_kept_once(

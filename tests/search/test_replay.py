@@ -49,10 +49,10 @@ def test_a_replayed_run_is_the_same_and_has_a_trace(
 ) -> None:
     capsys.readouterr()
     assert replay(tmp_path, str(copied.path)) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["same"] is True
-    assert told["digest"] == copied.summary["digest"]
-    assert "lost-acknowledged-write" in told["anomalies"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["same"] is True
+    assert output["digest"] == copied.summary["digest"]
+    assert "lost-acknowledged-write" in output["anomalies"]
     again = SimulatedRun((tmp_path / "latest").resolve())
     assert again.path != copied.path
     trace = (again.path / "trace.txt").read_text()
@@ -107,8 +107,8 @@ def test_a_replay_with_another_digest_is_reported(
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: made_by.removesuffix("+changes"))
     capsys.readouterr()
     code = replay(tmp_path, str(stored.path))
-    told = json.loads(capsys.readouterr().out)
-    assert "not the same run" in told["comparison"]
+    output = json.loads(capsys.readouterr().out)
+    assert "not the same run" in output["comparison"]
     assert code == (2 if made_by.endswith("+changes") else 1)
     monkeypatch.setattr("orchestrator.command.replay.commit", lambda: "another")
     assert replay(tmp_path, str(stored.path)) == 2
@@ -136,9 +136,9 @@ def test_a_replay_of_changed_evidence_is_unknown(
     (stored.path / name).write_text(text.replace(old, new))
     capsys.readouterr()
     assert replay(tmp_path, str(stored.path)) == 2
-    told = json.loads(capsys.readouterr().out)
-    assert told["same"] is None
-    assert f"evidence was changed since: {name} was " in told["comparison"]
+    output = json.loads(capsys.readouterr().out)
+    assert output["same"] is None
+    assert f"evidence was changed since: {name} was " in output["comparison"]
 
 
 def test_a_replay_needs_no_files_beside_the_run(stored: SimulatedRun, tmp_path: Path) -> None:
@@ -186,6 +186,6 @@ def test_a_run_of_another_world_is_refused_with_the_reason(
     description = stored.path / "run.toml"
     description.write_text(description.read_text().replace('world = "simulation"', 'world = "namespaces"'))
     assert replay(tmp_path, str(stored.path)) == 64
-    told = capsys.readouterr().err
-    assert "made in the namespaces world" in told
-    assert "--seed 2" in told, "how its schedule is run again"
+    printed = capsys.readouterr().err
+    assert "made in the namespaces world" in printed
+    assert "--seed 2" in printed, "how its schedule is run again"

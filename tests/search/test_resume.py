@@ -33,9 +33,9 @@ def test_an_interrupted_exploration_keeps_its_findings_and_resumes(
     assert run_explore(short, tmp_path, "--cell", "fixed", "--runs", "24", "--keep-going") == 130
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 11, "in the middle of a round"
     assert run_explore(short, tmp_path, "--resume") == 1
-    told = json.loads(capsys.readouterr().out)
-    assert told["arms"][0]["runs"] == 24
-    assert told["ended"] == "the budget is used up"
+    output = json.loads(capsys.readouterr().out)
+    assert output["arms"][0]["runs"] == 24
+    assert output["ended"] == "the budget is used up"
     alone = World()
     list(explore(arm(GUIDED, short, cell="fixed"), 24, alone.make, known={}, kept={}))
     assert world.asked == alone.asked, "the runs of an uninterrupted one, and no run is made twice"
@@ -60,9 +60,9 @@ def test_an_exploration_resumes_after_its_failure_and_reuses_kept_runs(
     first = json.loads(capsys.readouterr().out)
     assert (first["ended"], first["arms"][0]["runs"]) == ("stopped at the first failure", 5)
     assert run_explore(short, tmp_path, "--resume") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["ended"], told["arms"][0]["runs"]) == ("the budget is used up", 12)
-    assert told["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
+    output = json.loads(capsys.readouterr().out)
+    assert (output["ended"], output["arms"][0]["runs"]) == ("the budget is used up", 12)
+    assert output["found"][0]["kept"] == first["found"][0]["kept"] == "short/s-mutated-5"
     assert remade == [5]
 
 

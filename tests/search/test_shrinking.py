@@ -164,20 +164,20 @@ def test_a_fault_becomes_the_steps_that_inject_and_heal_it(
     fault: tuple[str, tuple[str, ...], dict[str, Any]], begins: dict[str, Any], ends: dict[str, Any]
 ) -> None:
     kind, targets, parameters = fault
-    told = InjectedFaults((InjectedFault(kind, targets, 1.5, 3.0, parameters),), 4.0)
+    injected = InjectedFaults((InjectedFault(kind, targets, 1.5, 3.0, parameters),), 4.0)
     expected = [{"do": "wait", "seconds": 1.5}, begins, {"do": "wait", "seconds": 1.5}, ends]
-    assert steps_of(told, NODES) == [*expected, {"do": "wait", "seconds": 1.0}]
+    assert steps_of(injected, NODES) == [*expected, {"do": "wait", "seconds": 1.0}]
 
 
 def test_overlapping_faults_overlap_again_and_all_nodes_lose_power_together() -> None:
-    told = InjectedFaults(
+    injected = InjectedFaults(
         (
             InjectedFault("kill", ("n1",), 1.0, 4.0, {}),
             InjectedFault("power-loss-all", ("n2", "n3"), 2.0, 3.0, {"tear": None}),
         ),
         4.0,
     )
-    words = [(step["do"], step.get("node", step.get("seconds"))) for step in steps_of(told, NODES)]
+    words = [(step["do"], step.get("node", step.get("seconds"))) for step in steps_of(injected, NODES)]
     assert words == [
         ("wait", 1.0),
         ("kill", "n1"),
@@ -205,9 +205,9 @@ def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
 
 
 def test_a_journal_gives_the_injected_faults(bounced: SimulatedRun) -> None:
-    told = injected_faults_of(bounced.path)
-    assert [fault.kind for fault in told.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
-    assert all(0 <= fault.begin_s < fault.end_s <= told.lasted_s for fault in told.faults)
+    injected = injected_faults_of(bounced.path)
+    assert [fault.kind for fault in injected.faults] == ["partition-one", "partition-one", "power-loss", "kill"]
+    assert all(0 <= fault.begin_s < fault.end_s <= injected.lasted_s for fault in injected.faults)
     journal = bounced.path / "history" / "journal.jsonl"
     first, rest = journal.read_text().split("\n", 1)
     for damaged in ("{half of it", "[]\n", "{}\n" + rest, first + "\n", rest):
@@ -230,13 +230,13 @@ def test_a_failed_run_is_shrunk_to_a_campaign_with_the_same_failure(
     words = ["--budget", "16", "--tries", "1", "--output", str(output), "--store", str(tmp_path), "--quiet", "--json"]
     capsys.readouterr()
     assert main(["shrink", str(failed.path), *words]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["ended"] == "the budget is used up"
-    assert told["faults_before"] == 5
-    assert told["faults"] < 5, "a pause of the controller is not needed"
-    assert told["steps"] < told["steps_before"] == 18
-    assert {"simulation", "namespaces"} <= set(told["worlds"])
-    assert told["shown"] >= 5, "of ten seeds that had no part in it"
+    content = json.loads(capsys.readouterr().out)
+    assert content["ended"] == "the budget is used up"
+    assert content["faults_before"] == 5
+    assert content["faults"] < 5, "a pause of the controller is not needed"
+    assert content["steps"] < content["steps_before"] == 18
+    assert {"simulation", "namespaces"} <= set(content["worlds"])
+    assert content["shown"] >= 5, "of ten seeds that had no part in it"
     smaller = load(output)
     (cell,) = smaller.cells
     assert (cell.expect.verdict, cell.expect.anomaly) == ("fail", "lost-acknowledged-write")
@@ -281,37 +281,37 @@ def test_seeds_that_chose_the_result_do_not_confirm_it(bounced: SimulatedRun, fa
 
 
 @pytest.mark.parametrize(
-    ("words", "stops_at", "code", "told"),
+    ("words", "stops_at", "code", "message"),
     [
         (["--budget", "1"], -1, 2, "the budget is used up before"),
         (["--budget", "9"], 1, 130, "interrupted; nothing was written"),
     ],
 )
 def test_the_reason_for_a_missing_result_is_reported(
-    words: list[str], stops_at: int, code: int, told: str, bounced: SimulatedRun, fake: type[FakeMaker],
+    words: list[str], stops_at: int, code: int, message: str, bounced: SimulatedRun, fake: type[FakeMaker],
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(fake, "stops_at", stops_at)
     assert shrunk(bounced, *words) == code
-    assert told in capsys.readouterr().out
+    assert message in capsys.readouterr().out
     assert not (bounced.path / "shrunk.toml").exists()
     assert not (bounced.path.parents[1] / LABS).exists()
 
 
 @pytest.mark.parametrize(
-    ("verdict", "told"),
+    ("verdict", "message"),
     [
         ("pass", "as a campaign of steps it does not reproduce"),
         ("unknown", "no run shows it, and 2 were not decided: seed 2: the disk is full"),
     ],
 )
 def test_an_absent_and_an_undecided_anomaly_are_reported_differently(
-    verdict: str, told: str, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
+    verdict: str, message: str, bounced: SimulatedRun, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setattr(fake, "verdict", verdict)
     assert shrunk(bounced) == 2
-    assert told in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("stops_at", [4, 12], ids=["searching", "confirming"])

@@ -31,17 +31,17 @@ TOLD = schedule(
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("rare", [None, ALONE])
 def test_every_variation_can_be_injected_and_proven(seed: int, rare: Stay | None) -> None:
-    chance, told = Chance(Random(seed), NODES, KINDS, TOLD.lasted_s, rare), TOLD
+    chance, varied = Chance(Random(seed), NODES, KINDS, TOLD.lasted_s, rare), TOLD
     for _ in range(5):
-        told = vary(told, schedule(), chance)
-    assert all(0 <= it.begin_s < it.end_s <= told.lasted_s for it in told.faults)
-    for number, one in enumerate(told.faults):
-        for other in told.faults[number + 1 :]:
+        varied = vary(varied, schedule(), chance)
+    assert all(0 <= it.begin_s < it.end_s <= varied.lasted_s for it in varied.faults)
+    for number, one in enumerate(varied.faults):
+        for other in varied.faults[number + 1 :]:
             if other.begin_s < one.end_s:
                 assert not set(one.targets) & set(other.targets) or "partition" in one.kind + other.kind
                 assert "power-loss-all" not in (one.kind, other.kind)
                 assert not ("partition" in one.kind and other.kind.startswith("power"))
-    assert steps_of(told, NODES) or not told.faults
+    assert steps_of(varied, NODES) or not varied.faults
 
 
 def variations(parent: InjectedFaults, rare: Stay | None, kinds: tuple[str, ...] = KINDS) -> list[InjectedFaults]:

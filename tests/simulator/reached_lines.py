@@ -139,13 +139,13 @@ def keep(recorder: Slipcover, directory: Path) -> None:
 
 def measured(directory: Path) -> list[Reached]:
     """What the runs that kept their lines in `directory` reached, by module; also those that none of them imported."""
-    told = Coverage(data_file=None, source=["broker"], config_file=False)
-    told.combine([str(path) for path in directory.glob(f"{_DATA}.*")], keep=True)
+    coverage = Coverage(data_file=None, source=["broker"], config_file=False)
+    coverage.combine([str(path) for path in directory.glob(f"{_DATA}.*")], keep=True)
     for pattern in _NEVER_RUN:
-        told.exclude(pattern)
+        coverage.exclude(pattern)
     found = []
     for path in sorted((ROOT / "broker").rglob("*.py")):
-        _, lines, _, missing, text = told.analysis2(str(path))
+        _, lines, _, missing, text = coverage.analysis2(str(path))
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         if lines and path.name != "__main__.py":
             found.append(Reached(module, len(lines), len(lines) - len(missing), text))
@@ -156,14 +156,14 @@ def page(found: list[Reached], made: list[Run]) -> str:
     """The page, with a row for each module below `LEAST`."""
     lines, reached = sum(it.lines for it in found), sum(it.reached for it in found)
     drawn = sum(run.campaign in DRAWN for run in made)
-    told = INTRODUCTION.format(
+    text = INTRODUCTION.format(
         runs=len(made), campaigns=len(made) - drawn, drawn=drawn, least=LEAST, modules=len(found),
         reached=sum(it.share >= LEAST for it in found), share=reached / lines,
     )  # fmt: skip
     for it in sorted(found, key=lambda it: it.share):
         if it.share < LEAST:
-            told += f"| `{it.module}` | {it.lines} | {it.share * 100 // 1:.0f}% | {it.missing} |\n"
-    return told
+            text += f"| `{it.module}` | {it.lines} | {it.share * 100 // 1:.0f}% | {it.missing} |\n"
+    return text
 
 
 def main() -> int:

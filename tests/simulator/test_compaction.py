@@ -140,7 +140,7 @@ class Told:
     refused: list[ErrorCode] = field(default_factory=list)
 
 
-async def produce(cluster: SimulatedCluster, told: Told, stopping: asyncio.Event) -> None:
+async def produce(cluster: SimulatedCluster, answers: Told, stopping: asyncio.Event) -> None:
     """An idempotent producer, which sends each record until it is acknowledged."""
     client = SimulatedClient(cluster.addresses)
     producer_id = await client.init_producer_id(60.0)
@@ -157,10 +157,10 @@ async def produce(cluster: SimulatedCluster, told: Told, stopping: asyncio.Event
                 await asyncio.sleep(0.05)
             except RefusedError as refused:
                 if refused.code in FATAL:
-                    told.refused.append(refused.code)
+                    answers.refused.append(refused.code)
                     return
                 await asyncio.sleep(0.05)
-        told.acknowledged[key] = sequence
+        answers.acknowledged[key] = sequence
         sequence += 1
         await asyncio.sleep(0.004)
 
@@ -190,18 +190,18 @@ def test_the_latest_acknowledged_record_of_each_key_survives_all_faults(seed: in
         async def story() -> None:
             cluster.start()
             await cluster.ready()
-            client, told, stopping = SimulatedClient(cluster.addresses), Told(), asyncio.Event()
+            client, answers, stopping = SimulatedClient(cluster.addresses), Told(), asyncio.Event()
             await client.create_topic(TOPIC)
-            producer = asyncio.create_task(produce(cluster, told, stopping))
+            producer = asyncio.create_task(produce(cluster, answers, stopping))
             for _ in range(6):
                 await asyncio.sleep(cluster.rng.uniform(0.5, 2.0))
                 await inject(cluster)
             stopping.set()
             await asyncio.wait_for(producer, 60.0)
-            assert told.refused == []
+            assert answers.refused == []
             records = await client.read_all(TOPIC, 0)
             held = {record.key or b"": int(record.value or b"-1") for record in records}
-            assert held == told.acknowledged
+            assert held == answers.acknowledged
             logs = await replicas(cluster)
             assert len({log.log_end_offset for log in logs}) == 1
             assert all(latest(content(log)) == latest(content(logs[0])) for log in logs)

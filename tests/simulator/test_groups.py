@@ -201,14 +201,14 @@ def test_commits_of_a_coordinator_are_compared_with_disks(planted: bool, monkeyp
     """Until replicas may have compacted it, each for itself."""
     flush = PartitionLog.flush
 
-    async def told(log: PartitionLog) -> int:
+    async def counted(log: PartitionLog) -> int:
         if OFFSETS_TOPIC not in log.directory:
             return await flush(log)
         log._durable = max(log._durable, log._end)
         return log._durable
 
     if planted:
-        monkeypatch.setattr(PartitionLog, "flush", told)
+        monkeypatch.setattr(PartitionLog, "flush", counted)
     properties = {**SETTINGS, "log.flush.interval.messages": "1"}
     with SimulatedCluster(0, properties=properties, mutants=["late_vote_counted"]) as cluster:
 

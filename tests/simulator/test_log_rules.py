@@ -156,10 +156,10 @@ def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
             assert (behind.log.log_start_offset > 0) == forgets
 
         cluster.run(story())
-    told = [
+    anomalies = [
         (finding.oracle, "no log has started there" in finding.sentence) for finding in cluster.watch.findings.found
     ]
-    assert told == ([("leader-incomplete", True)] if forgets else [])
+    assert anomalies == ([("leader-incomplete", True)] if forgets else [])
 
 
 @pytest.mark.parametrize("removed", [True, False])

@@ -35,7 +35,7 @@ def test_every_run_has_an_unmutated_broker_and_the_rest_is_drawn() -> None:
 
 
 def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None:
-    told = page(
+    text = page(
         [
             Reached("broker.disk", 100, 0, "1-100"),
             Reached("broker.replica.leader", 10, 8, "3-4"),
@@ -43,19 +43,19 @@ def test_the_page_has_a_row_for_each_module_that_is_reached_too_little() -> None
         ],
         list(islice(runs(), 60)),
     )
-    assert f"1 of 3 modules have {LEAST:.0%} or more of their lines reached; all modules together 14.2%." in told
-    assert "| `broker.replica.leader` | 10 | 80% | 3-4 |" in told
-    assert "| `b` |" not in told
+    assert f"1 of 3 modules have {LEAST:.0%} or more of their lines reached; all modules together 14.2%." in text
+    assert "| `broker.replica.leader` | 10 | 80% | 3-4 |" in text
+    assert "| `b` |" not in text
 
 
 @pytest.mark.rotating(6, among="long simulations")
 def test_reached_lines_of_a_run_are_kept_and_counted_again(tmp_path: Path) -> None:
     for _ in range(2):
-        told = subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "tests.simulator.reached_lines", "--seeds", "1", "--jobs", "1", "--keep", tmp_path],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert "broker.server.sasl_gate" in told.stdout, told.stderr
+        assert "broker.server.sasl_gate" in done.stdout, done.stderr
     assert next(runs()).made(tmp_path).read_text() == "", "it reached its verdict"
     reached = {it.module: it.share for it in measured(tmp_path)}
     assert reached["broker.replica.leader"] > 0.5

@@ -317,9 +317,9 @@ def test_tiering_is_refused_where_nodes_share_no_directory(tmp_path: Path) -> No
 def test_tiering_is_refused_for_a_version_without_the_store(tmp_path: Path) -> None:
     settings = dict(TIERED["broker"].common)
     (wrong, right) = (Kraft(description(), version, cache=tmp_path) for version in ("4.1.1", "4.3.1"))
-    told = wrong.check_node("broker", settings, "n1")
-    assert told is not None
-    assert "kafka-storage-4.1.1-test.jar" in told
-    assert told.endswith("use version 4.3.1")
+    complaint = wrong.check_node("broker", settings, "n1")
+    assert complaint is not None
+    assert "kafka-storage-4.1.1-test.jar" in complaint
+    assert complaint.endswith("use version 4.3.1")
     assert right.check_node("broker", settings, "n1") is None
     assert wrong.check_node("broker", {}, "n1") is None

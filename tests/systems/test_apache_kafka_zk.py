@@ -57,12 +57,12 @@ def properties(service: Service, name: str) -> dict[str, str]:
 
 def test_broker_properties_have_the_broker_id_and_the_zookeeper_address(tmp_path: Path) -> None:
     first, second, _ = services(tmp_path)
-    told = properties(second, "server.properties")
-    assert (properties(first, "server.properties")["broker.id"], told["broker.id"]) == ("1", "2")
-    assert told["listeners"] == "PLAINTEXT://10.0.0.2:9092"
-    assert told["log.dirs"] == "/data/log"
-    assert told["zookeeper.connect"] == "10.0.0.3:2181"
-    assert told["unclean.leader.election.enable"] == "false"
+    settings = properties(second, "server.properties")
+    assert (properties(first, "server.properties")["broker.id"], settings["broker.id"]) == ("1", "2")
+    assert settings["listeners"] == "PLAINTEXT://10.0.0.2:9092"
+    assert settings["log.dirs"] == "/data/log"
+    assert settings["zookeeper.connect"] == "10.0.0.3:2181"
+    assert settings["unclean.leader.election.enable"] == "false"
 
 
 def test_settings_are_those_of_the_role_and_the_node_and_count_more_than_ours(tmp_path: Path) -> None:

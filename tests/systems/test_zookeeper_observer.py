@@ -38,8 +38,8 @@ def cluster(**changes: Any) -> FakeZnodes:
     return FakeZnodes({path: value for path, value in content.items() if value is not None})
 
 
-def observer(znodes: FakeZnodes, told: BrokerReport = SETTLED) -> ZooKeeperObserver:
-    return ZooKeeperObserver(MEMBERS, "log", znodes, ask=lambda *_: told)
+def observer(znodes: FakeZnodes, report: BrokerReport = SETTLED) -> ZooKeeperObserver:
+    return ZooKeeperObserver(MEMBERS, "log", znodes, ask=lambda *_: report)
 
 
 def test_the_observer_returns_the_state_written_by_the_controller() -> None:

@@ -88,13 +88,13 @@ class Commands:
 
     def __init__(self) -> None:
         self._commands: list[Command] = [ReadAll(1, 0, TIMEOUT_S), Close()]
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
 
     def next(self, _: float) -> Command:
         return self._commands.pop(0)
 
     def tell(self, message: Any) -> None:
-        self.told.append(message)
+        self.messages.append(message)
 
 
 def read(
@@ -112,7 +112,7 @@ def read(
         GroupWriter(its.directory, "reader-1") as group,
     ):
         GroupReaderClient(its, commands, writer, group).run()  # type: ignore[arg-type]
-    return commands.told[-1], time.now_s - began_s
+    return commands.messages[-1], time.now_s - began_s
 
 
 @pytest.mark.parametrize("reading_s", [1.0, 20.0, 29.0])

@@ -56,9 +56,9 @@ def test_a_mistake_exits_with_64_and_names_file_and_remedy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], inventory: str | None, name: str, said: str
 ) -> None:
     assert run(tmp_path, inventory, name) == 64
-    told = capsys.readouterr().err
-    assert said in told
-    assert str(tmp_path / name) in told
+    printed = capsys.readouterr().err
+    assert said in printed
+    assert str(tmp_path / name) in printed
 
 
 def test_a_host_without_a_listener_is_an_error_of_the_environment(

@@ -84,10 +84,10 @@ def test_an_exit_status_is_not_reported_for_a_service_that_was_not_started(
 
 
 def test_a_command_that_takes_too_long_is_named_in_a_line(world: ProcessWorld) -> None:
-    with pytest.raises(HostError) as told:
+    with pytest.raises(HostError) as caught:
         world.hosts["n1"].run("sleep 600\n" * 100, timeout_s=0.05)
-    assert "did not end within 0.05 s" in str(told.value)
-    assert len(str(told.value)) < 150
+    assert "did not end within 0.05 s" in str(caught.value)
+    assert len(str(caught.value)) < 150
 
 
 def test_the_process_world_has_its_declared_capabilities(world: ProcessWorld) -> None:

@@ -158,8 +158,8 @@ def test_remaining_processes_are_reported_with_their_state_at_the_deadline() -> 
         try:
             left = int(main.stdout.readline())
             assert until(lambda: is_stopped(left))
-            told = sh(f"{LATE}\n{terminate_script(main.pid, '127.0.0.1', 1, 1)}").stdout.splitlines()
-            assert (f"left= {left}" in told, "state=T" in told, alive(left)) == (True, True, False), told
+            lines = sh(f"{LATE}\n{terminate_script(main.pid, '127.0.0.1', 1, 1)}").stdout.splitlines()
+            assert (f"left= {left}" in lines, "state=T" in lines, alive(left)) == (True, True, False), lines
         finally:
             os.killpg(main.pid, signal.SIGKILL)
 

@@ -151,9 +151,9 @@ def test_an_unfinished_run_ends_packet_and_clock_faults(
     run = simulate(path, tmp_path)
     assert [line["status"] for line in run.of("fault_injected")] == ["confirmed", "confirmed"]
     assert run.of("fault_healed") == []
-    told = [line["text"] for line in run.of("note") if line["text"].startswith("stopping services")]
+    notes = [line["text"] for line in run.of("note") if line["text"].startswith("stopping services")]
     said = {"network": ["n3 does not answer"], "a mistake": ["nobody thought of that"]}.get(broken, [])
-    assert told == [f"stopping services: {words}" for words in said]
+    assert notes == [f"stopping services: {words}" for words in said]
     names = ("n1", "n2", "n3")
     assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
 
@@ -296,9 +296,9 @@ def test_a_cluster_that_does_not_recover_has_not_converged_where_a_bound_is_stat
     assert ("not-converged" in run.anomalies) == bool(given)
     # Its partitions still answer, and are read: their records are not in doubt.
     assert not [doubt for doubt in run.verdict.doubts if "was not read to its end" in doubt]
-    told = [line["text"] for line in run.of("note") if line["text"].startswith("the cluster is not whole: partition ")]
-    assert told
-    assert all("was read to the end that it states" in text for text in told)
+    notes = [line["text"] for line in run.of("note") if line["text"].startswith("the cluster is not whole: partition ")]
+    assert notes
+    assert all("was read to the end that it states" in text for text in notes)
 
 
 @pytest.mark.rotating(12, among="simulated faults")
@@ -345,11 +345,11 @@ def test_an_unreadable_partition_reports_its_reason_and_the_others_are_read(
     monkeypatch.setattr(SimulatedClientProcess, "read_all", read_all)
     run = simulate(bounded(tmp_path, 20), tmp_path, seeds=[1])
     assert run.anomalies == {"not-converged"}
-    told = " ".join(line["text"] for line in run.of("note"))
-    assert "the final read of partition 0 reached 4 of 9" in told
-    assert "no answer" in told
-    assert "partition 1 was read to the end that it states" in told
-    assert "it took no write before: nobody leads" in told
+    notes = " ".join(line["text"] for line in run.of("note"))
+    assert "the final read of partition 0 reached 4 of 9" in notes
+    assert "no answer" in notes
+    assert "partition 1 was read to the end that it states" in notes
+    assert "it took no write before: nobody leads" in notes
 
 
 @pytest.mark.rotating(12, among="simulated faults")

@@ -101,11 +101,11 @@ def test_machines_that_fail_with_kvm_are_emulated_once(tmp_path: Path) -> None:
     hypervisors.libvirt(tmp_path / "bin", vagrant)
     seen = play("not_even_emulated", str(tmp_path), module=MODULE)
     no_luck = "vagrant up ended with code 1: no luck with {}; its output is in "
-    told = [line for line in seen["said"] if "starting libvirt" in line or "KVM" in line]
-    assert told[0] == "starting libvirt; machines are virtual (KVM)"
-    assert told[1].startswith("machines did not boot with KVM, and are now emulated: " + no_luck.format("kvm"))
-    assert told[2] == "starting libvirt; machines are emulated"
-    assert len(told) == 3, "once"
+    steps = [line for line in seen["said"] if "starting libvirt" in line or "KVM" in line]
+    assert steps[0] == "starting libvirt; machines are virtual (KVM)"
+    assert steps[1].startswith("machines did not boot with KVM, and are now emulated: " + no_luck.format("kvm"))
+    assert steps[2] == "starting libvirt; machines are emulated"
+    assert len(steps) == 3, "once"
     assert seen["error"].startswith(no_luck.format("qemu"))
     assert seen["time_scale"] == lab.EMULATED_TIME_SCALE
     assert seen["limits"][0].startswith("machines are emulated (machines did not boot with KVM: vagrant up ended")

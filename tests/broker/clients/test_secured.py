@@ -185,17 +185,17 @@ def test_aiokafka(nodes: Secured, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_refused_and_never_in_an_answer(nodes: Secured, mechanism: str) -> None:
     wrong = "Not-the-password-11aa"
-    told: list[KafkaError] = []
-    config = {**nodes.librdkafka(ADMIN, wrong, mechanism), "error_cb": told.append}
+    errors: list[KafkaError] = []
+    config = {**nodes.librdkafka(ADMIN, wrong, mechanism), "error_cb": errors.append}
     producer = Producer(config)
 
     def refused() -> bool:
         producer.poll(0.1)
-        return KafkaError._AUTHENTICATION in {error.code() for error in told}
+        return KafkaError._AUTHENTICATION in {error.code() for error in errors}
 
     until(refused, "the client gets the error")
-    assert "Authentication failed: invalid credentials" in str(told)
-    assert wrong not in str(told)
+    assert "Authentication failed: invalid credentials" in str(errors)
+    assert wrong not in str(errors)
 
 
 @pytest.mark.conforms("SEC-5")

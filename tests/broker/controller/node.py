@@ -101,12 +101,12 @@ class Node:
         response = GetReplicaLogInfoResponse(broker_epoch=self.image.brokers[node_id].epoch)
         for topic in message.topic_partitions:
             name = next(it.name for it in self.image.topics.values() if it.id == topic.topic_id)
-            told = TopicPartitionLogInfo(topic.topic_id)
+            info = TopicPartitionLogInfo(topic.topic_id)
             for index in topic.partitions:
                 epoch, end = self.log_ends[node_id]
                 current = self.image.topics[name].partitions[index].leader_epoch
-                told.partition_log_info.append(PartitionLogInfo(index, epoch, current, end))
-            response.topic_partition_log_info_list.append(told)
+                info.partition_log_info.append(PartitionLogInfo(index, epoch, current, end))
+            response.topic_partition_log_info_list.append(info)
         return response
 
     def _apply(self, base: int, records: list[bytes]) -> None:

@@ -75,8 +75,8 @@ def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_the_last
         lease_until = began + PACE * LEASE
         answer = asked(node)
         while leader(node) != 1:
-            told = await node.heartbeat(2, current_metadata_offset=before)
-            assert told.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < began + BEAT_S
+            response = await node.heartbeat(2, current_metadata_offset=before)
+            assert response.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < began + BEAT_S
             await node.heartbeat(1)
             await asyncio.sleep(BEAT_S)
         assert lease_until - BEAT_S <= loop.time() < lease_until + 3 * BEAT_S

@@ -216,9 +216,9 @@ def test_a_log_end_of_an_earlier_process_is_ignored_in_an_election() -> None:
         world.fence(broker)
     world.restart(2)
     world.restart(1)
-    told = {broker: (world.image.brokers[broker].epoch, LogEnd(0, 7 + broker)) for broker in (1, 2)}
+    ends = {broker: (world.image.brokers[broker].epoch, LogEnd(0, 7 + broker)) for broker in (1, 2)}
     world.restart(2, life=3)
-    found = LogsFound(world.image.topics["t"].id, 0, world.partition().partition_epoch, told)
+    found = LogsFound(world.image.topics["t"].id, 0, world.partition().partition_epoch, ends)
     assert not world.rules.elect_most_complete(world.image, [found]).records, (
         "it may have lost more records since its report"
     )
@@ -302,12 +302,12 @@ def test_an_election_for_all_partitions_reports_only_those_that_needed_one() -> 
     world.heartbeat(1)
     world.alter(world.proposal(2, [2, 1], "u", 1))
     response = world.decide(world.rules.elect_leaders(world.image, ElectLeadersRequest(PREFERRED, None)))
-    told = {
+    errors = {
         (topic.topic, partition.partition_id): partition.error_code
         for topic in response.replica_election_results
         for partition in topic.partition_result
     }
-    assert told == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ("u", 1): ErrorCode.NONE}
+    assert errors == {("t", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ("u", 1): ErrorCode.NONE}
     with pytest.raises(ProtocolError, match="election type 7"):
         world.rules.elect_leaders(world.image, ElectLeadersRequest(7, None))
 

@@ -151,8 +151,8 @@ class World:
 
     def compare(self, ends: Mapping[int, tuple[int, int]], topic: str = "t", index: int = 0) -> PartitionImage:
         """Brokers report the last epoch and the end of their logs. Returns the partition after that."""
-        told = {broker: (self.image.brokers[broker].epoch, LogEnd(*end)) for broker, end in ends.items()}
-        logs = LogsFound(self.image.topics[topic].id, index, self.partition(topic, index).partition_epoch, told)
+        reports = {broker: (self.image.brokers[broker].epoch, LogEnd(*end)) for broker, end in ends.items()}
+        logs = LogsFound(self.image.topics[topic].id, index, self.partition(topic, index).partition_epoch, reports)
         self.decide(self.rules.elect_most_complete(self.image, [logs]))
         return self.partition(topic, index)
 

@@ -15,7 +15,7 @@ from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import CHECKED_FOR_S
 from tests.broker.log.making import in_loop
 from tests.broker.quorum.live import DIRECTORY, LiveCluster
-from tests.broker.quorum.test_runner import told
+from tests.broker.quorum.test_runner import events_of
 from tests.broker.quorum.test_snapshots import ID, NAME, snapshots
 
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
@@ -64,7 +64,7 @@ def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path:
         await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
         last = await cluster.quorum(leader).append([b"last"])
         await cluster.until(lambda: cluster.quorum(away).high_watermark > last)
-        assert told(cluster.seats[leader], "quorum_snapshot_damaged")
+        assert events_of(cluster.seats[leader], "quorum_snapshot_damaged")
         assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
         await cluster.stop()
         await cluster.start()  # what was made again is whole

@@ -372,10 +372,10 @@ def test_describe_quorum_returns_log_ends_and_caught_up_times() -> None:
     assert [observer.replica_id for observer in status.observers] == [9]
     second = status.voters[1]
     assert (second.last_fetch_at, second.last_caught_up_at) == (story.now, began)
-    told = status_response(status, story.now, 1_700_000_000_000, (), "CONTROLLER").topics[0].partitions[0]
-    assert [voter.log_end_offset for voter in told.current_voters] == [2, 1, -1]
-    assert [observer.replica_id for observer in told.observers] == [9]
-    silent = told.current_voters[2]
+    described = status_response(status, story.now, 1_700_000_000_000, (), "CONTROLLER").topics[0].partitions[0]
+    assert [voter.log_end_offset for voter in described.current_voters] == [2, 1, -1]
+    assert [observer.replica_id for observer in described.observers] == [9]
+    silent = described.current_voters[2]
     assert (silent.last_fetch_timestamp, silent.last_caught_up_timestamp) == (-1, -1)
     story.follow(2, epoch + 1)
     assert story.node.describe(story.now) is None

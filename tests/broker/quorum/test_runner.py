@@ -97,7 +97,7 @@ def test_every_node_processes_the_control_record_of_a_new_leader(tmp_path: Path)
             epoch = cluster.quorum(leader).epoch
             await cluster.until(lambda: all(cluster.quorum(node).high_watermark > 0 for node in cluster.seats))
             for seat in cluster.seats.values():
-                changes = told(seat, "quorum_leader_change")
+                changes = events_of(seat, "quorum_leader_change")
                 assert [(it["leader"], it["epoch"], it["offset"]) for it in changes] == [(leader, epoch, 0)]
                 assert all(it["voters"] == [1, 2, 3] and leader in it["granting"] for it in changes)
                 assert seat.committed == [], "control records are not for the state machine"
@@ -381,18 +381,18 @@ def test_the_trace_has_votes_after_they_are_on_disk_and_applied_records(tmp_path
             await cluster.until_each(lambda seat: seat.values == [b"a"])
             marks, votes = set(), 0
             for seat in cluster.seats.values():
-                kept = told(seat, "quorum_persisted")
-                for vote in told(seat, "quorum_vote"):
+                kept = events_of(seat, "quorum_persisted")
+                for vote in events_of(seat, "quorum_vote"):
                     votes += 1
                     before = [each for each in kept if each["seq"] < vote["seq"]]
                     assert (vote["epoch"], vote["candidate"]) in {(each["epoch"], each["voted"]) for each in before}
-                marks |= {(mark["offset"], mark["digest"]) for mark in told(seat, "quorum_high_watermark")}
+                marks |= {(mark["offset"], mark["digest"]) for mark in events_of(seat, "quorum_high_watermark")}
             assert votes
             assert len({offset for offset, _ in marks}) == len(marks), "equal offsets have equal digests"
             await cluster.stop(leader)
-            on_disk = told(cluster.seats[leader], "quorum_persisted")[-1]
+            on_disk = events_of(cluster.seats[leader], "quorum_persisted")[-1]
             await cluster.start(leader)
-            restored = told(cluster.seats[leader], "quorum_restored")[-1]
+            restored = events_of(cluster.seats[leader], "quorum_restored")[-1]
             assert [restored[key] for key in ("epoch", "leader", "voted")] == [
                 on_disk[key] for key in ("epoch", "leader", "voted")
             ]
@@ -400,5 +400,5 @@ def test_the_trace_has_votes_after_they_are_on_disk_and_applied_records(tmp_path
     asyncio.run(story())
 
 
-def told(seat: Seat, event: str) -> list[dict[str, Any]]:
+def events_of(seat: Seat, event: str) -> list[dict[str, Any]]:
     return [each for each in seat.events if each["event"] == event]

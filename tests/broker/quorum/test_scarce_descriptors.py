@@ -12,7 +12,7 @@ from broker import descriptors
 from tests.broker.log.test_scarce_descriptors import ScarceDisk
 from tests.broker.quorum.live import DIRECTORY, LiveCluster, Seat
 from tests.broker.quorum.test_damaged_snapshots import LARGE, SMALL, one_lags_behind
-from tests.broker.quorum.test_runner import told
+from tests.broker.quorum.test_runner import events_of
 
 TIMES = 4
 
@@ -61,7 +61,7 @@ def test_a_follower_that_installs_a_snapshot_waits_for_descriptors(tmp_path: Pat
         disk, seat = cluster.disk(away), cluster.seats[away]
         await cluster.start(away)
         disk.refuses = True
-        await cluster.until(lambda: told(seat, "quorum_snapshot") or seat.failures)
+        await cluster.until(lambda: events_of(seat, "quorum_snapshot") or seat.failures)
         assert not seat.failures
         refused = {path.rpartition(".")[2] for path in disk.times if ".checkpoint" in path}
         assert refused == {"part", "checkpoint"}
@@ -82,10 +82,10 @@ def test_a_leader_that_takes_a_snapshot_waits_for_descriptors(tmp_path: Path) ->
         await cluster.leader()
         disk, seat = cluster.disk(1), cluster.seats[1]
         await cluster.quorum(1).append([LARGE])
-        await cluster.until(lambda: len(told(seat, "quorum_snapshot")) == 1)
+        await cluster.until(lambda: len(events_of(seat, "quorum_snapshot")) == 1)
         disk.refuses = True
         await cluster.quorum(1).append([LARGE])
-        await cluster.until(lambda: len(told(seat, "quorum_snapshot")) == 2 or seat.failures)
+        await cluster.until(lambda: len(events_of(seat, "quorum_snapshot")) == 2 or seat.failures)
         assert not seat.failures
         assert DIRECTORY in disk.times
         await cluster.quorum(1).append([b"last"])

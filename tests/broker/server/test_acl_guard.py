@@ -229,8 +229,8 @@ def test_metadata_hides_topics_without_the_describe_right(version: int) -> None:
     permit = check(named, version, topic("mine", AclOperation.READ))
     assert permit.amend is not None
     # A request of version 0 without topics asks for all topics.
-    told = permit.amend(MetadataResponse(topics=list(known) if version == 0 else [])).topics
-    assert [(it.name, it.error_code) for it in told] == [("theirs", 29)]
+    answered = permit.amend(MetadataResponse(topics=list(known) if version == 0 else [])).topics
+    assert [(it.name, it.error_code) for it in answered] == [("theirs", 29)]
 
 
 @pytest.mark.conforms("SEC-5")
@@ -270,9 +270,9 @@ def test_a_topic_with_an_unknown_id_is_not_deleted_without_the_right() -> None:
         assert [it.topic_id for it in permit.request.topics] == left  # type: ignore[attr-defined]
         assert permit.amend is not None
         refused = permit.amend(DeleteTopicsResponse()).responses
-        told = {it.topic_id: (it.name, it.error_code) for it in refused}
-        assert told.pop(b"n" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
-        assert told == ({} if left else {TOPIC_ID: (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)})
+        answered = {it.topic_id: (it.name, it.error_code) for it in refused}
+        assert answered.pop(b"n" * 16) == (None, ErrorCode.UNKNOWN_TOPIC_ID)
+        assert answered == ({} if left else {TOPIC_ID: (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED)})
 
 
 @pytest.mark.conforms("SEC-5")
@@ -313,8 +313,8 @@ def test_offsets_of_several_groups() -> None:
     answer = permit.amend(
         OffsetFetchResponse(groups=[OffsetFetchResponseGroup("g", found[:1]), OffsetFetchResponseGroup("all", found)])
     )
-    told = [(it.group_id, it.error_code, [its.name for its in it.topics]) for it in answer.groups]
-    assert told == [("g", 0, ["mine", "theirs"]), ("all", 0, ["mine"]), ("other", 30, [])]
+    answered = [(it.group_id, it.error_code, [its.name for its in it.topics]) for it in answer.groups]
+    assert answered == [("g", 0, ["mine", "theirs"]), ("all", 0, ["mine"]), ("other", 30, [])]
     assert codes(answer.groups[0].topics[1]) == {29}
 
 

@@ -46,7 +46,7 @@ def test_fenced_brokers_are_listed_in_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("controller", "node_id", "second_fenced", "told"),
+    ("controller", "node_id", "second_fenced", "expected"),
     [
         (2, 1, False, 2),
         (None, 1, False, 1),  # an election goes on
@@ -57,16 +57,16 @@ def test_fenced_brokers_are_listed_in_metadata() -> None:
     ],
 )
 def test_metadata_names_a_broker_that_forwards_as_the_controller(
-    controller: int | None, node_id: int, second_fenced: bool, told: int
+    controller: int | None, node_id: int, second_fenced: bool, expected: int
 ) -> None:
     async def story() -> int:
         asked = handler(
             two_brokers(second_fenced=second_fenced), caught_up=True, controller=controller, node_id=node_id
         )
-        assert asked.describe_cluster(DescribeClusterRequest(), 0).controller_id == told
+        assert asked.describe_cluster(DescribeClusterRequest(), 0).controller_id == expected
         return (await asked.metadata(MetadataRequest(), VERSION, None)).controller_id
 
-    assert asyncio.run(story()) == told
+    assert asyncio.run(story()) == expected
 
 
 def test_without_an_unfenced_broker_metadata_names_no_controller() -> None:

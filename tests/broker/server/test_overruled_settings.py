@@ -11,10 +11,10 @@ FILE = {"node.id": "1", "listeners": "PLAINTEXT://n1:9092", "quorum.voters": "1@
 
 
 def test_a_file_with_another_value_gets_a_warning_and_one_without_a_value_does_not() -> None:
-    for own, cluster, told in (("1", "2", 1), ("2", "2", 0), (None, "2", 0)):
+    for own, cluster, count in (("1", "2", 1), ("2", "2", 0), (None, "2", 0)):
         properties = FILE if own is None else {**FILE, MINIMUM: own}
         found = overruled(BrokerConfig.from_properties(properties, "n1.properties"), {MINIMUM: cluster})
-        assert len(found) == told
+        assert len(found) == count
     (each,) = overruled(BrokerConfig.from_properties({**FILE, MINIMUM: "1"}, "n1.properties"), {MINIMUM: "2"})
     assert str(each).startswith("n1.properties: min.insync.replicas=1 has no effect: the cluster's value 2 ")
     assert "write 2 here" in str(each)
@@ -36,8 +36,8 @@ def test_a_broker_started_with_another_file_prints_the_overruled_setting() -> No
             cluster.start("n3")
             await cluster.ready()
             await cluster.until(lambda: said[-1].endswith("is ready") and len(said) > 2)
-            (told,) = (line for line in said if "has no effect" in line)
-            assert told.startswith("n3: min.insync.replicas=1 has no effect: the cluster's value 2 ")
+            (warning,) = (line for line in said if "has no effect" in line)
+            assert warning.startswith("n3: min.insync.replicas=1 has no effect: the cluster's value 2 ")
             (event,) = cluster.journal.of("setting_overruled")
             assert (event["node"], event["key"], event["own"], event["cluster"]) == (3, MINIMUM, "1", "2")
 

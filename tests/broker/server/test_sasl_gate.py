@@ -142,8 +142,8 @@ def test_brokers_renew_their_sessions_before_their_end(tmp_path: Path) -> None:
             for _ in range(10):
                 await asking.request(2, MetadataRequest(), 12, 10.0)
                 await asyncio.sleep(0.7)
-            told = [str(event["reason"]) for event in cluster.journal.of("connection_rejected")]
-            assert not [reason for reason in told if "session's end" in reason]
+            reasons = [str(event["reason"]) for event in cluster.journal.of("connection_rejected")]
+            assert not [reason for reason in reasons if "session's end" in reason]
 
         cluster.run(story())
 

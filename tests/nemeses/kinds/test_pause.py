@@ -41,11 +41,11 @@ def test_a_pause_ends_when_no_thread_is_stopped(after: str, status: str) -> None
     ],
 )
 def test_a_suspended_process_stays_suspended_until_it_is_resumed(change: dict[str, str], status: str) -> None:
-    told = {**STOPPED, "port": "open"}
-    nemesis = Nemesis(Site({"n1": FakeHost("n1", lambda _: lines(**told))}))
+    answer = {**STOPPED, "port": "open"}
+    nemesis = Nemesis(Site({"n1": FakeHost("n1", lambda _: lines(**answer))}))
     fault = Fault("pause", ("n1",))
     assert nemesis.inject(fault).status == "confirmed"
-    told.update({"after": "S", **change})
+    answer.update({"after": "S", **change})
     assert nemesis.heal(fault).status == status
     assert nemesis.heal(fault).status == "confirmed", "a second heal has no evidence to show"
     assert nemesis.heal_all().detail["awake"]["n1"]["after"] == "S"

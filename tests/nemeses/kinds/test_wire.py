@@ -69,7 +69,7 @@ def nemesis(wire: FakeWire | None, *names: str) -> Nemesis:
     return Nemesis(Site(hosts, wire=wire, scheduler=FakeTime()))
 
 
-def told(evidence: Evidence) -> tuple[str, object]:
+def outcome_of(evidence: Evidence) -> tuple[str, object]:
     return evidence.status, evidence.detail.get("n1", {}).get("error")
 
 
@@ -97,7 +97,7 @@ def test_an_effect_above_the_requested_rate_is_a_mismatch(wire: FakeWire) -> Non
 
 def test_lost_probes_are_inconclusive(wire: FakeWire) -> None:
     wire.arriving = 0.0
-    assert told(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not reach n2")
+    assert outcome_of(nemesis(wire).inject(DUPLICATE)) == ("inconclusive", "the probes did not reach n2")
 
 
 def test_connections_are_reset_until_the_heal(wire: FakeWire) -> None:

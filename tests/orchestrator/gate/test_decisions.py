@@ -25,9 +25,9 @@ def test_a_plan_with_only_passed_runs_passes_the_gate(campaign: StoredCampaign) 
     assert answer.json["limits"] == LIMITS
     assert answer.json["versions"] == {"python": ["3"]}
     assert answer.json["invocations"] == campaign.plans
-    told = ask("gate", campaign.path).out
+    printed = ask("gate", campaign.path).out
     for words in ("world: paper", "limit: nothing here is real", "versions: python 3", campaign.plans[0]):
-        assert words in told
+        assert words in printed
 
 
 def test_test_cases_carry_cell_seed_and_run(campaign: StoredCampaign) -> None:

@@ -28,9 +28,9 @@ def test_a_store_is_decided_campaign_by_campaign(campaign: StoredCampaign) -> No
     ]
     assert sorted(campaign.store.iterdir()) == before, "nothing is written into the store's root"
     suite_of(other / "junit.xml")
-    told = ask("gate", campaign.store)
-    assert told.code == 2
-    assert "unknown: other unknown, story pass" in told.out
+    result = ask("gate", campaign.store)
+    assert result.code == 2
+    assert "unknown: other unknown, story pass" in result.out
     assert ask("gate", campaign.store, "--invocation", "x").code == 64
 
 
@@ -82,9 +82,9 @@ def test_a_store_with_a_campaign_without_plans_is_unknown(
     damage(campaign)
     answer = ask("gate", campaign.store, "--json")
     assert answer.code == 2
-    (told,) = answer.json["campaigns"]
-    assert "has no plan, so it is unknown which runs are missing" in told["reason"]
-    assert len(told["runs"]) == 2
+    (shown,) = answer.json["campaigns"]
+    assert "has no plan, so it is unknown which runs are missing" in shown["reason"]
+    assert len(shown["runs"]) == 2
 
 
 def test_a_campaign_directory_that_is_a_link_counts(campaign: StoredCampaign) -> None:

@@ -153,9 +153,9 @@ def test_an_implausible_verdict_is_unknown(
     damage(run)
     answer = decided(campaign.path)
     assert answer.code == 2
-    told = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
-    assert (told["verdict"], told["met"]) == ("unknown", False)
-    assert words in " ".join(told["reasons"])
+    row = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
+    assert (row["verdict"], row["met"]) == ("unknown", False)
+    assert words in " ".join(row["reasons"])
     assert ask("gate", run).code == 2 or not (run / "run.toml").exists()
 
 
@@ -216,5 +216,5 @@ def test_a_pass_without_the_queries_that_its_plan_needs_is_unknown(campaign: Sto
     run = runs_of(campaign)[0]
     edit(run / "run.toml", "min_queries = 0", "min_queries = 7")
     answer = decided(campaign.path)
-    told = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
-    assert "but 0 queries were answered under load, where 7 are needed" in " ".join(told["reasons"])
+    row = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
+    assert "but 0 queries were answered under load, where 7 are needed" in " ".join(row["reasons"])
