@@ -1,10 +1,11 @@
 """CPU time and memory of reading clients' records, validating them and writing their tables.
 
-    python -m benchmarks.ingest [OPERATIONS ...] [--partitions N] [--repeat N] [--json-lines]
+    python -m benchmarks.ingest [OPERATIONS ...] [--partitions N] [--repeat N] [--json-lines | --register-lines]
 
 A process of its own reads the records in sequence, so the rate is that of one core (user and system time, the best of
 the repetitions), and the peak memory is that of a worker, its libraries included. The records are streams of Arrow, or
-with `--json-lines` one file of appends in JSON lines.
+with `--json-lines` one file of appends in JSON lines, with `--register-lines` one of writes to registers, each with the
+line of its invocation.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from history.checksummed_lines import text_of
 from history.client_reader import LogRecord, read_log_clients
 from history.jsonl_reader import TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_index, write_operations
+from history.register_tables import KeyGroup, write_register_index, write_registers
 from history.schemas import APPEND, NAMES, OPERATIONS
 from history.values import encode_value
 from history.writer import RESERVATION_BLOCK
@@ -46,8 +48,11 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=32)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json-lines", action="store_true", help="a file of JSON lines in place of streams")
+    parser.add_argument("--register-lines", action="store_true", help="the same of registers, with invocations")
     options = parser.parse_args()
-    make, read = (record_lines, ingest_lines) if options.json_lines else (record, ingest)
+    writes = {"register_lines": record_register_lines, "json_lines": record_lines}
+    make = next((write for option, write in writes.items() if getattr(options, option)), record)
+    read = ingest if make is record else ingest_lines
     for operations in map(int, options.operations):
         with tempfile.TemporaryDirectory() as scratch:
             make(Path(scratch), operations, options.partitions)
@@ -66,14 +71,18 @@ def _apart(read: Callable[[Path], tuple[float, int, int]], scratch: Path) -> tup
 
 def ingest_lines(scratch: Path) -> tuple[float, int, int]:
     """As `ingest`, of the file of JSON lines."""
-    tables, groups = _no_tables(scratch), list[IndexedGroup]()
+    tables, groups, key_groups = _no_tables(scratch), list[IndexedGroup](), list[KeyGroup]()
     start_s = _cpu_s()
 
     def take(rows: pa.Table) -> None:
         groups.extend(write_operations(rows, tables, record_name("", f"lines-{len(groups)}")))
 
-    found = read_lines([scratch / LINES_FILE], [], TakenNames({}, {}, 0), take)
+    def take_registers(rows: pa.Table) -> None:
+        key_groups.extend(write_registers(rows, tables, record_name("", f"lines-{len(key_groups)}")))
+
+    found = read_lines([scratch / LINES_FILE], [], TakenNames({}, 0), take, take_registers)
     write_index(groups, tables)
+    write_register_index(key_groups, tables)
     return _used(start_s, tables, found.defects[LINES_FILE])
 
 
@@ -117,6 +126,16 @@ def record_lines(directory: Path, operations: int, partitions: int) -> None:
             append = {"f": "append", "type": "ok", "topic": "log", "partition": number % partitions}
             append |= {"value": encode_value(1, 0, number), "offset": number // partitions}
             file.write(json.dumps(append | {"inv": invoked, "ret": invoked + 900}) + "\n")
+
+
+def record_register_lines(directory: Path, operations: int, partitions: int) -> None:
+    """Writes a client's acknowledged writes to as many keys as JSON lines, each with its invocation."""
+    with open(directory / LINES_FILE, "w", encoding="utf-8") as file:
+        for number in range(operations):
+            invoked = 10**9 + number * 1000
+            write = {"id": f"write-{number}", "f": "write", "type": "invoke", "key": f"key-{number % partitions}"}
+            file.write(json.dumps(write | {"value": encode_value(1, 0, number), "inv": invoked}) + "\n")
+            file.write(json.dumps({"id": f"write-{number}", "type": "ok", "ret": invoked + 900}) + "\n")
 
 
 def record(directory: Path, operations: int, partitions: int) -> None:

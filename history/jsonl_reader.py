@@ -6,12 +6,13 @@ torn last line, which a killed client leaves. Such lines are left out.
 
 Theory of operation. A file is read in pieces of whole lines. A piece of plain valid operations on logs is read by
 columns (`history/jsonl_columns.py`), and every other piece line by line; both give the same rows. The rows of a piece
-are handed on before the next piece is read. In memory remain the ids of invocations and one name per run of values, so
-a file may be larger than the memory.
+are handed on before the next piece is read. In memory remain the open invocations, and the ids and values that were
+used, as runs of consecutive numbers (`history/growing_runs.py`). So a file may be larger than the memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ import pyarrow as pa
 
 from history.distinct import distinct
 from history.errors import UNFINISHED
+from history.growing_runs import GrowingNames, GrowingRuns
 from history.jsonl_columns import columns_of
 from history.operation_schema import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.registers import table_of
@@ -45,13 +47,12 @@ _AT_ONCE: Final = 1 << 24
 
 @dataclass
 class Recorded:
-    """What the files contain besides the completed operations on logs: operations on registers, in pieces, and
-    uncompleted operations. By the file's name: its `defects`, as sentences that name the line; `counts`, its number of
-    operations; `producers`, the numbers of producers in the values that it writes; `announced`, whether each write had
-    been announced on a line of its own (both values, if mixed); `vague`, the error of its clock in ns, if that is more
-    than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose tail was lost."""
+    """What the files contain besides the completed operations: uncompleted ones. By the file's name: its `defects`, as
+    sentences that name the line; `counts`, its number of operations; `producers`, the numbers of producers in the
+    values that it writes; `announced`, whether each write had been announced on a line of its own (both values, if
+    mixed); `vague`, the error of its clock in ns, if that is more than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose
+    tail was lost."""
 
-    registers: list[pa.Table] = field(default_factory=list)
     unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
     unfinished_registers: list[tuple[Any, ...]] = field(default_factory=list)
     defects: dict[str, list[str]] = field(default_factory=dict)
@@ -61,45 +62,46 @@ class Recorded:
     announced: dict[str, set[bool]] = field(default_factory=dict)
     vague: dict[str, int] = field(default_factory=dict)
 
-    def tables(self) -> tuple[pa.Table, pa.Table, pa.Table]:
-        """Completed operations on registers; uncompleted operations on logs, and on registers."""
-        return (
-            pa.concat_tables([table_of([]), *self.registers]).unify_dictionaries(),
-            pa.Table.from_pylist(self.unfinished_operations, OPERATIONS),
-            table_of(self.unfinished_registers),
-        )
+    def tables(self) -> tuple[pa.Table, pa.Table]:
+        """Uncompleted operations on logs, and on registers."""
+        return pa.Table.from_pylist(self.unfinished_operations, OPERATIONS), table_of(self.unfinished_registers)
 
 
 @dataclass
 class TakenNames:
-    """Names that the run has used already: written values with their place, producers of log values by client.
+    """Names that the run has used already: producers of log values by client, and written values.
 
     `unique`: whether values identify writes and name producers, as in each run; else all of them stay empty.
-    `runs`: values written by clients whose record is not in JSON lines; `of_columns`: by file, those of appends that
-    were read by columns, and `lines_of_columns`: the numbers of the lines that were read so.
+    `runs`: values written by clients whose record is not in JSON lines. By file, `of_columns`: those of appends that
+    were read by columns, `lines_of_columns`: the numbers of the lines that were read so, and `of_lines`: the values
+    that other lines write.
     """
 
-    values: dict[int, str]
     producers: dict[int, str]
     process: int
     unique: bool = True
     runs: dict[str, ValueRuns] = field(default_factory=dict)
     of_columns: dict[Path, ValueRuns] = field(default_factory=dict)
     lines_of_columns: dict[Path, list[range]] = field(default_factory=dict)
+    of_lines: dict[Path, GrowingRuns] = field(default_factory=dict)
 
     @cached_property
     def of_others(self) -> ValueRuns:
         """All values of `runs`, which must be complete."""
         return ValueRuns.union(self.runs.values())
 
-    def first_place(self, value: int, here: str) -> str:
-        """Where a value was written first: `here`, if it was not written before."""
+    def claim_one(self, path: Path, value: int) -> str | None:
+        """Takes a value that a line of this file writes, if it was not written before; else returns where it was."""
         if value in self.of_others:
             return next(client for client, runs in self.runs.items() if value in runs)
-        for path, runs in self.of_columns.items():
+        for other, runs in self.of_columns.items():
             if value in runs:
-                return f"{path.name}:{_line_of(value, path, self.lines_of_columns[path])}"
-        return self.values.setdefault(value, here)
+                return f"{other.name}:{_line_of(value, other, self.lines_of_columns[other])}"
+        for other, taken in self.of_lines.items():
+            if value in taken:
+                return f"{other.name}:{_first_line_of(value, other)}"
+        self.of_lines.setdefault(path, GrowingRuns()).add(value)
+        return None
 
     def claim(self, path: Path, lines: range, values: npt.NDArray[np.int64]) -> bool:
         """Takes the values of appends that were read by columns from these lines, if none was written before and no
@@ -110,7 +112,7 @@ class TakenNames:
         others = [self.of_others, *self.of_columns.values()]
         is_new = not runs.repeated and not any(each.repeated for each in self._unions(runs, others))
         owners = {self.producers.get(each, path.name) for each in producers}
-        if not is_new or not owners <= {path.name} or not self.values.keys().isdisjoint(values.tolist()):
+        if not is_new or not owners <= {path.name} or any(each.has_any(values) for each in self.of_lines.values()):
             return False
         self.of_columns[path] = ValueRuns.union([self.of_columns.get(path, ValueRuns()), runs])
         self.lines_of_columns.setdefault(path, []).append(lines)
@@ -125,13 +127,47 @@ class TakenNames:
 def _line_of(value: int, path: Path, lines: Sequence[range]) -> int:
     """The line of the append of this value, among the lines that were read by columns. Another line may have the value
     too, such as an invocation, or an operation on a register."""
-    with open_regular(path) as raw, io.BufferedReader(raw) as file:
-        for number, line in enumerate(file, 1):
-            if str(value).encode() not in line or not any(number in each for each in lines):
-                continue
-            if parsed_line(line).get("value") == value:
-                return number
+    for number, line in _numbered(path):
+        if str(value).encode() not in line or not any(number in each for each in lines):
+            continue
+        if parsed_line(line).get("value") == value:
+            return number
     raise BadLineError(f"{path.name} was changed while it was read")
+
+
+def _first_line_of(value: int, path: Path) -> int:
+    """The line that took this value first: of the operation that writes it, or of an invocation that was never
+    completed. Which lines are read by columns does not matter."""
+    under_way: dict[str, tuple[int, dict[str, Any]]] = {}
+    for number, text in _numbered(path):
+        if not under_way and str(value).encode() not in text:
+            continue
+        with contextlib.suppress(BadLineError):
+            line = parsed_line(text)
+            name = json.dumps(line.get("id"))
+            if line.get("type") == "invoke":
+                if value in (line.get("value"), line.get("new")):
+                    under_way[name] = (number, line)
+                continue
+            _, invocation = under_way.pop(name, (0, {}))
+            whole = {key: each for key, each in {**invocation, **line}.items() if key != "id"}
+            if _written(operation_of(whole)) == value:
+                return number
+    for number, _ in under_way.values():
+        return number
+    raise BadLineError(f"{path.name} was changed while it was read")
+
+
+def _numbered(path: Path) -> Iterator[tuple[int, bytes]]:
+    with open_regular(path) as raw, io.BufferedReader(raw) as file:
+        yield from enumerate(file, 1)
+
+
+def _written(operation: Mapping[str, Any]) -> int | None:
+    """The value that an operation writes, None without one."""
+    f = operation["f"]
+    value: int | None = operation["new"] if f == CAS else operation["value"] if f in (APPEND, WRITE) else None
+    return value
 
 
 def read_lines(
@@ -139,13 +175,15 @@ def read_lines(
     journal: Sequence[Mapping[str, Any]],
     known: TakenNames,
     take: Callable[[pa.Table], None],
+    take_registers: Callable[[pa.Table], None],
 ) -> Recorded:
     """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
-    on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines. A line that contradicts
-    another one, or `known`, is left out like an invalid one."""
+    on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines, and `take_registers`
+    those on registers with the schema `REGISTERS`. A line that contradicts another one, or `known`, is left out like an
+    invalid one."""
     found = Recorded()
     for path in paths:
-        _File(path, journal, known, found, take).read()
+        _File(path, journal, known, found, take, take_registers).read()
         known.process += 1
     return found
 
@@ -160,16 +198,18 @@ class _File:
         known: TakenNames,
         found: Recorded,
         take: Callable[[pa.Table], None],
+        take_registers: Callable[[pa.Table], None],
     ) -> None:
         self._path = path
         self._journal = journal
         self._known = known
         self._found = found
         self._hand_on = take
+        self._hand_on_registers = take_registers
         self._clock = Clock()
         self._client = path.stem
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
-        self._used: set[str] = set()
+        self._used = GrowingNames()
         self._count = 0
         self._defects = found.defects.setdefault(path.name, [])
         self._of_logs: list[dict[str, Any]] = []
@@ -188,7 +228,7 @@ class _File:
             return
         for number, invocation in self._open.values():
             left = {**invocation, "type": "info", "error": UNFINISHED}
-            self._try(number, partial(self._keep, number, left, announced=True, unfinished=True))
+            self._try(number, partial(self._keep, left, announced=True, unfinished=True))
 
     def _pieces(self, file: io.FileIO) -> Iterator[bytes]:
         """Whole lines, in pieces. Reports a torn last line."""
@@ -242,7 +282,7 @@ class _File:
         if self._of_logs:
             self._hand_on(pa.Table.from_pylist(self._of_logs, OPERATIONS))
         if self._of_registers:
-            self._found.registers.append(table_of(self._of_registers))
+            self._hand_on_registers(table_of(self._of_registers))
         self._of_logs, self._of_registers = [], []
 
     def _read_lines(self, before: int, piece: bytes) -> bool:
@@ -280,21 +320,21 @@ class _File:
             return
         if name is not None:
             line = self._completed(name, line)
-        self._keep(number, line, announced=name is not None)
+        self._keep(line, announced=name is not None)
 
     def _invoke(self, number: int, name: str | None, line: dict[str, Any]) -> None:
         if name is None:
             raise BadLineError('an invocation needs an "id", which the line that completes it repeats')
-        if name in self._used:
+        if line["id"] in self._used:
             raise BadLineError(f"id {name} was invoked before: every invocation of a file needs an id of its own")
         require_invocation(line)
-        self._used.add(name)
+        self._used.add(line["id"])
         self._open[name] = (number, {key: value for key, value in line.items() if key not in ("id", "type")})
 
     def _completed(self, name: str, line: dict[str, Any]) -> dict[str, Any]:
         """The invocation and its completion as one operation."""
         if name not in self._open:
-            why = "was completed before" if name in self._used else "was never invoked"
+            why = "was completed before" if line["id"] in self._used else "was never invoked"
             raise BadLineError(f'id {name} {why}: a line with an id completes the "invoke" line of that id, once')
         _, invocation = self._open.pop(name)
         for key, value in invocation.items():
@@ -303,13 +343,13 @@ class _File:
                 raise BadLineError(f'"{key}" is {given}, but operation {name} was invoked with {was}')
         return {**invocation, **{key: value for key, value in line.items() if key != "id"}}
 
-    def _keep(self, number: int, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:
+    def _keep(self, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:
         operation = operation_of(line)
         shape, f = operation["shape"], operation["f"]
         self._found.counts[self._path.name] = self._found.counts.get(self._path.name, 0) + 1
-        written = operation["new"] if f == CAS else operation["value"] if f in (APPEND, WRITE) else None
+        written = _written(operation)
         if written is not None:
-            self._claim(number, written)
+            self._claim(written)
             self._found.announced.setdefault(self._path.name, set()).add(announced)
         if f == APPEND:
             self._own(operation["value"])
@@ -321,13 +361,12 @@ class _File:
             of_log = self._log_row(operation, inv, ret)
             (self._found.unfinished_operations if unfinished else self._of_logs).append(of_log)
 
-    def _claim(self, number: int, value: int) -> None:
+    def _claim(self, value: int) -> None:
         self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
         if not self._known.unique:
             return
-        here = f"{self._path.name}:{number}"
-        there = self._known.first_place(value, here)
-        if there != here:
+        there = self._known.claim_one(self._path, value)
+        if there is not None:
             raise BadLineError(
                 f"value {value} was written before, by {there}: values are unique in a run, retries included"
             )

@@ -164,10 +164,13 @@ def _read_elsewhere(
         kept: list[pa.Table] = found.operations if keeps else []
         _add(operations, record_name("", f"lines-{next(numbers)}"), tables, kept, found)
 
-    lines = read_lines(paths, journal, _known(parts), take)
-    registers, left_operations, left_registers = lines.tables()
+    def take_registers(operations: pa.Table) -> None:
+        kept: list[pa.Table] = found.registers if keeps else []
+        _add_registers(operations, record_name("", f"lines-{next(numbers)}"), tables, kept, found)
+
+    lines = read_lines(paths, journal, _known(parts), take, take_registers)
+    left_operations, left_registers = lines.tables()
     _add(left_operations, record_name("", "unfinished-lines"), tables, found.left_operations, found)
-    _add_registers(registers, record_name("", "lines"), tables, found.registers, found)
     _add_registers(left_registers, record_name("", "unfinished-lines"), tables, found.left_registers, found)
     found.torn += lines.torn
     return lines
@@ -175,7 +178,7 @@ def _read_elsewhere(
 
 def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     """The names that Arrow files have used, which no JSON lines may use again."""
-    known = TakenNames(values={}, producers={}, process=0)
+    known = TakenNames(producers={}, process=0)
     for name, part in parts.items():
         client = Path(name).stem.rpartition("-")[0]
         of_log = Path(name).suffix == STREAM

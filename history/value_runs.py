@@ -28,7 +28,7 @@ class ValueRuns:
         if not len(values):
             return cls()
         ordered = np.sort(values.astype(np.int64, copy=False), kind="stable")  # fast for what is mostly sorted
-        step = np.diff(ordered)
+        step = np.diff(ordered.view(np.uint64))  # the difference of two integers of 64 bits may need 64 bits
         ends = np.flatnonzero(step > 1)
         first, last = np.concatenate(([0], ends + 1)), np.concatenate((ends, [len(ordered) - 1]))
         return cls(ordered[first], ordered[last], int((step == 0).sum()))

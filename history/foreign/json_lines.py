@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from history.foreign.history import LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
 from history.jsonl_reader import Recorded, TakenNames, read_lines
-from history.schemas import APPEND, OPERATIONS
+from history.schemas import APPEND, OPERATIONS, REGISTERS
 
 _AHEAD_S: Final = 10**9
 """Subtracted from wall clocks, so that their times are times of a run until 2038."""
@@ -32,12 +32,13 @@ def read(paths: Sequence[Path], model: str | None) -> ForeignHistory:
         raise ForeignError(twice, 0, "two files have this name, which is that of a client: rename one of them")
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
     log: list[pa.Table] = []
-    recorded = read_lines(paths, [started], TakenNames({}, {}, 0, unique=False), log.append)
+    registers: list[pa.Table] = [REGISTERS.empty_table()]
+    recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), log.append, registers.append)
     _require_whole(paths, recorded)
-    registers, open_log, open_registers = recorded.tables()
+    open_log, open_registers = recorded.tables()
     tables = {
         LOG: pa.concat_tables([*log, open_log]).unify_dictionaries(),
-        REGISTER: pa.concat_tables([registers, open_registers]),
+        REGISTER: pa.concat_tables([*registers, open_registers]).unify_dictionaries(),
     }
     there = [name for name, table in tables.items() if table.num_rows]
     if model is None and len(there) == 2:

@@ -76,22 +76,25 @@ class Read:
 
 def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch, piece: int = 1 << 25) -> Read:
     """`piece`: the bytes that are read at once."""
-    known = TakenNames(values={99: "other:1"}, producers={1 << 16 | 9: "other.jsonl"}, process=3)
+    known = TakenNames(producers={1 << 16 | 9: "other.jsonl"}, process=3)
+    known.runs["other"] = ValueRuns.of(np.array([99]))
     known.runs["arrow"] = ValueRuns.of(np.arange(encode_value(1, 5, 0), encode_value(1, 5, 9)))
     pieces: list[pa.Table] = []
+    registers: list[pa.Table] = []
     with monkeypatch.context() as patch:
         patch.setattr("history.jsonl_reader._AT_ONCE", piece)
         if not by_columns:
             patch.setattr("history.jsonl_reader.columns_of", lambda *_, **__: None)
-        found = read_lines([path], JOURNAL, known, pieces.append)
+        found = read_lines([path], JOURNAL, known, pieces.append, registers.append)
     rows = [row for piece in pieces for row in piece.to_pylist()]
     written = [row["value"] for row in rows if row["f"] == APPENDED]
     content = {name: getattr(found, name) for name in ("defects", "torn", "counts", "producers", "announced", "vague")}
-    content["tables"] = [rows, *(table.to_pylist() for table in found.tables())]
+    of_registers = [row for piece in registers for row in piece.to_pylist()]
+    content["tables"] = [rows, of_registers, *(table.to_pylist() for table in found.tables())]
     content["known"] = (
         known.producers,
         known.process,
-        [known.first_place(value, "nowhere") for value in [99, *written]],
+        [known.claim_one(path, value) for value in [99, *written]],
     )
     return Read(content, pieces)
 
@@ -253,11 +256,11 @@ def test_both_readers_agree_on_any_changed_byte(tmp_path: Path, monkeypatch: pyt
 def test_values_of_a_foreign_history_may_repeat(tmp_path: Path) -> None:
     path = tmp_path / "me.jsonl"
     path.write_bytes(b"\n".join([APPEND % b"5", APPEND % b"5", b""]))
-    known = TakenNames({}, {}, 0, unique=False)
+    known = TakenNames({}, 0, unique=False)
     pieces: list[pa.Table] = []
-    found = read_lines([path], [], known, pieces.append)
+    found = read_lines([path], [], known, pieces.append, pieces.append)
     assert [table.num_rows for table in pieces] == [2]
-    assert (known.values, known.of_columns, known.producers, found.defects) == ({}, {}, {}, {"me.jsonl": []})
+    assert (known.of_lines, known.of_columns, known.producers, found.defects) == ({}, {}, {}, {"me.jsonl": []})
 
 
 def test_a_file_is_handed_on_in_pieces_and_repeated_values_name_the_line_of_another_piece(
@@ -298,6 +301,6 @@ def test_a_value_of_another_file_that_was_read_by_columns_is_refused_with_its_li
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, numbers in ((first, range(5)), (second, [3])):
         path.write_bytes(b"".join(APPEND % str(encode_value(1, 7, number)).encode() + b"\n" for number in numbers))
-    found = read_lines([first, second], [], TakenNames({}, {}, 0), lambda _: None)
+    found = read_lines([first, second], [], TakenNames({}, 0), lambda _: None, lambda _: None)
     (defect,) = found.defects["b.jsonl"]
     assert "was written before, by a.jsonl:4: " in defect
