@@ -13,7 +13,7 @@ from nemeses.mechanisms.shell import ask, end_left_script
 from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, Suspender
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
-from orchestrator.worlds.base import Node
+from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.observer_guard import observe
 from orchestrator.worlds.shared_directory import uses_shared
 from systems import Member, Observer, System
@@ -30,22 +30,27 @@ _HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
 
 
 class ServicesOnHosts(ABC):
-    """The services of a world, started and stopped through the hosts of their nodes: the same in every world."""
+    """The services of a world, started and stopped through the hosts of their nodes: the same in every world. Its
+    fields are set by the world."""
 
     time_scale: float = 1.0
     scheduler: Scheduler = REAL_TIME
 
-    @property
-    @abstractmethod
-    def nodes(self) -> Sequence[Node]: ...
+    _spec: WorldSpec
+    _nodes: list[Node]
+    _hosts: Mapping[str, Host]
 
     @property
-    @abstractmethod
-    def hosts(self) -> Mapping[str, Host]: ...
+    def nodes(self) -> list[Node]:
+        return self._nodes
 
     @property
-    @abstractmethod
-    def deployment(self) -> Deployment: ...
+    def hosts(self) -> Mapping[str, Host]:
+        return self._hosts
+
+    @property
+    def deployment(self) -> Deployment:
+        return self._spec.deployment
 
     @abstractmethod
     def collect(self, node: Node, destination: Path) -> None: ...

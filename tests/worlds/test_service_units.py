@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from nemeses.ports import Host
 from orchestrator.errors import WorldError
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
@@ -103,15 +102,9 @@ def test_systemds_unit_writes_down_how_its_service_ended(tmp_path: Path, code: s
 class World(ServicesOnHosts):
     """One node, whose kernel's log says something."""
 
-    nodes = ()
-    deployment = None  # type: ignore[assignment]
-
     def __init__(self, kernel_log: str) -> None:
-        self._host = FakeHost("n1", lambda command: sh(command.replace("dmesg ||", f"printf %s '{kernel_log}' ||")))
-
-    @property
-    def hosts(self) -> dict[str, Host]:
-        return {"n1": self._host}
+        host = FakeHost("n1", lambda command: sh(command.replace("dmesg ||", f"printf %s '{kernel_log}' ||")))
+        self._hosts = {"n1": host}
 
     def collect(self, node: object, destination: Path) -> None:
         raise WorldError(f"nothing of {node} to collect to {destination}")

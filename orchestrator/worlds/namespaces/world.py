@@ -6,10 +6,10 @@ import contextlib
 import importlib
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
-from nemeses import Host, HostError, Network, PowerSwitch, Site, injectable
+from nemeses import HostError, Network, PowerSwitch, Site, injectable
 from nemeses.scheduling import for_each
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
@@ -28,7 +28,6 @@ from orchestrator.worlds.namespaces.root_filesystem import Bind, choose_root
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
-from systems.service import Deployment
 
 _ETC = "/etc/brownout"
 _VAR = "/var/brownout"
@@ -55,25 +54,13 @@ class NamespaceWorld(ServicesOnHosts):
         self._by_name = {node.name: node for node in self._nodes}
         self._scratch = PRIVATE_ROOT / spec.run_id
         self._access = Access(self._scratch / "ssh")
-        self._hosts = {node.name: self._host(node) for node in self._nodes}
+        self._hosts: dict[str, SshHost] = {node.name: self._host(node) for node in self._nodes}
         self._network = BridgeNetwork(self._nodes)
         self._machines: dict[str, Machine] = {}
         self._power = NamespacePower(self._machines, self._forget, self._greet)
         self._group: cgroups.Cgroup | None = None
         self._oom_kills = 0
         self._lock = RunLock(spec.run_dir)
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self._nodes
-
-    @property
-    def hosts(self) -> Mapping[str, Host]:
-        return self._hosts
-
-    @property
-    def deployment(self) -> Deployment:
-        return self._spec.deployment
 
     @property
     def power(self) -> PowerSwitch:

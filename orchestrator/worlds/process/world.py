@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from installation.plain_paths import PlainPath
@@ -19,7 +19,6 @@ from orchestrator.worlds.process.host import LocalHost, Supervisor
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED, make_shared
 from systems.local_ports import ADDRESS, LocalPorts, NoPortError
-from systems.service import Deployment
 
 _SCRATCH = "world"
 _OFFERS: tuple[Need, ...] = ("store",)
@@ -49,18 +48,6 @@ class ProcessWorld(ServicesOnHosts):
         self._hosts: dict[str, LocalHost] = {}
         self._supervisor: Supervisor | None = None
         self._lock = RunLock(spec.run_dir)
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self._nodes
-
-    @property
-    def hosts(self) -> Mapping[str, Host]:
-        return self._hosts
-
-    @property
-    def deployment(self) -> Deployment:
-        return self._spec.deployment
 
     @property
     def site(self) -> Site:

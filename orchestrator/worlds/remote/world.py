@@ -23,7 +23,7 @@ from orchestrator.worlds.remote import paths
 from orchestrator.worlds.remote.collection import Collected
 from orchestrator.worlds.remote.log_stream import Mirror
 from orchestrator.worlds.services import ServicesOnHosts
-from systems.service import Deployment, Service
+from systems.service import Service
 
 SETTLE_S = 10.0
 LAST_WORDS_S = 2.0
@@ -94,16 +94,8 @@ class RemoteWorld(ServicesOnHosts):
         self._lock = RunLock(spec.run_dir)
 
     @property
-    def nodes(self) -> list[Node]:
-        return self._nodes
-
-    @property
     def hosts(self) -> Mapping[str, Host]:
         return self._machines.hosts
-
-    @property
-    def deployment(self) -> Deployment:
-        return self._spec.deployment
 
     @property
     def power(self) -> PowerSwitch | None:

@@ -6,7 +6,7 @@ import gc
 import json
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -43,7 +43,7 @@ from simulator.messages import Recorder
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.kafka_protocol.virtual_transport import VirtualAsking
-from systems.service import Deployment, Service
+from systems.service import Service
 from workloads.process import ClientHandle
 from workloads.settings import ClientSettings
 
@@ -81,7 +81,9 @@ class SimulationWorld(ServicesOnHosts):
         self._cluster.network.listener = self._recorder
         self._time = VirtualScheduler(self._cluster, spec.seed)
         self.scheduler = self._time
-        self._hosts = {node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes}
+        self._hosts: dict[str, SimulatedHost] = {
+            node.name: SimulatedHost(node, self._cluster, self._time) for node in self._nodes
+        }
         self._power = SimulatedPower(self._cluster, self._hosts)
         self._network = SimulatedCables(self._cluster, self._hosts)
         self._suspender = SimulatedSuspender(self._cluster)
@@ -90,18 +92,6 @@ class SimulationWorld(ServicesOnHosts):
         self._guard = DeterminismGuard()
         self._began_cpu_s = 0.0
         self._is_up = self._collects_garbage = False
-
-    @property
-    def nodes(self) -> list[Node]:
-        return self._nodes
-
-    @property
-    def hosts(self) -> Mapping[str, Host]:
-        return self._hosts
-
-    @property
-    def deployment(self) -> Deployment:
-        return self._spec.deployment
 
     @property
     def power(self) -> SimulatedPower:
