@@ -89,8 +89,10 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
 
 
 def _inside(store: Path) -> list[Path]:
-    """The policies in a store and in its campaigns' directories."""
-    places = [store, *(path.parent for path in sorted(store.glob("*/plans")))]
+    """The policies in a store, and in the directories of its campaigns, their plans and their runs."""
+    plans = sorted(store.glob("*/plans"))
+    runs = [run.parent for path in plans for run in sorted(path.parent.glob("*/run.toml"))]
+    places = [store, *(path.parent for path in plans), *plans, *runs]
     return [place / FILE_NAME for place in places if os.path.lexists(place / FILE_NAME)]
 
 

@@ -20,7 +20,7 @@ from orchestrator.campaign.matrix import runs_in
 from orchestrator.campaign.plans import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.reports import write_documents
-from orchestrator.campaign.store import LATEST, Store
+from orchestrator.campaign.store import LABS, LATEST, Store
 from orchestrator.campaign.store_index import read_index
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
@@ -110,7 +110,7 @@ def _decide_over_store(
     path: Path, options: argparse.Namespace, policy: Policy | None
 ) -> tuple[list[GateResult], list[str]]:
     """The results of all campaigns, and a sentence for each campaign that should exist and is missing."""
-    campaigns, missing = _campaigns(path), _dangling(path)
+    campaigns, missing = _campaigns(path), [*_dangling(path), *_hidden(path)]
     if not campaigns and not missing:
         raise UsageError(
             f"{path} is not a run, a campaign or a store: it contains no run and no plan; see "
@@ -131,6 +131,15 @@ def _dangling(store: Path) -> list[str]:
         "link"
         for path in sorted(store.iterdir())
         if path.is_symlink() and not path.exists() and path.name != LATEST and not path.name.startswith(".")
+    ]
+
+
+def _hidden(store: Path) -> list[str]:
+    """A sentence for each campaign whose name starts with a dot, which no command lists."""
+    return [
+        f"{path.name} is a campaign under a hidden name; rename it, or remove it"
+        for path in sorted(store.glob(".*"))
+        if path.name != LABS and path.is_dir() and is_campaign(path)
     ]
 
 

@@ -55,6 +55,13 @@ def test_a_link_to_a_missing_campaign_is_unknown(campaign: StoredCampaign, *, ot
     assert "latest" not in answer.json["reason"]
 
 
+def test_a_campaign_under_a_hidden_name_is_unknown(campaign: StoredCampaign) -> None:
+    shutil.copytree(campaign.path, campaign.store / ".demo")
+    answer = ask("gate", campaign.store, "--json")
+    assert answer.code == 2
+    assert ".demo is a campaign under a hidden name" in answer.json["reason"]
+
+
 def _without_plans(campaign: StoredCampaign) -> None:
     shutil.rmtree(campaign.path / "plans")
 
