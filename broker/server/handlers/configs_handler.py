@@ -1,5 +1,8 @@
 """DescribeConfigs: the configuration with which this broker runs, and the topics' and the cluster's from the metadata
-log.
+log. ListConfigResources: of what there is a configuration.
+
+Loggers, groups and clients' metrics have no settings here. Their descriptions are empty, because the admin tools ask
+for them together with others.
 """
 
 from __future__ import annotations
@@ -19,11 +22,20 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from broker.protocol.messages.list_config_resources import (
+    BROKER,
+    BROKER_LOGGER,
+    CLIENT_METRICS,
+    GROUP,
+    TOPIC,
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 from broker.server.work_budget import Work
 from broker.setting_descriptions import OPTIONAL
 from broker.topic_settings import FIXED, KEYS, is_for_all_brokers
 
-TOPIC, BROKER = 2, 4  # Kafka's ConfigResource.Type
 DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 3  # DescribeConfigsResponse.ConfigSource
 STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
@@ -62,6 +74,27 @@ class ConfigsHandler:
             yield
         return response
 
+    def list_resources(self, request: ListConfigResourcesRequest, version: int) -> ListConfigResourcesResponse:
+        """In version 0 there is no choice of types: its resources are clients' metrics, and there are none."""
+        known = {
+            BROKER: self._brokers,
+            BROKER_LOGGER: self._brokers,
+            TOPIC: self._topics,
+            GROUP: list,
+            CLIENT_METRICS: list,
+        }
+        asked = dict.fromkeys(request.resource_types or known) if version else {}
+        if not asked.keys() <= known.keys():
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        found = [ConfigResource(name, each) for each in asked for name in known[each]()]
+        return ListConfigResourcesResponse(config_resources=found)
+
+    def _brokers(self) -> list[str]:
+        return [str(broker) for broker in sorted(self._image().brokers)]
+
+    def _topics(self) -> list[str]:
+        return sorted(self._image().topics)
+
     def _describe(self, asked: DescribeConfigsResource, synonyms: bool, documentation: bool) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
             resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
@@ -71,6 +104,8 @@ class ConfigsHandler:
                 entries = self._broker(asked.resource_name)
             elif asked.resource_type == TOPIC:
                 entries = self._topic(asked.resource_name)
+            elif asked.resource_type in (BROKER_LOGGER, GROUP, CLIENT_METRICS):
+                entries = []
             else:
                 raise ProtocolError(
                     ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configuration"

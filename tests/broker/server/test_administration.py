@@ -37,6 +37,7 @@ from broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from broker.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from broker.protocol.messages.list_offsets import (
     MAX_TIMESTAMP,
     ListOffsetsPartition,
@@ -315,5 +316,32 @@ def test_automatic_topic_creation_needs_the_setting(allowed: bool) -> None:
             if allowed:
                 assert await ask("asked", create=True) == ErrorCode.NONE
                 assert len(cluster.node("n3").image.topics["asked"].partitions) == 2
+
+        cluster.run(story())
+
+
+def test_the_configurable_resources_are_listed_and_have_descriptions() -> None:
+    """KIP-1142. `kafka-configs --describe` asks for each type of entity, also where none has settings."""
+    with SimulatedCluster(1, properties=SMALL) as cluster:
+
+        async def story() -> None:
+            client, _ = await written(cluster, 1)
+
+            async def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
+                asked = ListConfigResourcesRequest(list(types))
+                answer = await client.ask(2, asked, version, ListConfigResourcesResponse)
+                return answer.error_code, [(each.resource_name, each.resource_type) for each in answer.config_resources]
+
+            brokers = [("1", 4), ("2", 4), ("3", 4)]
+            assert await listed(1, 2) == (ErrorCode.NONE, [(TOPIC, 2)])
+            assert await listed(1, 4, 4) == (ErrorCode.NONE, brokers)
+            assert await listed(1) == (ErrorCode.NONE, [*brokers, *((name, 8) for name, _ in brokers), (TOPIC, 2)])
+            assert await listed(1, 16, 32) == await listed(0) == (ErrorCode.NONE, [])
+            assert await listed(1, 2, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
+            others = [
+                DescribeConfigsResource(type_, name, None) for type_, name in ((8, "2"), (16, "any"), (32, "any"))
+            ]
+            answer = await client.ask(2, DescribeConfigsRequest(others), 4, DescribeConfigsResponse)
+            assert [(each.error_code, each.configs) for each in answer.results] == [(ErrorCode.NONE, [])] * 3
 
         cluster.run(story())

@@ -17,6 +17,7 @@ from broker.protocol.messages.describe_groups import DescribeGroupsRequest
 from broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.protocol.messages.find_coordinator import FindCoordinatorRequest
+from broker.protocol.messages.list_config_resources import BROKER, TOPIC
 from broker.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -36,7 +37,6 @@ from broker.protocol.schema import Message
 from broker.server import listener_set
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
-from broker.server.handlers.configs_handler import BROKER, TOPIC
 from broker.server.work_budget import (
     ENTRIES_PER_TURN,
     EXAMINED_PER_ENTRY,
