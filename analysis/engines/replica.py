@@ -374,7 +374,8 @@ class Judgement:
         dumps, around = self.task.dumps, replace(self.task.around, quiet=False)
         for log in earlier:
             if log.node not in dumps.lost:
-                yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=dumps.marked)
+                marked = dumps.marked(log.node, log.partition)
+                yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=marked)
                 yield from contradictory_epochs(log)
         yield from self._made_later(earlier)
         may_be_gone = dumps.lost | dumps.shortened

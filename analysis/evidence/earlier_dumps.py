@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from history.damage import Damage, suffered
-from history.journal import ASSIGNMENT, TOPIC_READY
+from history.journal import ASSIGNMENT, JOINED, REASSIGNED, TOPIC_READY
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
@@ -23,6 +23,10 @@ LOST: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
 """Faults after which a node's files may lack what they held before."""
 SHORTENED: Final = frozenset({Damage.UNSYNCED})
 """Faults after which a log may end before the high watermark that its node had written."""
+
+DELAYING: Final = frozenset({Damage.PROGRESS, Damage.SPEED, Damage.MEMORY})
+"""Faults during which a node may not write its high watermarks."""
+ALL_PARTITIONS: Final = -1
 
 SLACK_S: Final = 1.0
 """How much later than its interval a node may write its high watermarks."""
@@ -41,8 +45,8 @@ class Demanded:
     `ended`: when all were complete. `latest`: the largest timestamp, in ms, that a broker could write by then; -1 if a
     fault changed a clock, or without dumps.
     `lost`: nodes whose dumps must exist but may be incomplete; `shortened`: nodes whose logs may have lost their ends.
-    `doubts`: why this is not known, as sentences. `failed`: the run could not dump all nodes. `marked`: the nodes had
-    written their high watermarks by then.
+    `doubts`: why this is not known, as sentences. `failed`: the run could not dump all nodes. `unmarked`: the replicas,
+    as (node, partition), whose high watermark may not have been written by then; `ALL_PARTITIONS` stands for each.
     """
 
     nodes: tuple[str, ...] = ()
@@ -53,7 +57,11 @@ class Demanded:
     shortened: frozenset[str] = frozenset()
     doubts: tuple[str, ...] = ()
     failed: bool = False
-    marked: bool = True
+    unmarked: frozenset[tuple[str, int]] = frozenset()
+
+    def marked(self, node: str, partition: int) -> bool:
+        """Whether the node must have written the high watermark of its replica of this partition before the dump."""
+        return self.unmarked.isdisjoint({(node, partition), (node, ALL_PARTITIONS)})
 
 
 def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_interval_s: float = 0.0) -> Demanded:
@@ -66,7 +74,7 @@ def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_int
         at=_started_at(journal, lines[0]["t"]) if dumped else -1,
         ended=lines[-1]["t"] if dumped else -1,
         latest=_latest(journal, lines[-1]) if dumped else -1,
-        marked=not dumped or lines[0]["t"] - _made_at(journal) > (mark_interval_s + SLACK_S) * 1e9,
+        unmarked=frozenset(_unmarked(journal, nodes, lines[0]["t"], mark_interval_s)) if dumped else frozenset(),
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
         doubts=tuple(_doubts(journal, lines, nodes, world)),
@@ -92,10 +100,65 @@ def _doubts(journal: Sequence[Line], lines: Sequence[Line], nodes: Sequence[str]
                 yield f"the journal has no earlier dump of {node}, which had power"
 
 
-def _made_at(journal: Sequence[Line]) -> int:
+def _unmarked(
+    journal: Sequence[Line], nodes: Sequence[str], dumped_at: int, mark_interval_s: float
+) -> Iterator[tuple[str, int]]:
+    """The replicas of which a node need not have written the high watermark: since the replica exists, the node was
+    not free of delaying faults for one interval."""
+    interval = (mark_interval_s + SLACK_S) * 1e9
+    created = _created_at(journal)
+    added = _added(journal, nodes)
+    for node in nodes:
+        if _longest_free_time(journal, node, created, dumped_at) <= interval:
+            yield node, ALL_PARTITIONS
+        for partition, at in added.get(node, {}).items():
+            if _longest_free_time(journal, node, at, dumped_at) <= interval:
+                yield node, partition
+
+
+def _longest_free_time(journal: Sequence[Line], node: str, start: int, end: int) -> int:
+    """The longest time in ns, between `start` and `end`, without a delaying fault on the node."""
+    longest, free_since, in_force = 0, start, set[str]()
+    for line in journal:
+        if line["t"] > end:
+            break
+        if line["event"] == "fault_invoked" and node in line["targets"]:
+            if not DELAYING.isdisjoint(line.get("may_destroy", ())):
+                longest = max(longest, 0 if in_force else line["t"] - free_since)
+                in_force.add(line["id"])
+        elif line["event"] == "fault_healed" and line["id"] in in_force:
+            in_force.remove(line["id"])
+            free_since = max(start, line["t"])
+    return longest if in_force else max(longest, end - free_since)
+
+
+def _created_at(journal: Sequence[Line]) -> int:
     """When the topic had been created, according to the journal: after its assignment, and with a load in progress,
     after the note that it is ready."""
     return max((int(line["t"]) for line in journal if line["event"] == ASSIGNMENT or _says_ready(line)), default=0)
+
+
+def _added(journal: Sequence[Line], nodes: Sequence[str]) -> dict[str, dict[int, int]]:
+    """When each node got a replica after the creation of the topic: its node, its partition, and the time at which the
+    cluster accepted it or, if it joined, at which it was in sync."""
+    replicas: dict[int, frozenset[str]] = {}
+    added: dict[str, dict[int, int]] = {}
+    for line in journal:
+        if line["event"] == ASSIGNMENT:
+            replicas = {partition: _names(ids, nodes) for partition, ids in enumerate(line.get("replicas", ()))}
+        elif line["event"] == REASSIGNED:
+            now = _names(line["replicas"], nodes)
+            for node in now - replicas.get(line["partition"], frozenset()):
+                added.setdefault(node, {})[line["partition"]] = line["t"]
+            replicas[line["partition"]] = now
+        elif line["event"] == JOINED:
+            added.setdefault(line["node"], {})[line["partition"]] = line["t"]
+    return added
+
+
+def _names(ids: Sequence[int], nodes: Sequence[str]) -> frozenset[str]:
+    """The names of nodes by their numbers, which count from 1."""
+    return frozenset(nodes[number - 1] for number in ids if 0 < number <= len(nodes))
 
 
 def _says_ready(line: Line) -> bool:

@@ -86,8 +86,37 @@ def test_the_checker_does_not_demand_records_that_a_fault_may_have_destroyed(
 def test_a_high_watermark_is_demanded_once_its_node_must_have_written_it() -> None:
     created = {"t": 1_000_000_000, "event": "assignment", "replicas": [[1, 2, 3]]}
     journal = [created, dumped(*NODES, t=9_000_000_000), HEAL]
-    assert demanded(journal, NODES, "process", 3.0).marked
-    assert not demanded(journal, NODES, "process", 8.0).marked
+    assert all(demanded(journal, NODES, "process", 3.0).marked(node, 0) for node in NODES)
+    assert not any(demanded(journal, NODES, "process", 8.0).marked(node, 0) for node in NODES)
+
+
+def test_a_replica_that_joins_later_has_one_interval_to_write_its_high_watermark() -> None:
+    second = 10**9
+    created = {"t": 0, "event": "assignment", "replicas": [[1, 2], [2, 3]]}
+    moved = {"t": 10 * second, "event": "reassigned", "partition": 0, "replicas": [1, 2, 3]}
+    in_sync = {"t": 12 * second, "event": "joined", "node": "n3", "partition": 0}
+    for joined in ([moved], [moved, in_sync]):
+        soon = demanded([created, *joined, dumped(*NODES, t=15 * second), HEAL], NODES, "process", 5.0)
+        assert not soon.marked("n3", 0)
+        assert all(soon.marked(node, 0) for node in ("n1", "n2")), "these replicas are older"
+        assert soon.marked("n3", 1)
+        late = demanded([created, *joined, dumped(*NODES, t=19 * second), HEAL], NODES, "process", 5.0)
+        assert late.marked("n3", 0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "delays"), [("progress", True), ("speed", True), ("memory", True), ("packets", False)]
+)
+def test_a_node_under_a_fault_need_not_write_its_high_watermark(damage: str, delays: bool) -> None:
+    second = 10**9
+    created = {"t": 0, "event": "assignment", "replicas": [[1, 2, 3]]}
+    killed = fault(4 * second, "n2", destroys=(damage,))
+    healed = {"t": 30 * second, "event": "fault_healed", "id": killed["id"], "targets": ["n2"]}
+    found = demanded([created, killed, dumped(*NODES, t=20 * second), HEAL], NODES, "process", 5.0)
+    assert (found.marked("n2", 0), found.marked("n1", 0)) == (not delays, True)
+    for at, marked in ((33, not delays), (40, True)):
+        found = demanded([created, killed, healed, dumped(*NODES, t=at * second), HEAL], NODES, "process", 5.0)
+        assert found.marked("n2", 0) == marked
 
 
 def test_the_checker_does_not_demand_records_acknowledged_during_dumps() -> None:
@@ -109,5 +138,5 @@ def test_no_high_watermark_is_demanded_of_a_topic_that_was_just_created_under_lo
         dumped(*NODES, t=9 * second),
         HEAL,
     ]
-    assert not demanded(journal, NODES, "process", 5.0).marked
-    assert demanded(journal, NODES, "process", 1.0).marked
+    assert not demanded(journal, NODES, "process", 5.0).marked("n1", 0)
+    assert demanded(journal, NODES, "process", 1.0).marked("n1", 0)
