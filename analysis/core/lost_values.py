@@ -63,8 +63,8 @@ def _conflicts(summary: Summary, away: I64) -> Iterator[tuple[int, list[_Claim]]
     at: dict[int, list[_Claim]] = {}
     for canonical, each in ((True, summary.conflicts), (False, summary.extras)):
         columns = (each.offset, each.value, each.flags, each.deadline, np.isin(each.value, away))
-        for offset, value, flags, ret, gone in zip(*(column.tolist() for column in columns), strict=True):
-            at.setdefault(offset, []).append(_Claim(value, flags, ret, canonical, gone))
+        for offset, value, flags, ret, is_away in zip(*(column.tolist() for column in columns), strict=True):
+            at.setdefault(offset, []).append(_Claim(value, flags, ret, canonical, is_away))
     return iter(sorted(at.items()))
 
 
@@ -129,14 +129,14 @@ def _truncated(summary: Summary, is_known: Bools, end: FinalEnd) -> Iterator[Log
     located value whether it has an append and no rival."""
     located, named = summary.located, summary.unconfirmed
     kept = located.value[(located.flags & FINAL) != 0]
-    gone = is_known & (located.latest < end.inv) & ~np.isin(located.value, kept)
-    gone_too = (named.latest < end.inv) & ~np.isin(named.value, kept)
-    offset = np.concatenate((located.offset[gone], named.offset[gone_too]))
+    is_lost = is_known & (located.latest < end.inv) & ~np.isin(located.value, kept)
+    is_lost_unconfirmed = (named.latest < end.inv) & ~np.isin(named.value, kept)
+    offset = np.concatenate((located.offset[is_lost], named.offset[is_lost_unconfirmed]))
     if len(offset):
         order = np.argsort(offset)
-        value = np.concatenate((located.value[gone], named.value[gone_too]))[order][:LISTED].tolist()
+        value = np.concatenate((located.value[is_lost], named.value[is_lost_unconfirmed]))[order][:LISTED].tolist()
         # `latest` never falls from an offset to the next. What is not listed is between the first and the others.
-        unlisted = named.count - len(named.offset) if gone_too[1:].any() else 0
+        unlisted = named.count - len(named.offset) if is_lost_unconfirmed[1:].any() else 0
         count, where = len(offset) + unlisted, (int(offset[order[0]]),)
         yield LogFinding(TRUNCATED, "seen-not-in-final-read", count, where, (value[0],), also=tuple(value[1:]))
 

@@ -50,8 +50,8 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
 
 def _without(operations: list[Operation], candidates: list[Operation]) -> list[Operation]:
     """The operations without those candidates that may be dropped, reads and mismatches first."""
-    gone = {each.id for each in candidates if is_pure(each)}
-    left = [each for each in operations if each.id not in gone]
+    dropped = {each.id for each in candidates if is_pure(each)}
+    left = [each for each in operations if each.id not in dropped]
     changing = {each.id for each in candidates if not is_pure(each)}
     while changing:
         seen = seen_values(left)

@@ -100,16 +100,16 @@ def removed(logs: Iterable[ReplicaLog], remote: StoredLog) -> Iterator[Anomaly]:
     """R4. Offsets that a complete segment claims are those of R1: here no segment claims them."""
     for log in logs:
         below = [(first, min(behind, log.own_start)) for first, behind in log.absent if first < log.own_start]
-        gone = [each for each in below if not _is_claimed(remote, *each)]
-        if not gone:
+        unclaimed = [each for each in below if not _is_claimed(remote, *each)]
+        if not unclaimed:
             continue
-        first, behind = gone[0]
+        first, behind = unclaimed[0]
         sentence = (
             f"the files of {log.node} start at {log.own_start}, but no complete remote segment of its lineage has the "
             f"offsets {first} to {behind - 1} of {log.topic}-{log.partition}"
         )
         row = {"op": "log start", "node": log.node, "topic": log.topic, "partition": log.partition, "offset": first}
-        count = sum(behind - first for first, behind in gone)
+        count = sum(behind - first for first, behind in unclaimed)
         yield Anomaly(REMOVED, log.topic, log.partition, sentence, (row,), count)
 
 

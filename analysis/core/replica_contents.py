@@ -55,14 +55,14 @@ def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -
 def lost(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
     """D6: once the cluster is quiet, each acknowledged value is in a replica's log. A value that may be in the unread
     part of a log is not lost."""
-    gone = unheld(replicas, order, around)
-    if not len(gone.offset):
+    missing = unheld(replicas, order, around)
+    if not len(missing.offset):
         return
-    offset, value = int(gone.offset[0]), int(gone.value[0])
+    offset, value = int(missing.offset[0]), int(missing.value[0])
     ends = ", ".join(f"{log.node} ends at {log.end}" for log in replicas)
     sentence = f"{name_of(value)} was acknowledged at offset {offset}, but no replica holds it ({ends})"
     witness = [client_order(replicas[0], offset, value), *(log.at(offset) for log in replicas)]
-    yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(gone.offset))
+    yield anomaly_of("lost-acknowledged-write", replicas[0], sentence, witness, len(missing.offset))
 
 
 def unheld(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumstances) -> ClientOrder:

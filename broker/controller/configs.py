@@ -196,9 +196,9 @@ def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRe
         for name, value in sorted(wanted.items())
         if resource.configs.get(name) != value
     ]
-    gone = sorted(resource.configs.keys() - wanted.keys())
-    kept = [name for name in gone if name in CLUSTER_WIDE]
+    removed = sorted(resource.configs.keys() - wanted.keys())
+    kept = [name for name in removed if name in CLUSTER_WIDE]
     if kept and resource.type == BROKER_RESOURCE:
         message = f"{', '.join(kept)} cannot be removed: each broker would use its own file; set another value"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-    return records + [ConfigRecord(resource.type, resource.name, name, None) for name in gone]
+    return records + [ConfigRecord(resource.type, resource.name, name, None) for name in removed]

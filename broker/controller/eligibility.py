@@ -51,9 +51,9 @@ def membership_after(
     held = [*partition.elr, *(replica for replica in partition.isr if replica not in partition.elr)]
     elr = tuple(replica for replica in held if replica not in members and replica not in unclean)
     known = dict.fromkeys([*held, *partition.last_known_elr])
-    gone = [replica for replica in known if replica not in members and replica not in elr]
-    gone.sort(key=lambda replica: replica != partition.leader)
-    return IsrMembership(members, elr, tuple(gone))
+    lost = [replica for replica in known if replica not in members and replica not in elr]
+    lost.sort(key=lambda replica: replica != partition.leader)
+    return IsrMembership(members, elr, tuple(lost))
 
 
 def first_of(replicas: Iterable[int], members: Collection[int], available: Callable[[int], bool]) -> int:

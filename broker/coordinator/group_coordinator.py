@@ -76,17 +76,17 @@ class GroupCoordinator:
         topics."""
         self._image = image
         topics = {name: its.id for name, its in image.topics.items()}
-        gone = [name for name, its in self._topics.items() if topics.get(name) != its]
+        deleted = [name for name, its in self._topics.items() if topics.get(name) != its]
         self._topics = topics
-        self._remember_deleted(gone)
+        self._remember_deleted(deleted)
         for led in self._led.values():
-            led.forget(gone)
+            led.forget(deleted)
         topic = image.topics.get(OFFSETS_TOPIC)
         for index in sorted(self._led.keys() | (topic.partitions.keys() if topic is not None else set())):
             self._follow_role(index)
 
-    def _remember_deleted(self, gone: Iterable[str]) -> None:
-        self._deleted |= dict.fromkeys(gone)
+    def _remember_deleted(self, deleted: Iterable[str]) -> None:
+        self._deleted |= dict.fromkeys(deleted)
         for name in self._deleted.keys() & self._topics.keys():
             del self._deleted[name]
         while len(self._deleted) > DELETED_AT_MOST:

@@ -150,9 +150,9 @@ class Leading:
         snapshot, start = self._core.snapshot, self._core.log.log_start_offset
         if snapshot is None:
             return None
-        gone = fetch_from.offset < start or fetch_from.epoch < snapshot.epoch
+        removed = fetch_from.offset < start or fetch_from.epoch < snapshot.epoch
         parted = fetch_from.offset == start == snapshot.offset and fetch_from.epoch != snapshot.epoch
-        return snapshot if gone or parted else None
+        return snapshot if removed or parted else None
 
     def receive_snapshot_fetch(self, now: float, ticket: int, request: SnapshotRequest) -> None:
         """Serve a part of the newest snapshot. The fetch endorses this leader as any fetch does."""

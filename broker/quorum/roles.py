@@ -404,9 +404,9 @@ class Leader(Role):
         """Set the other voters. An observer that becomes a voter keeps its progress."""
         known = self.voters
         self.voters = {voter: known.get(voter) or self.observers.pop(voter, ReplicaProgress()) for voter in voters}
-        for gone in known.keys() - self.voters.keys():
-            self.outreach.answered(gone)
-            self.heard_from.pop(gone, None)
+        for removed in known.keys() - self.voters.keys():
+            self.outreach.answered(removed)
+            self.heard_from.pop(removed, None)
 
     def endorsed(self, voter: int, majority: int, resign_at: float) -> None:
         """A voter has fetched. Once a majority has, the resignation is postponed to `resign_at` (K595-43, H19)."""

@@ -54,5 +54,5 @@ def _kill(host: Host) -> Evidence:
     detail = {"pid": pid, **seen}
     if not seen.get("start"):
         return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
-    gone = seen.get("signalled") == "yes" and seen["state"] == "gone" and seen["port"] == "closed"
-    return Evidence("confirmed" if gone else "mismatch", detail)
+    was_killed = seen.get("signalled") == "yes" and seen["state"] == "gone" and seen["port"] == "closed"
+    return Evidence("confirmed" if was_killed else "mismatch", detail)

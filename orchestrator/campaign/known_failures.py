@@ -65,8 +65,8 @@ def signatures_of(
         for run, found in by_run.items()
         if found and run in believed and all(each in known for each in found)
     }
-    gone = [str(each) for each in sorted(before - set(seen))]
-    gone += [
+    unseen = [str(each) for each in sorted(before - set(seen))]
+    unseen += [
         f"{known.anomaly} (listed: {known.reason})"
         for known in listed
         if not any(known.fits(each.anomaly, each.system, each.cell) for each in seen)
@@ -76,7 +76,7 @@ def signatures_of(
         unresolved=tuple(each for each in seen if each not in fitting and each in before),
         known=known,
         expired={each: entry for each, entry in fitting.items() if each not in known},
-        resolved=tuple(gone),
+        resolved=tuple(unseen),
         excused=excused,
     )
 

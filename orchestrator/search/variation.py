@@ -102,8 +102,8 @@ def _add(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
 
 
 def _drop(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
-    gone = chance.rng.randrange(len(faults)) if len(faults) > 1 else -1
-    return [it for number, it in enumerate(faults) if number != gone]
+    dropped = chance.rng.randrange(len(faults)) if len(faults) > 1 else -1
+    return [it for number, it in enumerate(faults) if number != dropped]
 
 
 def _move(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:

@@ -129,10 +129,10 @@ class LivenessRules:
         for member in state.replicas:
             machine = self._machines.get(member)
             away = machine is not None and self._health.away(machine.name)
-            gone = self._timers.held(("away", topic.id, index, member), away or None, now)
+            unreachable_s = self._timers.held(("away", topic.id, index, member), away or None, now)
             held = self._timers.held(("kept", topic.id, index, member), (away and member in state.isr) or None, now)
             well = self._timers.held(("judged", topic.id, index, member), judged or None, now)
-            if min(gone, well) <= bound or machine is None:
+            if min(unreachable_s, well) <= bound or machine is None:
                 continue
             self._findings.compared(ISR_KEEPS, topic.name)
             if held > bound:

@@ -94,9 +94,9 @@ class SnapshotRules:
         except (OSError, StartupError, ValueError) as error:
             self._report(machine, snapshot, f"cannot be read: {error}")
             return
-        whose = "the state that it was made of" if who == machine.name else f"what {who} had there"
+        other_copy = "the state that it was made of" if who == machine.name else f"what {who} had there"
         for other in (state, written):
-            self._compare(machine, snapshot, known, other, f"is not {whose}")
+            self._compare(machine, snapshot, known, other, f"is not {other_copy}")
 
     def _compare(
         self, machine: MachineView, snapshot: OffsetAndEpoch, one: SnapshotState, other: SnapshotState, how: str

@@ -208,10 +208,10 @@ def damaged(op: Op, rng: random.Random, names: int) -> Op:
         elif change < 0.4:
             values[rng.randrange(len(values))] = v(rng.randint(1, max(1, names)))
         elif change < 0.5 and len(values) > 1:
-            gone = rng.randrange(len(values))
-            kept = tuple(offset for i, offset in enumerate(op.offsets) if i != gone)
+            removed = rng.randrange(len(values))
+            kept = tuple(offset for i, offset in enumerate(op.offsets) if i != removed)
             lo = max(kept[-1] + 1, op.hi)
-            return replace(op, values=tuple(values[:gone] + values[gone + 1 :]), offsets=kept, lo=lo)
+            return replace(op, values=tuple(values[:removed] + values[removed + 1 :]), offsets=kept, lo=lo)
         elif change < 0.55:
             return replace(op, offset=max(0, op.offset + rng.choice([-1, 1])))  # the answer starts elsewhere
         elif change < 0.65 and op.hi >= 0:

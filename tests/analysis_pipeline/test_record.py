@@ -366,7 +366,7 @@ def test_a_topic_name_cannot_direct_files_outside_of_the_run(tmp_path: Path, cha
     assert sorted(tmp_path.iterdir()) == [run]
 
 
-def gone(*patterns: str) -> Change:
+def moved_away(*patterns: str) -> Change:
     return lambda run: [
         path.rename(run / f"gone-{path.name}") for pattern in patterns for path in sorted(run.glob(pattern))
     ]
@@ -376,11 +376,11 @@ def gone(*patterns: str) -> Change:
 @pytest.mark.parametrize(
     "change",
     [
-        gone(JOURNAL),
-        gone(OPERATIONS),
-        gone(f"{OPERATIONS}/*.arrows", f"{OPERATIONS}/*.registers"),
-        gone(f"{OPERATIONS}/*.reserved", f"{OPERATIONS}/*.invoked"),
-        gone("nodes"),
+        moved_away(JOURNAL),
+        moved_away(OPERATIONS),
+        moved_away(f"{OPERATIONS}/*.arrows", f"{OPERATIONS}/*.registers"),
+        moved_away(f"{OPERATIONS}/*.reserved", f"{OPERATIONS}/*.invoked"),
+        moved_away("nodes"),
         add("run.toml"),
         add(
             "run.toml", "seed = 'x'\nchecks = 3\nworkload = []\nversions = { a = 1 }\nsystem = { roles = { a = 1 } }\n"

@@ -72,7 +72,7 @@ def test_ddmin_leaves_no_element_that_can_be_removed_alone() -> None:
 
     kept = ddmin(range(9), holds)
     assert holds(kept)
-    assert not any(holds([other for other in kept if other != gone]) for gone in kept)
+    assert not any(holds([other for other in kept if other != removed]) for removed in kept)
 
 
 @pytest.mark.parametrize(("needed", "left"), [(False, "ext4"), (True, "strict")])

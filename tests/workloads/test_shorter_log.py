@@ -75,8 +75,8 @@ def test_the_reader_reads_again_from_the_start(
     with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
         reader = Reader(its, writer)
         reader.assign({0: 5, 1: 7})
-        gone = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
-        library.polls = [[Message(5), Message(6, gone)], [Message(0), Message(1)]]
+        out_of_range = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+        library.polls = [[Message(5), Message(6, out_of_range)], [Message(0), Message(1)]]
         assert reader.poll(0.1) == (1, 1)
         assert reader.poll(0.1) == (1, 0)
         assert reader.position(0) == 2
@@ -113,8 +113,8 @@ def test_an_answer_below_the_position_is_recorded_at_the_requested_offset(
 def test_records_after_an_error_that_moves_the_position_skip_no_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
-    rows, _ = recorded(tmp_path, monkeypatch, [[Message(5), Message(6, gone), Message(8)], [Message(0)]])
+    out_of_range = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
+    rows, _ = recorded(tmp_path, monkeypatch, [[Message(5), Message(6, out_of_range), Message(8)], [Message(0)]])
     assert [(row["type"], row["offset"], row["offsets"]) for row in rows] == [
         (OK, 5, [5]),
         (FAIL, 6, []),

@@ -57,8 +57,10 @@ def test_the_printed_command_opens_a_shell_on_a_node(tmp_path: Path) -> None:
         assert entered.stdout.split()[0] == "n2"
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         assert process.wait(180) == 1  # an unexpected exit of a broker is a finding
-        gone = subprocess.run(["bash", "-c", f"{ways['n2']} hostname"], capture_output=True, check=False, timeout=180)
-        assert gone.returncode != 0
+        refused = subprocess.run(
+            ["bash", "-c", f"{ways['n2']} hostname"], capture_output=True, check=False, timeout=180
+        )
+        assert refused.returncode != 0
     finally:
         process.kill()
         process.communicate()

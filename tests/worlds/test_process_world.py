@@ -251,11 +251,11 @@ def test_no_broker_outlives_its_orchestrator(tmp_path: Path, victim: str) -> Non
         brokers = json.loads(process.stdout.readline())
         supervisor = int(Path(f"/proc/{brokers[0]}/stat").read_text().rpartition(") ")[2].split()[1])
         os.kill(process.pid if victim == "orchestrator" else supervisor, signal.SIGKILL)
-        gone = brokers if victim == "supervisor" else [*brokers, supervisor]
+        orphans = brokers if victim == "supervisor" else [*brokers, supervisor]
         deadline = time.monotonic() + DEADLINE_S
-        while any(alive(pid) for pid in gone) and time.monotonic() < deadline:
+        while any(alive(pid) for pid in orphans) and time.monotonic() < deadline:
             time.sleep(0.005)
-        assert not any(alive(pid) for pid in gone)
+        assert not any(alive(pid) for pid in orphans)
         process.kill()
 
 

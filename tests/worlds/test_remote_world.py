@@ -56,9 +56,9 @@ def test_a_power_cut_loses_only_unread_lines(tmp_path: Path) -> None:
 
 
 def test_trouble_is_reported_with_the_node_and_its_output(tmp_path: Path) -> None:
-    ended, gone, unready, again = play("words", tmp_path)
+    ended, incomplete, unready, again = play("words", tmp_path)
     assert ended == "n1: the service ended at its start; its last words: refused: this configuration"
-    assert "n1: the end of its records may be missing" in gone
+    assert "n1: the end of its records may be missing" in incomplete
     assert unready == again
     assert "n1: does not come back" in again
 

@@ -78,9 +78,9 @@ def test_an_exit_status_is_not_reported_for_a_unit_that_was_not_started(tmp_path
 
 def test_a_service_that_ended_before_the_first_check_does_not_run(tmp_path: Path) -> None:
     """Its shell may hear of its end first: then the moment when it started is not known."""
-    gone = subprocess.Popen(["true"])
-    gone.wait(PATIENCE_S)
-    (tmp_path / "service.pid").write_text(f"{gone.pid} \n")
+    ended = subprocess.Popen(["true"])
+    ended.wait(PATIENCE_S)
+    (tmp_path / "service.pid").write_text(f"{ended.pid} \n")
     assert sh(unit(tmp_path, "true").pid_script()) == ""
     control = CONTROL.read_text().replace("/run/brownout", str(tmp_path)).replace("/run/systemd", "/none")
     (tmp_path / "control").write_text(control.replace("{{", "").replace("}}", ""))

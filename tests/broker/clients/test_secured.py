@@ -262,11 +262,11 @@ def test_users_are_described_and_deleted(nodes: Secured) -> None:
         return [(it.mechanism, it.iterations) for it in its]
 
     until(lambda: infos() == [(ScramMechanism.SCRAM_SHA_256, 8192)], "bob is known")
-    gone = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_256)
-    admin.alter_user_scram_credentials([gone])["bob"].result(PATIENCE)
+    deletion = UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_256)
+    admin.alter_user_scram_credentials([deletion])["bob"].result(PATIENCE)
     until(lambda: infos() == [], "bob is gone")
     with pytest.raises(KafkaException, match="RESOURCE_NOT_FOUND"):
-        admin.alter_user_scram_credentials([gone])["bob"].result(PATIENCE)
+        admin.alter_user_scram_credentials([deletion])["bob"].result(PATIENCE)
 
 
 @pytest.mark.conforms("SEC-6")

@@ -271,12 +271,12 @@ def test_compacted_segments_are_durable_before_the_old_ones_are_removed(
 ) -> None:
     loop = new_loop()
     disk = SimulatedDisk(loop, random.Random(0), file_system=FileSystem.STRICT)
-    unlink, rename, gone = disk.unlink, disk.rename, list[str]()
+    unlink, rename, removed = disk.unlink, disk.rename, list[str]()
 
     def note(path: str) -> None:
         if path in names:
             assert disk.durable(f"{names[0]}{SWAP}") is not None
-            gone.append(path)
+            removed.append(path)
 
     def unlinked(path: str) -> None:
         note(path)
@@ -303,4 +303,4 @@ def test_compacted_segments_are_durable_before_the_old_ones_are_removed(
         await swap_in(disk, DIRECTORY, cleaned, old, deleted)
 
     loop.run_until_complete(life())
-    assert gone == names
+    assert removed == names

@@ -170,9 +170,9 @@ def test_an_image_is_made_again_of_its_records() -> None:
     assert not again.removed_topics
     assert changes.partitions == {("t", 0), ("t", 1), ("u", 0)}
     assert changes.acls
-    gone = {topic.id for topic in again.topics.values()}
+    deleted = {topic.id for topic in again.topics.values()}
     assert again.restore(again.offset + 1, records[:1]).partitions == changes.partitions
-    assert again.removed_topics == gone  # a snapshot does not say what was deleted before it, only what is left
+    assert again.removed_topics == deleted  # a snapshot does not say what was deleted before it, only what is left
 
 
 def test_the_records_of_an_image_restore_all_of_it() -> None:

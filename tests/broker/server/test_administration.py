@@ -232,11 +232,14 @@ def test_an_added_replica_starts_at_the_leaders_log_start() -> None:
             state = cluster.node("n1").image.partition(TOPIC, 0)
             assert state is not None
             (new,) = {1, 2, 3, 4} - set(state.replicas)
-            gone = next(replica for replica in state.replicas if replica != leader)
-            wanted = [replica for replica in state.replicas if replica != gone] + [new]
+            leaving = next(replica for replica in state.replicas if replica != leader)
+            wanted = [replica for replica in state.replicas if replica != leaving] + [new]
             topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, wanted)])
             answer = await client.ask(
-                gone, AlterPartitionReassignmentsRequest(5_000, topics=[topic]), 1, AlterPartitionReassignmentsResponse
+                leaving,
+                AlterPartitionReassignmentsRequest(5_000, topics=[topic]),
+                1,
+                AlterPartitionReassignmentsResponse,
             )
             assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -251,7 +254,7 @@ def test_an_added_replica_starts_at_the_leaders_log_start() -> None:
             copy = cluster.node(f"n{new}").replicas._partitions[TOPIC, 0]
             await cluster.until(lambda: copy.log.log_end_offset == 25)
             assert copy.log.log_start_offset == 15
-            await cluster.until(lambda: (TOPIC, 0) not in cluster.node(f"n{gone}").replicas._partitions)
+            await cluster.until(lambda: (TOPIC, 0) not in cluster.node(f"n{leaving}").replicas._partitions)
             records = (await reader.fetch(TOPIC, 0, 15)).records
             assert records[0].offset == 15
 

@@ -106,9 +106,9 @@ def test_large_ranges_stay_ranges_and_small_ones_do_not() -> None:
 
 
 def test_a_small_range_truncated_meanwhile_is_left_to_the_connection() -> None:
-    gone = Slice(MemoryFile(b"short"), 0, 100)
-    reply = fetch_reply(12, 1, [TopicAnswer("t", [read(0, 1, 0, [gone])])])
-    assert gone in reply
+    truncated = Slice(MemoryFile(b"short"), 0, 100)
+    reply = fetch_reply(12, 1, [TopicAnswer("t", [read(0, 1, 0, [truncated])])])
+    assert truncated in reply
 
 
 def test_an_error_of_the_whole_request() -> None:

@@ -249,15 +249,15 @@ def test_the_wait_for_an_old_session_starts_at_the_first_refusal() -> None:
     play(run())
 
 
-@pytest.mark.parametrize("gone", ["unreachable", "not the controller"])
-def test_the_wait_for_an_old_session_restarts_after_a_time_without_a_controller(gone: str) -> None:
+@pytest.mark.parametrize("reason", ["unreachable", "not the controller"])
+def test_the_wait_for_an_old_session_restarts_after_a_time_without_a_controller(reason: str) -> None:
     async def run() -> None:
         controller = Controller(replace(CONFIG, broker_session_timeout_ms=100))
         refused = BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION)
         controller.registration = refused
         living = asyncio.create_task(controller.lifecycle.run())
         await controller.until(lambda: len(controller.asked) >= 2)
-        if gone == "unreachable":
+        if reason == "unreachable":
             controller.reachable.clear()
         else:
             controller.registration = BrokerRegistrationResponse(error_code=ErrorCode.NOT_CONTROLLER)
