@@ -19,7 +19,10 @@ from installation.counted import counted
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from analysis.core.registers import RegisterReport
     from analysis.engines.log import CheckedRanges, LogPlan
+    from analysis.engines.register import RegisterPlan
+    from analysis.engines.register_orders import OrderPart
     from analysis.engines.task_map import TaskMap
     from analysis.evidence.plan import Plan
     from analysis.evidence.run_directory import NodeEvents, RunDescription
@@ -67,6 +70,16 @@ class CheckedRun:
         plan = LogPlan.of(self.tables)
         spread = self.spread(plan.rows)
         return plan, spread, check_ranges(plan, spread, self.description.requirements.upper_bound)
+
+    @cached_property
+    def register_orders(self) -> tuple[RegisterPlan, RegisterReport, Sequence[OrderPart]]:
+        """The plan of the register check, its report, and the files of the orders that it wrote into the directory of
+        the certificate. Raises DamagedError."""
+        from analysis.engines.register import RegisterPlan, check_and_order
+        from analysis.verdict import CERTIFICATE
+
+        plan = RegisterPlan.of(self.tables)
+        return plan, *check_and_order(plan, self.spread(plan.weight), self.directory / CERTIFICATE)
 
     @cached_property
     def changed(self) -> Mapping[str, str]:

@@ -39,13 +39,11 @@ NOTHING_READ: Final = Reason("nothing-read", "No read was answered, or a planned
 def check(run: CheckedRun) -> Outcome:
     """Check all keys, each one separately: linearizability is local."""
     from analysis.core.rows import DamagedError
-    from analysis.engines.register import RegisterPlan, check_registers
 
     if (again := _written_twice(run)) is not None:
         return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
     try:
-        plan = RegisterPlan.of(run.tables)
-        report = check_registers(plan, run.spread(plan.weight))
+        _, report, _ = run.register_orders
     except DamagedError as error:
         return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     size = f"{counted(report.stats['operations'], 'operation')} on {counted(len(report.keys), 'register')}"
@@ -105,17 +103,15 @@ def _doubts(run: CheckedRun, report: RegisterReport) -> list[str]:
 
 
 def certify(run: CheckedRun) -> Outcome:
-    """Write the order that explains each register and have it confirmed by the verifier."""
-    from analysis.engines.register import RegisterPlan
+    """Write the certificate with the orders that explain the registers and have it confirmed by the verifier."""
     from analysis.engines.register_certificate import write_register_certificate
     from analysis.verifiers.log import CertificateError
     from analysis.verifiers.register import verify_registers
 
-    plan = RegisterPlan.of(run.tables)
-    spread = run.spread(plan.weight)
-    path = write_register_certificate(run.directory / CERTIFICATE, run.directory, plan, spread)
+    plan, _, parts = run.register_orders
+    path = write_register_certificate(run.directory / CERTIFICATE, run.directory, plan, parts)
     try:
-        return Outcome(PASS, verify_registers(path.parent, run.directory, spread=spread))
+        return Outcome(PASS, verify_registers(path.parent, run.directory, spread=run.spread(plan.weight)))
     except CertificateError as error:
         return Outcome(UNKNOWN, f"the verifier refused the certificate: {error}")
 

@@ -2,13 +2,16 @@
 
 Theory of operation. The driver plans from the index of the row groups. A task reads the row groups that may have its
 keys, keeps the operations on its keys, and returns a report: counts by key, anomalies, and the reasons why a key is
-undecided. So neither rows nor orders leave the worker, and the driver's memory grows with keys and row groups, not with
-operations. Keys are independent, so the reports of all tasks together are the report on all keys, whatever the tasks.
+undecided. It writes the orders that explain its keys to a file, which becomes a part of the certificate, so that no
+order is searched twice. Neither rows nor orders leave the worker, and the driver's memory grows with keys and row
+groups, not with operations. Keys are independent, so the reports of all tasks together are the report on all keys,
+whatever the tasks.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -21,10 +24,11 @@ from analysis.core.register_keys import TASK_ROWS, KeyTask, plan_keys
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
+from analysis.engines.register_orders import OrderPart, write_orders
 from analysis.engines.task_map import TaskMap
 from history.operation_tables import TablesError
 from history.register_tables import STORED, KeyGroup, read_register_index
-from history.regular_files import require_regular
+from history.regular_files import remove, require_regular
 
 LOG_ROWS_PER_ROW: Final = 32
 """The check of an operation on a register takes as long as the check of this number of operations on logs."""
@@ -63,24 +67,48 @@ class RegisterPlan:
 
 def check_registers(plan: RegisterPlan, spread: TaskMap) -> RegisterReport:
     """The report on all keys. Raises DamagedError for a row group that is not as the index states."""
-    work = functools.partial(_check, tables=plan.tables, budget=plan.budget)
+    return check_and_order(plan, spread, None)[0]
+
+
+def check_and_order(
+    plan: RegisterPlan, spread: TaskMap, directory: Path | None
+) -> tuple[RegisterReport, list[OrderPart]]:
+    """The report on all keys, and the files in `directory` with the orders that explain them, by their first keys;
+    without a directory, none. Replaces the directory. Raises as `check_registers`."""
+    if directory is not None:
+        remove(directory)  # an earlier certificate may have other parts
+        directory.mkdir(parents=True)
+    starts = sorted(task.start for task in plan.tasks)
+    paths = {
+        start: directory.resolve() / f"registers-{number:05d}.parquet"
+        for number, start in enumerate(starts)
+        if directory is not None
+    }
+    work = functools.partial(_check, paths=paths, tables=plan.tables, budget=plan.budget)
     results = spread(work, plan.tasks, plan.weights)
     ordered = sorted(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].start)
-    return RegisterReport.union([_undamaged(result) for _, result in ordered])
+    found = [_undamaged(result) for _, result in ordered]
+    return RegisterReport.union([report for report, _ in found]), [part for _, part in found if part is not None]
 
 
-def _undamaged(result: RegisterReport | DamagedError) -> RegisterReport:
+Checked = tuple[RegisterReport, OrderPart | None]
+
+
+def _undamaged(result: Checked | DamagedError) -> Checked:
     """The result of a task. Raises it if it is damage."""
     if isinstance(result, DamagedError):
         raise result
     return result
 
 
-def _check(task: KeyTask, *, tables: Path, budget: int) -> RegisterReport | DamagedError:
+def _check(task: KeyTask, *, paths: Mapping[str, Path], tables: Path, budget: int) -> Checked | DamagedError:
     try:
-        return replace(check_keys(operations_of(task, tables), budget=budget), orders={})
+        keys = operations_of(task, tables)
     except DamagedError as error:
         return error
+    report = check_keys(keys, budget=budget)
+    part = write_orders(paths[task.start], task.start, keys, report.orders) if paths else None
+    return replace(report, orders={}), part
 
 
 def operations_of(task: KeyTask, tables: Path) -> dict[str, list[Operation]]:

@@ -22,7 +22,7 @@ from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan, check_ranges, report_of
 from analysis.engines.log_certificate import write_certificate
-from analysis.engines.register import RegisterPlan, check_registers
+from analysis.engines.register import RegisterPlan, check_and_order
 from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.task_map import task_map
 from analysis.verdict import FAIL, PASS, UNKNOWN
@@ -88,13 +88,14 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
     write_register_index(write_registers(history.operations, root / TABLES, "history"), root / TABLES)
     plan = RegisterPlan.of(root / TABLES, budget=budget)
     spread = task_map(None, plan.weight)
-    report = check_registers(plan, spread)
+    report, parts = check_and_order(plan, spread, directory)
     size = f"{counted(plan.rows, 'operation')} on {counted(len(report.keys), 'register')}"
     is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
     if report.anomalies or report.undecided or not is_answered:
-        shutil.rmtree(root / TABLES)
+        for folder in (root / TABLES, directory):
+            shutil.rmtree(folder)
         return _without_certificate(size, _with_texts(history, report, budget), report.undecided)
-    write_register_certificate(directory, root, plan, spread)
+    write_register_certificate(directory, root, plan, parts)
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.core.registers import RegisterReport, check
-from analysis.engines.register_certificate import ORDER
+from analysis.engines.register_orders import ORDER
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.register import verify_registers
 from history.regular_files import sha256_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from analysis.engines.register import RegisterPlan
+from analysis.engines.register import RegisterPlan, check_and_order
 from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.task_map import TaskMap, in_sequence
 from history.register_tables import remove_registers, write_register_index, write_registers
@@ -30,7 +30,8 @@ def stored(run: Path, operations: pa.Table, *, pieces: int = 1, **sizes: int) ->
 def certified(run: Path, *, task_rows: int = 1 << 15, spread: TaskMap = in_sequence) -> Path:
     """Writes the certificate of a run whose registers have no anomaly; returns its directory."""
     plan = RegisterPlan.of(run / "tables", task_rows=task_rows)
-    return write_register_certificate(run / "certificate", run, plan, spread).parent
+    _, parts = check_and_order(plan, spread, run / "certificate")
+    return write_register_certificate(run / "certificate", run, plan, parts).parent
 
 
 def many_keys(rng: random.Random, keys: int, *, hot: int, wrong: bool = False) -> dict[str, list[Op]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from analysis.core import registers
+from analysis.core.register_operations import Operation
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
@@ -168,3 +171,26 @@ def test_a_run_without_operations_is_unknown(tmp_path: Path) -> None:
     verdict = judged(run)
     assert verdict.verdict == "unknown"
     assert "no read of a register was answered: nothing was checked" in verdict.reasons
+
+
+def test_the_certificate_has_the_orders_of_the_check_which_are_not_searched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained: list[int] = []
+    explain = registers.explain_order
+
+    def counted(operations: Sequence[Operation], *, budget: int) -> list[Operation] | None:
+        explained.append(len(operations))
+        return explain(operations, budget=budget)
+
+    monkeypatch.setattr(registers, "explain_order", counted)
+    run = StoredRegisters(tmp_path / "run").write()
+    verdict = analyze(run, engine="in-process", plots=False)
+    assert (verdict.verdict, len(explained)) == ("pass", len(KEYS))
+    assert (run / "certificate" / "registers.json").exists()
+
+
+def test_a_run_that_fails_keeps_no_part_of_a_certificate(tmp_path: Path) -> None:
+    run = StoredRegisters(tmp_path / "run", stale=True).write()
+    assert analyze(run, engine="in-process", plots=False).verdict == "fail"
+    assert not (run / "certificate").exists()
