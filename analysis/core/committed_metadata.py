@@ -19,7 +19,7 @@ checked only if no clock was set back meanwhile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -152,8 +152,9 @@ def _ends_below(member: QuorumMember, offset: int) -> bool:
 def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M4: against the committed part of each log, and against what others have applied."""
     known: dict[int, tuple[int, Row]] = {}
+    marked = set[int]().union(*map(_digested, members))
     for member in members:
-        for offset, digest in _digests_in_log(member).items():
+        for offset, digest in _digests_in_log(member, marked).items():
             known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
     reported: set[str] = set()
     for member in members:
@@ -171,20 +172,22 @@ def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
             yield anomaly("applied-metadata-mismatch", sentence, [member.event_row(mark), row])
 
 
-def _digests_in_log(member: QuorumMember) -> Mapping[int, int]:
-    """The digests of the committed part of a node's log."""
+def _digested(member: QuorumMember) -> set[int]:
+    """The offsets at which a node has reported the digest of what it had applied."""
+    return {event["offset"] for event in member.events_named(HIGH_WATERMARK) if event["digest"] is not None}
+
+
+def _digests_in_log(member: QuorumMember, offsets: Iterable[int]) -> Mapping[int, int]:
+    """The digests of the committed part of a node's log at some offsets."""
     limit = high_watermark_of(member)
-    return {offset: digest for offset, digest in member.replica.digests.items() if offset <= limit}
+    return member.replica.digests.at(offset for offset in offsets if offset <= limit)
 
 
 def digests_compared(members: Sequence[QuorumMember]) -> int:
     """The number of nodes whose digest M4 compared with that of a log or of another node."""
-    marks = [
-        {event["offset"] for event in member.events_named(HIGH_WATERMARK) if event["digest"] is not None}
-        for member in members
-    ]
+    marks = [_digested(member) for member in members]
     nodes = Counter(offset for offsets in marks for offset in offsets)
-    in_logs = {offset for member in members for offset in _digests_in_log(member)}
+    in_logs = {offset for member in members for offset in _digests_in_log(member, nodes)}
     return sum(any(offset in in_logs or nodes[offset] > 1 for offset in offsets) for offsets in marks)
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.replicafiles import batches, kafka
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
@@ -28,6 +29,8 @@ NO_NODE: Final = -1
 
 _LEADER_CHANGE: Final = (2, 3)  # the type of the control record: Apache Kafka's, and KIP-595's
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_ROWS: Final = 1 << 12
+"""The batches that are objects of Python at once."""
 _DIGESTED: Final = struct.Struct(">qqiI")
 _ID_KEYS: Final = ("node.id", "broker.id")
 _KEY: Final = struct.Struct(">hh")
@@ -55,10 +58,31 @@ class QuorumStateFile(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Digests:
+    """The digests of a log's batches by the offset at which each ends, in two columns: a long log has many."""
+
+    offset: npt.NDArray[np.int64]
+    digest: npt.NDArray[np.uint32]
+
+    @classmethod
+    def of(cls, digests: Mapping[int, int]) -> Digests:
+        offsets = sorted(digests)
+        return cls(np.array(offsets, np.int64), np.array([digests[each] for each in offsets], np.uint32))
+
+    def at(self, offsets: Iterable[int]) -> dict[int, int]:
+        """Those of these offsets at which a batch ends, each with its digest."""
+        asked = np.array(sorted(each for each in offsets if 0 <= each < 1 << 63), np.int64)
+        place = np.searchsorted(self.offset, asked)
+        is_there = place < len(self.offset)
+        is_there[is_there] = self.offset[place[is_there]] == asked[is_there]
+        return dict(zip(asked[is_there].tolist(), self.digest[place[is_there]].tolist(), strict=True))
+
+
+@dataclass(frozen=True)
 class MetadataReplica:
     """One node's part of the quorum. `log` has no values: its records are not clients'.
 
-    `digests`: for each offset at which a batch ends, the digest of all batches up to there; empty for a log whose start
+    `digests`: for each offset at which a batch ends, the digest of all batches up to there; none for a log whose start
     was deleted. `committed`: an offset up to which the log is certainly committed, from its snapshots; -1 without any.
     """
 
@@ -66,7 +90,7 @@ class MetadataReplica:
     id: int | None = None
     log: ReplicaLog | None = None
     leader_changes: tuple[LeaderChange, ...] = ()
-    digests: Mapping[int, int] = field(default_factory=dict)
+    digests: Digests = field(default_factory=lambda: Digests.of({}))
     state: QuorumStateFile | None = None
     committed: int = -1
     doubts: tuple[str, ...] = ()
@@ -162,30 +186,34 @@ def _integer(value: Any) -> int:
     return value
 
 
-def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[LeaderChange, ...], dict[int, int]]:
+def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[LeaderChange, ...], Digests]:
     """The leader changes and the digests of a log, from its batches."""
     changes: list[LeaderChange] = []
-    digests: dict[int, int] = {}
+    digests: list[Digests] = []
     digest, expected = 0, None
     for segment in sorted(directory.glob("[0-9]*.log")):
         data, base = read_bytes(segment), int(segment.stem)
         if expected is not None and base != expected:
             break
         table, position, expected, _ = batches.scan(data, 0, base)
-        for row in table.tolist():
+        found: dict[int, int] = {}
+        for row in (row for start in range(0, len(table), _ROWS) for row in table[start : start + _ROWS].tolist()):
             digest = zlib.crc32(
                 _DIGESTED.pack(row[batches.BASE], row[batches.NEXT], row[batches.EPOCH], row[batches.CRC]), digest
             )
-            digests[row[batches.NEXT]] = digest
+            found[row[batches.NEXT]] = digest
             if row[batches.ATTRIBUTES] & batches.CONTROL:
                 try:
                     changes += _leader_changes(data, row)
                 except (ValueError, IndexError, struct.error):
                     doubts.append(f"a control record at offset {row[batches.BASE]} of {node} cannot be understood")
+        digests.append(Digests.of(found))
         if position < len(data):
             break
-    begins_at_zero = (directory / f"{0:020d}.log").exists()
-    return tuple(changes), digests if begins_at_zero else {}
+    if not digests or not (directory / f"{0:020d}.log").exists():
+        return tuple(changes), Digests.of({})
+    columns = [np.concatenate(each) for each in zip(*((each.offset, each.digest) for each in digests), strict=True)]
+    return tuple(changes), Digests(*columns)
 
 
 def record_values(data: Path) -> Iterator[bytes]:

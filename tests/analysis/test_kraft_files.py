@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.replicafiles.kraft import QuorumStateFile, read_metadata
+from analysis.replicafiles.kraft import Digests, QuorumStateFile, read_metadata
 from broker.trace import Value
 from tests.broker.quorum.live import running
 
@@ -31,7 +31,7 @@ def test_the_reader_agrees_with_files_and_trace_of_the_broker(tmp_path: Path) ->
         assert replica.doubts == ()
         assert replica.id == node
         assert replica.log is not None
-        assert applied.items() <= replica.digests.items()
+        assert replica.digests.at(int(str(each)) for each in applied) == applied
         assert applied
         assert replica.leader_changes
         assert replica.log.epochs
@@ -90,3 +90,9 @@ def test_both_versions_of_the_quorum_state_file(
     replica = read_metadata("n1", tmp_path)
     assert replica.state == state
     assert replica.doubts == ("n1 has no meta.properties that can be read", "n1 has no metadata log")
+
+
+def test_digests_are_found_by_the_offset_at_which_a_batch_ends() -> None:
+    digests = Digests.of({10: 7, 3: (1 << 32) - 1})
+    assert digests.at([1, 3, 10, 11, -1, 1 << 70]) == {3: (1 << 32) - 1, 10: 7}
+    assert Digests.of({}).at([3]) == {}
