@@ -87,10 +87,10 @@ class CheckedRun:
         each name."""
         from history import seal
 
-        left = {
+        of_clients = {
             f"history/operations/{name}": why for each in self.history.records for name, why in each.changed.items()
         }
-        return left | seal.changed(self.directory)
+        return of_clients | seal.changed(self.directory)
 
     @property
     def forgetting(self) -> tuple[str, ...]:

@@ -133,11 +133,11 @@ class _Summed(io.FileIO):
 
     def write(self, data: Any) -> int:
         """Write all of `data`; a raw file may write only a part."""
-        left = memoryview(data).cast("B")
-        self.crc = zlib.crc32(left, self.crc)
-        size = len(left)
-        while left:
-            left = left[super().write(left) :]
+        remaining = memoryview(data).cast("B")
+        self.crc = zlib.crc32(remaining, self.crc)
+        size = len(remaining)
+        while remaining:
+            remaining = remaining[super().write(remaining) :]
         return size
 
 

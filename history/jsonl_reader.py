@@ -227,8 +227,8 @@ class _File:
             self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
             return
         for number, invocation in self._open.values():
-            left = {**invocation, "type": "info", "error": UNFINISHED}
-            self._try(number, partial(self._keep, left, announced=True, unfinished=True))
+            row = {**invocation, "type": "info", "error": UNFINISHED}
+            self._try(number, partial(self._keep, row, announced=True, unfinished=True))
 
     def _pieces(self, file: io.FileIO) -> Iterator[bytes]:
         """Whole lines, in pieces. Reports a torn last line."""

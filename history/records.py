@@ -182,8 +182,8 @@ def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     for name, part in parts.items():
         client = Path(name).stem.rpartition("-")[0]
         of_log = Path(name).suffix == STREAM
-        left = ValueRuns.of(written_values(part.left, ((APPEND, "value"),))) if of_log else ValueRuns()
-        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), part.used, left])
+        unfinished = ValueRuns.of(written_values(part.left, ((APPEND, "value"),))) if of_log else ValueRuns()
+        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), part.used, unfinished])
         known.process = max(known.process, part.last_process + 1)
         if of_log:
             for first, last in zip(runs.first.tolist(), runs.last.tolist(), strict=True):
@@ -297,13 +297,13 @@ class _Books:
 
     def _changed(self, ended: Line, files: Sequence[str]) -> Iterator[tuple[str, str]]:
         """The files that differ from what the client left, each with a sentence."""
-        for name, left in ended["files"].items():
+        for name, digest in ended["files"].items():
             if name not in files:
                 yield name, f"{name} is missing: client {ended['client']} left it"
                 continue
             path = self._directory / name
             try:
-                is_same = path.stat().st_size == left["bytes"] and sha256_of(path) == left["sha256"]
+                is_same = path.stat().st_size == digest["bytes"] and sha256_of(path) == digest["sha256"]
             except OSError as error:
                 yield name, f"{name} cannot be read: {error.strerror}"
                 continue

@@ -159,11 +159,11 @@ class Inode:
     def _without_forgotten(self, content: bytes | bytearray, again: int = NOWHERE) -> bytes:
         """The form of this content on the disk, with zeros in place of forgotten pages. From `again` on the bytes have
         been written again."""
-        left = bytearray(content)
+        written = bytearray(content)
         for start, end in self._forgotten:
-            end = min(end, again, len(left))
-            left[start:end] = bytes(max(0, end - start))
-        return bytes(left)
+            end = min(end, again, len(written))
+            written[start:end] = bytes(max(0, end - start))
+        return bytes(written)
 
     # --- the journal
 
@@ -185,8 +185,8 @@ class Inode:
             self._image, self._durable = self._without_forgotten(self._torn), len(self._torn)
         elif self._image is not None:
             # A size that was set without a sync reads as zeros.
-            left = bytes(self.data[: self._kept]) + bytes(max(0, grown_to - self._kept))
-            self._image = self._without_forgotten(left)
+            written = bytes(self.data[: self._kept]) + bytes(max(0, grown_to - self._kept))
+            self._image = self._without_forgotten(written)
             self._durable = len(self._image)
         elif grown_to > self._kept:
             self._zeros_to = grown_to
@@ -194,12 +194,12 @@ class Inode:
     def write_range(self, start: int, end: int) -> None:
         """The kernel writes these bytes, on its own or on request (`sync_file_range`): the next commit includes them,
         with zeros for unwritten bytes before them."""
-        left = bytearray(self.data[: self._kept] if self._torn is None else self._torn)
+        written = bytearray(self.data[: self._kept] if self._torn is None else self._torn)
         start, end = max(start, self._kept), min(end, len(self.data))
         if start < end:
-            left += bytes(max(0, end - len(left)))
-            left[start:end] = self.data[start:end]
-            self._torn = bytes(left)
+            written += bytes(max(0, end - len(written)))
+            written[start:end] = self.data[start:end]
+            self._torn = bytes(written)
 
     def write_back(self, tear: Tear, rng: random.Random) -> None:
         """The kernel writes some of the dirty bytes just before a power cut; a commit includes them."""

@@ -106,12 +106,12 @@ class Pipe:
         self._outstanding += len(data)
         if self._network.listener is not None:
             self._network.listener.sent(self, data)
-        left = self._network.sent(source, target, len(data))
-        if left == now and self._sent_at == now and self._under_way and data and self._under_way[-1][1]:
+        departs_at = self._network.sent(source, target, len(data))
+        if departs_at == now and self._sent_at == now and self._under_way and data and self._under_way[-1][1]:
             at, earlier = self._under_way[-1]
             self._under_way[-1] = (at, earlier + data)
             return
-        at = max(self._last_arrival, left + self._network.delivery(source, target))
+        at = max(self._last_arrival, departs_at + self._network.delivery(source, target))
         self._last_arrival, self._sent_at = at, now
         self._under_way.append((at, data))
         self._network.at(at, self.arrive)

@@ -135,13 +135,13 @@ class System:
             for role in roles.values():
                 if role.nodes in ("first", "last"):
                     given.setdefault(names[0 if role.nodes == "first" else -1], role.name)
-        left = [name for name in names if name not in given]
+        unassigned = [name for name in names if name not in given]
         takers = [role.name for role in roles.values() if role.nodes in ("all", "rest")]
-        if left and not takers:
-            raise InputError(f"roles: {left[0]} has no role; give each node one of: {', '.join(roles)}")
-        given |= dict.fromkeys(left, takers[0] if takers else "")
+        if unassigned and not takers:
+            raise InputError(f"roles: {unassigned[0]} has no role; give each node one of: {', '.join(roles)}")
+        given |= dict.fromkeys(unassigned, takers[0] if takers else "")
         idle = [role for role in takers if role not in given.values()]
-        if idle and left:
+        if idle and unassigned:
             raise InputError(
                 f"roles: no node has the role {idle[0]}, because {takers[0]} takes all remaining nodes; assign roles "
                 '([system.roles] n1 = ...), or give one of them nodes = "first", "last" or "named" in system.toml'

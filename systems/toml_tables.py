@@ -77,13 +77,13 @@ class TomlSource:
     def _refuse_excess(self) -> None:
         """Raise `InputError` for values that TOML allows and Brownout cannot use: whole numbers beyond 64 bits, and
         texts that cannot be a path or an argument."""
-        left: list[tuple[KeyPath, Any]] = [((), self.data)]
-        while left:
-            path, value = left.pop()
+        pending: list[tuple[KeyPath, Any]] = [((), self.data)]
+        while pending:
+            path, value = pending.pop()
             if isinstance(value, dict):
-                left += [((*path, key), inner) for key, inner in value.items()]
+                pending += [((*path, key), inner) for key, inner in value.items()]
             elif isinstance(value, list):
-                left += [((*path, index), inner) for index, inner in enumerate(value)]
+                pending += [((*path, index), inner) for index, inner in enumerate(value)]
             elif isinstance(value, int) and value.bit_length() > _BITS:
                 self._refuse_at(path, "a whole number here has 64 bits at most")
             elif isinstance(value, str) and "\0" in value:

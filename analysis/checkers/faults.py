@@ -198,10 +198,10 @@ def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
 def _undone(run: CheckedRun) -> Iterator[str]:
     """The steps of a script that are not recorded as done: the first, and the number of the others."""
     done = {line.get("step") for line in run.history.journal if line.get("event") == "step_done"}
-    left = [step for number, step in enumerate(run.description.steps, 1) if number not in done]
-    if left:
-        more = f", and {len(left) - 1} more" if len(left) > 1 else ""
-        yield f"not every step of the script is on record as done: {left[0]}{more}"
+    undone = [step for number, step in enumerate(run.description.steps, 1) if number not in done]
+    if undone:
+        more = f", and {len(undone) - 1} more" if len(undone) > 1 else ""
+        yield f"not every step of the script is on record as done: {undone[0]}{more}"
 
 
 def _ending(journal: Iterable[Line]) -> str:

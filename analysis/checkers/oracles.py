@@ -386,9 +386,13 @@ def _of_partitions(record: _Record) -> str:
     """The number of comparisons about partitions, and the oracles for both that compared only the quorum."""
     if record.of_quorum is None:
         return ""
-    left = {name: count - record.of_quorum.get(name, 0) for name, count in record.checks.items()}
-    idle = [name for name, count in left.items() if not count and record.checks[name] and name not in OF_QUORUM]
-    return f", {sum(left.values()):,} of them of partitions" + (f" (none by {', '.join(idle)})" if idle else "")
+    of_partitions = {name: count - record.of_quorum.get(name, 0) for name, count in record.checks.items()}
+    idle = [
+        name for name, count in of_partitions.items() if not count and record.checks[name] and name not in OF_QUORUM
+    ]
+    return f", {sum(of_partitions.values()):,} of them of partitions" + (
+        f" (none by {', '.join(idle)})" if idle else ""
+    )
 
 
 class _UnreadableError(Exception):

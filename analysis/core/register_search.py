@@ -38,14 +38,14 @@ def search(operations: Sequence[Operation], budget: int) -> list[Operation] | No
 
 def _useful(operations: Sequence[Operation]) -> list[Operation]:
     """The operations without those that may have happened and that no other operation depends on."""
-    left = sorted(operations, key=lambda each: (each.inv, each.id))
-    while not any(is_sure(each) for each in left):
-        seen = seen_values(left)
-        useful = [each for each in left if each.type != INFO or written(each) in seen]
-        if len(useful) == len(left):
+    remaining = sorted(operations, key=lambda each: (each.inv, each.id))
+    while not any(is_sure(each) for each in remaining):
+        seen = seen_values(remaining)
+        useful = [each for each in remaining if each.type != INFO or written(each) in seen]
+        if len(useful) == len(remaining):
             break
-        left = useful
-    return left
+        remaining = useful
+    return remaining
 
 
 class _Problem:

@@ -26,52 +26,52 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
 
     Large parts are tried first. After `MOST_CHECKS` trials the current subset is returned though it may not be minimal.
     """
-    left = [each for each in operations if counts(each)]
+    remaining = [each for each in operations if counts(each)]
     checks = 0
-    part = max(1, len(left) // 2)
+    part = max(1, len(remaining) // 2)
     while checks < MOST_CHECKS:
         dropped = False
-        at = len(left)
+        at = len(remaining)
         while at > 0 and checks < MOST_CHECKS:
             at = max(0, at - part)
-            smaller = _without(left, left[at : at + part])
-            if len(smaller) == len(left):
+            smaller = _without(remaining, remaining[at : at + part])
+            if len(smaller) == len(remaining):
                 continue
             checks += 1
             if refuted(smaller):
-                left = smaller
+                remaining = smaller
                 dropped = True
-                at = min(at, len(left))
+                at = min(at, len(remaining))
         if part == 1 and not dropped:
             break
         part = max(1, part // 2)
-    return left
+    return remaining
 
 
 def _without(operations: list[Operation], candidates: list[Operation]) -> list[Operation]:
     """The operations without those candidates that may be dropped, reads and mismatches first."""
     dropped = {each.id for each in candidates if is_pure(each)}
-    left = [each for each in operations if each.id not in dropped]
+    remaining = [each for each in operations if each.id not in dropped]
     changing = {each.id for each in candidates if not is_pure(each)}
     while changing:
-        seen = seen_values(left)
-        mismatches = [each for each in left if is_sure(each)]
+        seen = seen_values(remaining)
+        mismatches = [each for each in remaining if is_sure(each)]
         first_write: dict[int | None, int] = {}
-        for each in left:
+        for each in remaining:
             if not is_pure(each):
                 first_write[written(each)] = min(each.inv, first_write.get(written(each), INF))
         droppable = {
             each.id
-            for each in left
+            for each in remaining
             if each.id in changing
             and written(each) not in seen
             and all(_is_apart(each, other, first_write.get(other.expected)) for other in mismatches)
         }
         if not droppable:
             break
-        left = [each for each in left if each.id not in droppable]
+        remaining = [each for each in remaining if each.id not in droppable]
         changing -= droppable
-    return left
+    return remaining
 
 
 def _is_apart(write: Operation, mismatch: Operation, awaited: int | None) -> bool:

@@ -322,10 +322,10 @@ def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool,
         fits &= rows["inv"][weak] <= log["at"][entry]
     explained[entry[fits]] = True
     nowhere = np.flatnonzero(possible & (rows["offset"] < 0)) if is_owned else np.empty(0, np.int64)
-    left = np.concatenate((weak[~fits], nowhere))
-    sure = durable[left]
-    latest = np.where(sure, rows["ret"][left], INF)
-    return np.stack((rows["value"][left], rows["inv"][left], latest, sure.astype(np.int64)))
+    loose = np.concatenate((weak[~fits], nowhere))
+    sure = durable[loose]
+    latest = np.where(sure, rows["ret"][loose], INF)
+    return np.stack((rows["value"][loose], rows["inv"][loose], latest, sure.astype(np.int64)))
 
 
 def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool) -> None:

@@ -94,15 +94,15 @@ def _completion(
     if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
         return None
     replicas = [replica for replica in partition.replicas if replica not in partition.removing]
-    left = [member for member in members.isr if member in replicas]
-    order = elections.in_order(topic, index, replicas, left)
-    leader = partition.leader if partition.leader in left else first_of(order, left, image.is_available)
-    if not left or leader == NO_LEADER:
+    remaining = [member for member in members.isr if member in replicas]
+    order = elections.in_order(topic, index, replicas, remaining)
+    leader = partition.leader if partition.leader in remaining else first_of(order, remaining, image.is_available)
+    if not remaining or leader == NO_LEADER:
         return None
     return PartitionChangeRecord(
         index,
         topic.id,
-        isr=left,
+        isr=remaining,
         leader=elections.successor(image, (topic.name, index), partition.leader, leader),
         replicas=replicas,
         removing_replicas=[],

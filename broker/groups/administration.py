@@ -166,8 +166,8 @@ class Administration:
         for group in list(self._groups):
             changes = dict.fromkeys(self._expired(group, now_ms))
             empty = group.state is GroupState.EMPTY and not group.invited
-            left = len(self._offsets.of(group.id)) - len(changes)
-            if empty and not left and not self._offsets.will_change(group.id):
+            remaining = len(self._offsets.of(group.id)) - len(changes)
+            if empty and not remaining and not self._offsets.will_change(group.id):
                 self._remove_group(group, changes)
             elif changes:
                 self._remove_offsets(group.id, changes, [])

@@ -316,8 +316,8 @@ async def _scan(
     result = Recovered([], epochs, ProducerSnapshots(disk, directory), scanned=True)
     result.segments, scan = _below_recovery_point(disk, directory, interval_bytes, bases, points)
     scan.compacted = compacted
-    left = bases[len(result.segments) :]
-    for base, following in zip_longest(left, left[1:]):
+    remaining = bases[len(result.segments) :]
+    for base, following in zip_longest(remaining, remaining[1:]):
         segment = Segment(disk, directory, base, interval_bytes)
         result.segments.append(segment)
         try:

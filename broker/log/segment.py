@@ -211,9 +211,9 @@ class Segment:
         chunk = b""
         while position < end:
             within = position - start
-            left = len(chunk) - within
-            wanted = parse_header(chunk, within).size if left >= BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
-            if left < wanted <= end - position:
+            remaining = len(chunk) - within
+            wanted = parse_header(chunk, within).size if remaining >= BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
+            if remaining < wanted <= end - position:
                 chunk, start = self.file.read(position, max(wanted, SCAN_BYTES)), position
                 continue
             try:

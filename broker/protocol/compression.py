@@ -69,10 +69,10 @@ def _snappy(data: bytes) -> bytes:
     if not data.startswith(_XERIAL):
         return _snappy_block(data, MOST_OPENED_BYTES)
     blocks = []
-    left = MOST_OPENED_BYTES
+    remaining = MOST_OPENED_BYTES
     for start, end in _java_blocks(data):
-        blocks.append(_snappy_block(data[start:end], left))
-        left -= len(blocks[-1])
+        blocks.append(_snappy_block(data[start:end], remaining))
+        remaining -= len(blocks[-1])
     return b"".join(blocks)
 
 

@@ -57,9 +57,9 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise DecodeError("a variable-length integer does not fit 32 bits")
 
 
-def too_short(needed: int, left: int) -> DecodeError:
+def too_short(needed: int, available: int) -> DecodeError:
     """The error of a length that the buffer cannot hold."""
-    return DecodeError(f"{needed} bytes announced, {left} left")
+    return DecodeError(f"{needed} bytes announced, {available} left")
 
 
 def too_many() -> DecodeError:

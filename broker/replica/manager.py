@@ -250,10 +250,10 @@ class ReplicaManager:
     async def _bring_all_up_to_date(self, keys: Sequence[Key]) -> None:
         """Update a limited number concurrently, so that they share syncs and thousands of partitions do not block
         others."""
-        left = iter(keys)
+        remaining = iter(keys)
 
         async def work() -> None:
-            for key in left:
+            for key in remaining:
                 await with_descriptors(partial(self._bring_up_to_date, key))
                 await asyncio.sleep(0)  # not every change waits for the disk
 

@@ -184,7 +184,7 @@ class PartitionReader:
         self, limits: FetchLimits, positions: Sequence[FetchPosition], checked: Sequence[Checked]
     ) -> list[PartitionRead]:
         fenced = not limits.is_replica and not self._lease_valid()
-        left = limits.max_bytes
+        remaining = limits.max_bytes
         reads: list[PartitionRead] = []
         empty = True
         for position, found in zip(positions, checked, strict=True):
@@ -193,8 +193,8 @@ class PartitionReader:
             elif isinstance(found, PartitionRead):
                 read = found
             else:
-                read = self._read(limits, position, found, left, at_least_one=empty)
-            left -= read.size
+                read = self._read(limits, position, found, remaining, at_least_one=empty)
+            remaining -= read.size
             empty = empty and not read.size
             reads.append(read)
         return reads

@@ -105,9 +105,9 @@ class Manifest:
         if segment is None or not segment.is_readable:
             return
         for epoch, _ in segment.epochs:
-            left = [stretch for stretch in self._by_epoch[epoch] if stretch.id != segment_id]
-            if left:
-                self._by_epoch[epoch], self._ends[epoch] = left, max(stretch.end for stretch in left)
+            remaining = [stretch for stretch in self._by_epoch[epoch] if stretch.id != segment_id]
+            if remaining:
+                self._by_epoch[epoch], self._ends[epoch] = remaining, max(stretch.end for stretch in remaining)
             else:
                 del self._by_epoch[epoch], self._ends[epoch]
 

@@ -68,5 +68,5 @@ def _tell(facts: Facts) -> str:
     if facts["state"] != "gone":
         return f"it had not exited after {facts.get('waited')} s (process state {facts['state']})"
     words = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
-    left = str(facts.get("left", "")).split()
-    return f"{words}; child processes that outlived it were ended: {len(left)}" if left else words
+    children = str(facts.get("left", "")).split()
+    return f"{words}; child processes that outlived it were ended: {len(children)}" if children else words

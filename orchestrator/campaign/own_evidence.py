@@ -121,19 +121,19 @@ def _words(journal: Sequence[Content], run_dir: Path) -> Iterator[str]:
 
 def _faults(schedule: Schedule, journal: Sequence[Content], *, finished: bool) -> Iterator[str]:
     """Faults are in the order of the schedule. Some are skipped for lack of time, but never the first of a kind."""
-    left = list(schedule)
-    due = dict.fromkeys(plan.kind for plan in left)
+    remaining = list(schedule)
+    due = dict.fromkeys(plan.kind for plan in remaining)
     for line in journal:
         if line.get("event") != "fault_invoked":
             continue
         kind, parameters = str(line.get("kind")), line.get("parameters")
-        drawn = [{"duration_s": plan.duration_s, "aim": plan.aim, **plan.parameters} for plan in left]
-        at = next((n for n, plan in enumerate(left) if plan.kind == kind and drawn[n] == parameters), None)
+        drawn = [{"duration_s": plan.duration_s, "aim": plan.aim, **plan.parameters} for plan in remaining]
+        at = next((n for n, plan in enumerate(remaining) if plan.kind == kind and drawn[n] == parameters), None)
         if at is None:
             yield f"the fault {line.get('id')} ({kind}) is not the one that the seed has drawn at that place"
             return
         due.pop(kind, None)
-        left = left[at + 1 :]
+        remaining = remaining[at + 1 :]
     if due and finished:
         yield f"faults that the seed has drawn are not in the journal: {', '.join(due)}"
 

@@ -42,16 +42,16 @@ def judge_each(
 ) -> Generator[tuple[Path, str], None, None]:
     """Analyzes the runs concurrently. Yields each when it is done, with the reason if its task failed, else an empty
     text. `work` is called in the workers; closing the iterator cancels what is under way."""
-    left: queue.SimpleQueue[Path] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
     expected = revision()
     for run in runs:
-        left.put(run)
+        waiting.put(run)
 
     def work_through() -> None:
         while True:
             try:
-                run = left.get_nowait()
+                run = waiting.get_nowait()
             except queue.Empty:
                 return
             try:
@@ -73,6 +73,6 @@ def judge_each(
             yield found
     finally:
         if count < len(runs):
-            while not left.empty():
-                left.get()
+            while not waiting.empty():
+                waiting.get()
             context.cancelAllJobs()

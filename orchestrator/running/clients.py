@@ -195,9 +195,11 @@ class Fleet:
         reader.wait_ready(self._ready_s())
         reader.phase(IN_THE_END)
         answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
-        left = [_unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete]
-        if left:
-            raise RunError("; ".join(left))
+        incomplete = [
+            _unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete
+        ]
+        if incomplete:
+            raise RunError("; ".join(incomplete))
         return answers
 
     def read_what_answers(self, reader: ClientHandle, timeout_s: float) -> list[str]:

@@ -186,14 +186,16 @@ class ServiceWatch:
 def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journal: Journal) -> None:
     """For each node's log and each pattern that the system calls fatal: record the first matching line."""
     for node, path in logs.items():
-        left = {pattern: re.compile(pattern) for pattern in patterns}
+        remaining = {pattern: re.compile(pattern) for pattern in patterns}
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                found = {pattern: match for pattern, expression in left.items() if (match := expression.search(line))}
+                found = {
+                    pattern: match for pattern, expression in remaining.items() if (match := expression.search(line))
+                }
                 for pattern, match in found.items():
                     journal.fatal_line(node, pattern, _around(match))
-                    del left[pattern]
-                if not left:
+                    del remaining[pattern]
+                if not remaining:
                     break
 
 

@@ -119,8 +119,8 @@ class Trials:
     def _holds(self, candidate: Document) -> bool:
         """Stops as soon as the result is certain."""
         shown = 0
-        for left, seed in zip(range(len(self._seeds), 0, -1), self._seeds, strict=True):
-            if shown == self._needed or shown + left < self._needed:
+        for remaining, seed in zip(range(len(self._seeds), 0, -1), self._seeds, strict=True):
+            if shown == self._needed or shown + remaining < self._needed:
                 break
             shown += self.shows(candidate, seed)
         return shown >= self._needed

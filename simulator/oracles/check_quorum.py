@@ -47,9 +47,9 @@ class CheckQuorumRules:
             self._began(machine, role, leading, voters)
         if rings_at is not None and machine.node is not None:
             longest = FETCH_TIMEOUTS * machine.settings.seconds(FETCH_TIMEOUT)
-            left = rings_at - machine.own_time
-            if left > longest + ROUNDING_S:
-                self._report(machine, role, f"for {left:.3f} s without a fetch, and may for {longest:.3f} s")
+            remaining_s = rings_at - machine.own_time
+            if remaining_s > longest + ROUNDING_S:
+                self._report(machine, role, f"for {remaining_s:.3f} s without a fetch, and may for {longest:.3f} s")
             rings_first = role.deadline()
             if rings_first is None or rings_first > rings_at:
                 self._report(machine, role, f"when its time is up: it looks at the clock at {rings_first}")

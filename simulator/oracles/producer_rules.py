@@ -62,9 +62,9 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
         ours, theirs = known.get(producer_id), said.get(producer_id)
         # Producers of records that retention removed are still known, but not those from before a restart of the log.
         removed = [last for last in ours.batches if last.offset < first] if ours is not None else []
-        left = ours and KnownProducer(ours.epoch, ours.batches[len(removed) :])
-        only_removed = theirs is None and left is not None and not left.batches
-        if any(last.offset < replica.restarted_at for last in removed) or not (only_removed or left == theirs):
+        expected = ours and KnownProducer(ours.epoch, ours.batches[len(removed) :])
+        only_removed = theirs is None and expected is not None and not expected.batches
+        if any(last.offset < replica.restarted_at for last in removed) or not (only_removed or expected == theirs):
             sentence = (
                 f"{replica.name} knows of producer {producer_id} {ours or 'nothing'}, and the batches of its log, from "
                 f"{first} to {replica.copy.end}, say {theirs or 'nothing'}"

@@ -185,10 +185,10 @@ def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) 
     if not denied:
         return Permit(request)
     allowed = [state for state, error in asked if error is None]
-    left = REPLACE(request, topics=allowed, topic_names=[])
+    permitted = REPLACE(request, topics=allowed, topic_names=[])
     if request.topic_names:
-        left = REPLACE(request, topic_names=[it.name or "" for it in allowed])
-    return Permit(left, appending("responses", denied))
+        permitted = REPLACE(request, topic_names=[it.name or "" for it in allowed])
+    return Permit(permitted, appending("responses", denied))
 
 
 def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:

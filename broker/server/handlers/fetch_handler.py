@@ -140,12 +140,15 @@ def _positions(version: int, request: FetchRequest, names: Sequence[str | None])
 
 def _answers(request: FetchRequest, names: Sequence[str | None], reads: Sequence[PartitionRead]) -> list[TopicAnswer]:
     """The reads (in the order of `_positions`) by topic, with an error for each unknown topic."""
-    left: Iterator[PartitionRead] = iter(reads)
+    remaining: Iterator[PartitionRead] = iter(reads)
     unknown = PartitionRead("", 0, ErrorCode.UNKNOWN_TOPIC_ID)
     return [
         TopicAnswer(
             name or "",
-            [next(left) if name is not None else replace(unknown, partition=it.partition) for it in topic.partitions],
+            [
+                next(remaining) if name is not None else replace(unknown, partition=it.partition)
+                for it in topic.partitions
+            ],
             topic.topic_id,
         )
         for name, topic in zip(names, request.topics, strict=True)

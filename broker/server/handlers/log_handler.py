@@ -102,15 +102,15 @@ class ReplicaLogsHandler:
 
     async def get(self, request: GetReplicaLogInfoRequest, version: int) -> GetReplicaLogInfoResponse:  # noqa: ARG002
         response = GetReplicaLogInfoResponse(broker_epoch=self._replicas.broker_epoch)
-        left = MAX_PARTITIONS
+        remaining = MAX_PARTITIONS
         for topic in request.topic_partitions:
             info = TopicPartitionLogInfo(topic.topic_id)
-            for index in topic.partitions[:left]:
+            for index in topic.partitions[:remaining]:
                 found = self._replicas.log_end(topic.topic_id, index)
                 info.partition_log_info.append(
                     PartitionLogInfo(index, found.last_epoch, found.leader_epoch, found.end_offset, found.error)
                 )
             response.topic_partition_log_info_list.append(info)
-            response.has_more_data = response.has_more_data or len(topic.partitions) > left
-            left -= len(info.partition_log_info)
+            response.has_more_data = response.has_more_data or len(topic.partitions) > remaining
+            remaining -= len(info.partition_log_info)
         return response
