@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import numpy as np
@@ -11,7 +10,8 @@ from history.value_runs import I64, ValueRuns
 
 _MOST_RECENT: Final = 1 << 14
 _MOST_FAMILIES: Final = 1 << 10
-_NUMBERED: Final = re.compile(r"(?s)(?P<family>.*?)(?P<number>0|[1-9][0-9]{0,17})")
+_MOST_DIGITS: Final = 19
+_DIGITS: Final = "0123456789"
 
 
 class GrowingRuns:
@@ -20,6 +20,7 @@ class GrowingRuns:
     def __init__(self) -> None:
         self._runs = ValueRuns()
         self._recent: set[int] = set()
+        self._most_recent = _MOST_RECENT
 
     def __contains__(self, value: int) -> bool:
         return value in self._recent or value in self._runs
@@ -27,8 +28,7 @@ class GrowingRuns:
     def add(self, value: int) -> None:
         """Adds a value that it does not have."""
         self._recent.add(value)
-        # A share of the runs, so that values without consecutive ones are merged in a time that is linear in them.
-        if len(self._recent) >= max(_MOST_RECENT, len(self._runs.first) // 4):
+        if len(self._recent) >= self._most_recent:
             self._merge()
 
     def has_any(self, values: I64) -> bool:
@@ -39,6 +39,8 @@ class GrowingRuns:
     def _merge(self) -> None:
         self._runs = ValueRuns.union([self._runs, ValueRuns.of(np.array(list(self._recent), np.int64))])
         self._recent = set()
+        # A share of the runs, so that values without consecutive ones are merged in a time that is linear in them.
+        self._most_recent = max(_MOST_RECENT, len(self._runs.first) // 4)
 
 
 class GrowingNames:
@@ -67,5 +69,8 @@ def _split(name: int | str) -> tuple[str, int] | None:
     """What precedes the number at the end of a name, and the number; None without one that is small enough."""
     if isinstance(name, int):
         return ("", name) if 0 <= name < 1 << 62 else None
-    found = _NUMBERED.fullmatch(name)
-    return (f"text {found['family']}", int(found["number"])) if found else None
+    family = name.rstrip(_DIGITS)
+    digits = name[len(family) :].lstrip("0") or name[len(family) :][-1:]
+    if not 0 < len(digits) < _MOST_DIGITS:
+        return None
+    return f"text {name[: len(name) - len(digits)]}", int(digits)

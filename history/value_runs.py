@@ -55,7 +55,7 @@ class ValueRuns:
         return int((self.last - self.first + 1).sum())
 
     def __contains__(self, value: int) -> bool:
-        at = int(np.searchsorted(self.first, value, side="right")) - 1
+        at = int(self.first.searchsorted(value, side="right")) - 1
         return at >= 0 and value <= int(self.last[at])
 
     def within(self, first: int, count: int) -> int:

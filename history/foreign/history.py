@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 LOG: Final = "log"
@@ -35,6 +37,27 @@ class ForeignHistory:
     doubts: tuple[str, ...] = ()
 
 
+class NamesOfNumbers(Mapping[int, str]):
+    """The texts of renumbered values by number: those of `values` have the numbers 1, 2, ... times `step`. Texts are
+    made when they are asked for."""
+
+    def __init__(self, values: Sequence[str] | npt.NDArray[np.int64], step: int) -> None:
+        self._values = values
+        self._step = step
+
+    def __getitem__(self, number: int) -> str:
+        place, rest = divmod(number, self._step)
+        if rest or not 1 <= place <= len(self._values):
+            raise KeyError(number)
+        return str(self._values[place - 1])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self._step, (len(self._values) + 1) * self._step, self._step))
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class Numbers:
     """Gives each distinct text a number, 1, 2, ... times `step`, in order of appearance."""
 
@@ -46,8 +69,8 @@ class Numbers:
         return self._numbers.setdefault(text, (len(self._numbers) + 1) * self._step)
 
     @property
-    def names(self) -> dict[int, str]:
-        return {number: text for text, number in self._numbers.items()}
+    def names(self) -> Mapping[int, str]:
+        return NamesOfNumbers(list(self._numbers), self._step)
 
 
 OWN_PRODUCER: Final = 1 << 32

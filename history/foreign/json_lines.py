@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.foreign.history import LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
+from history.foreign.history import LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory, NamesOfNumbers
 from history.jsonl_reader import Recorded, TakenNames, read_lines
 from history.schemas import APPEND, OPERATIONS, REGISTERS
 
@@ -92,5 +92,4 @@ def _renumbered(table: pa.Table, not_judged: tuple[str, ...]) -> ForeignHistory:
     columns: dict[str, Any] = {"value": pa.array(numbered, pa.int64()), "values": values}
     arrays = [columns.get(name, table[name]) for name in OPERATIONS.names]
     plain = pa.Table.from_arrays(arrays, names=OPERATIONS.names).cast(OPERATIONS)
-    names = {(at + 1) * OWN_PRODUCER: str(value) for at, value in enumerate(known.tolist())}
-    return ForeignHistory(LOG, plain, names, not_judged)
+    return ForeignHistory(LOG, plain, NamesOfNumbers(known, OWN_PRODUCER), not_judged)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
 
 from history.foreign.events import ForeignOperation
 from history.foreign.history import REGISTER, ForeignError, ForeignHistory, Numbers
 from history.registers import table_of
 from history.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, WRITE
 
+OBJECT_ROWS: Final = 1 << 14
+"""The most rows that are objects of Python at once."""
 F_OF: dict[str, int] = {"read": READ, "write": WRITE, "cas": CAS}
 
 
@@ -22,6 +27,7 @@ class RegisterRows:
         self._values = Numbers()
         self._counts: Counter[int] = Counter()
         self._rows: list[tuple[object, ...]] = []
+        self._parts: list[pa.Table] = []
 
     def add(self, operation: ForeignOperation, key: str, value: str | None, expected: str | None = None) -> None:
         """One operation. `value`: read or written, or the new value of a cas. Raises ForeignError for a write of
@@ -44,14 +50,23 @@ class RegisterRows:
                 *(operation.inv, operation.ret, *values, PHASE_MAIN, "" if outcome == OK else error, ""),
             )
         )
+        if len(self._rows) >= OBJECT_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._parts.append(table_of(self._rows))
+        self._rows = []
 
     def _number(self, text: str | None) -> int | None:
         return None if text is None else self._values.of(text)
 
     def history(self, *not_judged: str) -> ForeignHistory:
         """All rows. Raises ForeignError without one."""
-        if not self._rows:
+        self._flush()
+        if not self._parts:
             raise ForeignError(
                 self._path, 0, "has no operation that can be judged; name the history of a test that ran"
             )
-        return ForeignHistory(REGISTER, table_of(self._rows), self._values.names, not_judged)
+        rows = pa.concat_tables(self._parts).unify_dictionaries().combine_chunks()
+        return ForeignHistory(REGISTER, rows, self._values.names, not_judged)
