@@ -24,6 +24,11 @@ class ControllerRules:
         """Record that a leader requests this ISR."""
         self._asked.setdefault(key, {})[proposal] = None
 
+    def electable(self, key: Key) -> frozenset[int]:
+        """The brokers in the ISR and the ELR of this partition; none before its metadata is known."""
+        state = self._known.get(key)
+        return frozenset() if state is None else frozenset((*state.isr, *state.elr))
+
     def look(self, image: MetadataImage) -> list[tuple[TopicImage, int, PartitionImage]]:
         """Check the newest metadata of all brokers; returns the partitions that have changed."""
         changed = []

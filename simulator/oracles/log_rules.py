@@ -79,6 +79,8 @@ class LogRules:
         self._leaders: dict[int, tuple[str, int]] = {}
         self.local_start = 0
         """The highest offset at which any replica's own segments have started."""
+        self.electable: frozenset[int] = frozenset()
+        """The brokers in the ISR and the ELR, according to the newest metadata of all brokers."""
 
     @property
     def where(self) -> str:
@@ -157,16 +159,16 @@ class LogRules:
     def _starts_above(self, machine: MachineView, log: PartitionLog, removed: Sequence[CopiedBatch]) -> bool:
         """Whether this follower has dropped its log to start it again above records in remote storage (KIP-1023). Its
         log is empty in between, with the lock held. It may do this only while it cannot be elected, and only where
-        another replica has its local start at or above everything that is dropped."""
+        another replica has its local start at or above everything that is dropped. The follower's own metadata may be
+        older than its removal from the ISR."""
         if machine.node is None or log.log_end_offset:
             return False
         partition = machine.node.replicas.partition(self.topic, self.index)
-        state = machine.image.partition(self.topic, self.index)
-        if partition is None or state is None or not partition.settings.remote_storage:
+        if partition is None or not partition.settings.remote_storage:
             return False
         if not isinstance(partition.role, PartitionFollower) or not partition.lock.locked():
             return False
-        return machine.node_id not in (*state.isr, *state.elr) and removed[0].next <= self.local_start
+        return machine.node_id not in self.electable and removed[0].next <= self.local_start
 
     def _cut_committed(self, name: str, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         """Committed records stay in every log that has them."""

@@ -136,6 +136,7 @@ class PartitionRules:
         key = (partition.topic_id, partition.index)
         if key not in self._rules:
             self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
+            self._rules[key].electable = self._controller.electable(key)
         rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.local_start_offset
@@ -395,6 +396,8 @@ class PartitionRules:
     def _eligible(self, topic_id: bytes, index: int, state: PartitionImage) -> None:
         """A broker that may be elected without a recovery has all that is committed (H5, H16)."""
         rules = self._rules.get((topic_id, index))
+        if rules is not None:
+            rules.electable = self._controller.electable((topic_id, index))
         if rules is None or state.recovering or (topic_id, index) in self._compacted:
             return
         for member in (*state.isr, *state.elr):

@@ -101,3 +101,12 @@ def test_a_recovery_continues_in_the_next_epoch() -> None:
 def test_a_leader_is_in_its_isr_and_both_are_replicas() -> None:
     assert judged(replace(FIRST, isr=(2,))) == {"election-not-allowed"}
     assert judged(replace(FIRST, replicas=(1, 3))) == {"election-not-allowed"}
+
+
+@pytest.mark.parametrize("state", [FIRST, after(FIRST, isr=(1,), elr=(2,))])
+def test_members_of_the_isr_and_the_elr_may_be_elected(state: PartitionImage) -> None:
+    rules, image = ControllerRules(OracleFindings(lambda: 0.0)), MetadataImage()
+    assert not rules.electable((TOPIC_ID, 0))
+    image.topics["log"] = TopicImage("log", TOPIC_ID, {0: state})
+    rules.look(image)
+    assert rules.electable((TOPIC_ID, 0)) == {1, 2}

@@ -22,15 +22,16 @@ from tests.simulator.storm import TOPIC
 
 FEW = LogConfig(segment_bytes=200, index_interval_bytes=100)
 FOLLOWER, LEADER = 1, 2
-SAFE: dict[str, Any] = {"isr": (LEADER,), "elr": (), "tiered": True, "local_start": 4, "locked": True, "follows": True}
+SAFE: dict[str, Any] = {"electable": (LEADER,), "tiered": True, "local_start": 4, "locked": True, "follows": True}
 
 
-def node(*, isr: tuple[int, ...], elr: tuple[int, ...], tiered: bool, locked: bool, follows: bool) -> SimpleNamespace:
-    """What the oracle looks at in a broker that runs on the follower's machine."""
+def node(*, tiered: bool, locked: bool, follows: bool) -> SimpleNamespace:
+    """What the oracle looks at in a broker that runs on the follower's machine. Its own metadata is older than the
+    follower's removal from the ISR."""
     role = PartitionFollower(leader_id=LEADER, leader_epoch=1, partition_epoch=0, high_watermark=0) if follows else None
     settings, lock = SimpleNamespace(remote_storage=tiered), SimpleNamespace(locked=lambda: locked)
     partition = SimpleNamespace(settings=settings, role=role, lock=lock)
-    state = SimpleNamespace(isr=isr, elr=elr)
+    state = SimpleNamespace(isr=(LEADER, FOLLOWER), elr=())
     return SimpleNamespace(
         replicas=SimpleNamespace(partition=lambda *_: partition), image=SimpleNamespace(partition=lambda *_: state)
     )
@@ -41,8 +42,7 @@ def node(*, isr: tuple[int, ...], elr: tuple[int, ...], tiered: bool, locked: bo
     ("changed", "is_excused"),
     [
         ({}, True),
-        ({"isr": (LEADER, FOLLOWER)}, False),
-        ({"elr": (FOLLOWER,)}, False),
+        ({"electable": (LEADER, FOLLOWER)}, False),
         ({"tiered": False}, False),
         ({"local_start": 3}, False),
         ({"locked": False}, False),
@@ -53,10 +53,11 @@ def test_a_follower_that_cannot_be_elected_may_drop_records_below_another_local_
     changed: dict[str, Any], is_excused: bool
 ) -> None:
     case = SAFE | changed
-    local_start = case.pop("local_start")
+    local_start, electable = case.pop("local_start"), case.pop("electable")
     loop = new_loop()
     disk, findings = SimulatedDisk(loop, random.Random(0)), OracleFindings(loop.time)
     rules, copies = LogRules(TOPIC, 0, findings), {name: CopiedLog(name) for name in ("n1", "n2")}
+    rules.electable = frozenset(electable)
     views = {name: MachineView(name, int(name[1:]), disk, "", {}) for name in copies}
 
     async def life() -> None:
