@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
 import numpy as np
 
 from history.value_runs import I64, ValueRuns
 
+_LEAST: Final = -(1 << 63)
 _MOST_RECENT: Final = 1 << 14
 _MOST_FAMILIES: Final = 1 << 10
 _MOST_DIGITS: Final = 19
@@ -15,30 +17,51 @@ _DIGITS: Final = "0123456789"
 
 
 class GrowingRuns:
-    """A set of integers of 64 bits. The latest ones are objects of Python; all others are runs of consecutive ones."""
+    """A set of integers of 64 bits, each above -2^63.
+
+    Most values are one above the highest, so this case is the fast one. `_first` .. `_behind` - 1: the highest run;
+    `_closed`: earlier runs as first and last values, ascending; `_recent`: values that came after higher ones. When
+    there are many of these, they become columns."""
 
     def __init__(self) -> None:
-        self._runs = ValueRuns()
+        self._first = self._behind = _LEAST
+        self._closed: tuple[list[int], list[int]] = ([], [])
         self._recent: set[int] = set()
+        self._runs = ValueRuns()
         self._most_recent = _MOST_RECENT
 
     def __contains__(self, value: int) -> bool:
-        return value in self._recent or value in self._runs
+        if value >= self._first:
+            return value < self._behind
+        at = bisect_right(self._closed[0], value) - 1
+        return (at >= 0 and value <= self._closed[1][at]) or value in self._recent or value in self._runs
 
     def add(self, value: int) -> None:
         """Adds a value that it does not have."""
-        self._recent.add(value)
-        if len(self._recent) >= self._most_recent:
+        if value == self._behind:
+            self._behind += 1
+            return
+        if value < self._behind:
+            self._recent.add(value)
+        else:
+            if self._first < self._behind:
+                self._closed[0].append(self._first)
+                self._closed[1].append(self._behind - 1)
+            self._first, self._behind = value, value + 1
+        if len(self._recent) + len(self._closed[0]) >= self._most_recent:
             self._merge()
 
     def has_any(self, values: I64) -> bool:
         """Whether it has one of these values."""
         self._merge()
-        return not self._runs.missing(values).all()
+        in_highest = (values >= self._first) & (values <= self._behind - 1)
+        return bool(in_highest.any()) or not self._runs.missing(values).all()
 
     def _merge(self) -> None:
-        self._runs = ValueRuns.union([self._runs, ValueRuns.of(np.array(list(self._recent), np.int64))])
-        self._recent = set()
+        first, last = (np.array(each, np.int64) for each in self._closed)
+        recent = ValueRuns.of(np.array(list(self._recent), np.int64))
+        self._runs = ValueRuns.union([self._runs, ValueRuns(first, last), recent])
+        self._recent, self._closed = set(), ([], [])
         # A share of the runs, so that values without consecutive ones are merged in a time that is linear in them.
         self._most_recent = max(_MOST_RECENT, len(self._runs.first) // 4)
 

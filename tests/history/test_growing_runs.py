@@ -28,6 +28,7 @@ def test_integers_are_there_when_they_were_added(monkeypatch: pytest.MonkeyPatch
     ]
     chance.shuffle(values)
     added, runs = set[int](), GrowingRuns()
+    assert not runs.has_any(np.array(values))
     for value in values:
         assert value not in runs
         runs.add(value)
