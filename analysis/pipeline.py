@@ -137,7 +137,7 @@ def _judge(
     events = events_by_node(run_dir)
     view = view_of(history, events)
     if drawing is not None:
-        drawing.begin(view)
+        drawing.start(view)
     write_tables(history, events, run_dir)
     run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context(), meter)
     findings = RunFindings()

@@ -251,8 +251,8 @@ class _Register:
         part.believed = sum((piece.believed for piece in pieces), Counter[str]())
         part.last_process = max(piece.last_process for piece in pieces)
         part.completed = _joined([REGISTERS.empty_table(), *(rows for piece in pieces for rows in piece.rows)])
-        if announced.who is not None:
-            part.left = announced.unfinished(announced.who, ValueRuns.union(piece.done for piece in pieces))
+        if announced.header is not None:
+            part.left = announced.unfinished(announced.header, ValueRuns.union(piece.done for piece in pieces))
         self._index(part, pieces, tables)
         return part
 
@@ -340,20 +340,20 @@ def _told(counts: Mapping[str, int]) -> str:
 
 
 def _unfinished(
-    who: RecordHeader, blocks: list[AnnouncedBlock], unused: list[UnusedValues], used: ValueRuns
+    header: RecordHeader, blocks: list[AnnouncedBlock], unused: list[UnusedValues], used: ValueRuns
 ) -> tuple[pa.Table, pa.Table]:
     """The blocks a client announced, and an info append for each announced value that has no completion."""
     if not blocks:
         return RESERVATIONS.empty_table(), OPERATIONS.empty_table()
     names = ("topic", "partition", "first", "count", "t")
     columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in names}
-    columns |= {"client": [who.client] * len(blocks), "process": [who.process] * len(blocks)}
+    columns |= {"client": [header.client] * len(blocks), "process": [header.process] * len(blocks)}
     done = [(first, last) for first, last in zip(used.first.tolist(), used.last.tolist(), strict=True)]
     done += [(rest.unused, rest.unused + rest.count - 1) for rest in unused]
     bounds = np.array(done, np.int64).reshape(-1, 2)
     covered = ValueRuns.union([ValueRuns(bounds[:, 0], bounds[:, 1])])
     block, values = _uncovered(blocks, covered)
-    return pa.table(columns, RESERVATIONS), _info_appends(who, blocks, block, values)
+    return pa.table(columns, RESERVATIONS), _info_appends(header, blocks, block, values)
 
 
 def _uncovered(
@@ -371,15 +371,15 @@ def _uncovered(
 
 
 def _info_appends(
-    who: RecordHeader, blocks: list[AnnouncedBlock], block: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
+    header: RecordHeader, blocks: list[AnnouncedBlock], block: np.ndarray[Any, Any], values: np.ndarray[Any, Any]
 ) -> pa.Table:
     n = len(values)
     nothing = pa.ListArray.from_arrays(pa.array(np.zeros(n + 1, np.int32)), pa.array([], pa.int64()))
     topics = [blocks[i].topic for i in block]
     columns: dict[str, Any] = {
-        "process": np.full(n, who.process, np.int32),
+        "process": np.full(n, header.process, np.int32),
         "session": (values >> SESSION_SHIFT).astype(np.int32),
-        "client": [who.client] * n,
+        "client": [header.client] * n,
         "f": np.full(n, APPEND, np.int8),
         "topic": topics,
         "partition": np.array([each.partition for each in blocks], np.int32)[block],

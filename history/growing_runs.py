@@ -1,4 +1,4 @@
-"""Sets of integers and of names that grow one by one and mostly count up: of millions, a few runs are in memory."""
+"""Sets of integers and of names that mostly count up: consecutive values take the memory of one run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class GrowingRuns:
         return (at >= 0 and value <= self._closed[1][at]) or value in self._recent or value in self._runs
 
     def add(self, value: int) -> None:
-        """Adds a value that it does not have."""
+        """Adds a value that is not in the set."""
         if value == self._behind:
             self._behind += 1
             return
@@ -52,7 +52,7 @@ class GrowingRuns:
             self._merge()
 
     def has_any(self, values: I64) -> bool:
-        """Whether it has one of these values."""
+        """Whether one of these values is in the set."""
         self._merge()
         in_highest = (values >= self._first) & (values <= self._behind - 1)
         return bool(in_highest.any()) or not self._runs.missing(values).all()
@@ -67,8 +67,8 @@ class GrowingRuns:
 
 
 class GrowingNames:
-    """A set of names, each an integer or a text. Texts that end with a number and begin alike are runs of numbers; all
-    other texts are kept as they are."""
+    """A set of names, each an integer or a text. Texts with equal prefixes before a final number are stored as runs of
+    these numbers, all other texts as they are."""
 
     def __init__(self) -> None:
         self._families: dict[str, GrowingRuns] = {}
@@ -79,7 +79,7 @@ class GrowingNames:
         return number in self._families[family] if family in self._families and number >= 0 else name in self._others
 
     def add(self, name: int | str) -> None:
-        """Adds a name that it does not have."""
+        """Adds a name that is not in the set."""
         split = _split(name)
         if split is None or (split[0] not in self._families and len(self._families) >= _MOST_FAMILIES):
             self._others.add(name)

@@ -59,7 +59,7 @@ class AnnouncedValues:
 
 @dataclass(frozen=True)
 class PieceTask:
-    """A segment to read. `who`: the client by its own announcement; `announced`: the values that it may append.
+    """A segment to read. `header`: the client by its own announcement; `announced`: the values that it may append.
 
     `tables`: where to write, None: nowhere. `record`: how the names of its files start. `keeps`: whether the result has
     the rows."""
@@ -67,7 +67,7 @@ class PieceTask:
     path: Path
     segment: int
     record: str
-    who: RecordHeader | None
+    header: RecordHeader | None
     announced: AnnouncedValues
     tables: Path | None = None
     keeps: bool = True
@@ -155,13 +155,13 @@ class _Piece:
 
     def _require_whose(self, rows: pa.Table, values: npt.NDArray[np.int64]) -> None:
         """Counts the rows and the written values that are not the client's own."""
-        who = self._task.who
-        if who is None:
+        header = self._task.header
+        if header is None:
             return
         clients = pc.unique(rows["client"].cast(pa.string())).to_pylist() if rows.num_rows else []
-        self._numbers["clients"] += len(set(clients) - {who.client})
-        self._numbers["processes"] += int((rows["process"].to_numpy() != who.process).sum())
-        producer = NO_PRODUCER if who.producer is None else who.producer
+        self._numbers["clients"] += len(set(clients) - {header.client})
+        self._numbers["processes"] += int((rows["process"].to_numpy() != header.process).sum())
+        producer = NO_PRODUCER if header.producer is None else header.producer
         self._numbers["foreign"] += int(((values >> 32 & (PRODUCERS - 1)) != producer).sum())
 
     def _announced(
@@ -184,11 +184,11 @@ class _Piece:
         return is_there
 
     def _complaints(self) -> Iterator[str]:
-        who, numbers = self._task.who, self._numbers
-        if who is not None and numbers["clients"]:
-            yield f"there are operations of another client than {who.client}"
-        if who is not None and numbers["processes"]:
-            yield f"there are operations of another process than number {who.process}"
+        header, numbers = self._task.header, self._numbers
+        if header is not None and numbers["clients"]:
+            yield f"there are operations of another client than {header.client}"
+        if header is not None and numbers["processes"]:
+            yield f"there are operations of another process than number {header.process}"
         if numbers["foreign"]:
             yield f"{numbers['foreign']} of its values are another producer's"
         if numbers["unannounced"]:

@@ -64,13 +64,13 @@ class AnnouncedGroup:
 
 @dataclass(frozen=True)
 class Announcements:
-    """What is known of a client's announcements. `lines`: the file without the announcements. `wrong`: the number of
-    lines that are no announcements; `again`: of announcements of an id that was announced before. `groups`: the row
-    groups of `table`, which does not exist without any."""
+    """What was read from a client's announcements. `lines`: the file's other lines. `header`: the client's.
+    `wrong`: the number of invalid announcements. `again`: the number of announcements whose id has an earlier one.
+    `groups`: the row groups of `table`; without row groups, the table does not exist."""
 
     table: Path
     lines: Lines
-    who: RecordHeader | None = None
+    header: RecordHeader | None = None
     wrong: int = 0
     again: int = 0
     groups: tuple[AnnouncedGroup, ...] = ()
@@ -93,13 +93,13 @@ class Announcements:
         order = np.argsort(rows["id"].to_numpy(), kind="stable")
         return rows.take(order).combine_chunks(), np.concatenate(positions)[order]
 
-    def unfinished(self, who: RecordHeader, done: ValueRuns) -> pa.Table:
+    def unfinished(self, header: RecordHeader, done: ValueRuns) -> pa.Table:
         """The operations whose announcements are not at the positions `done`, as operations that may have happened."""
         left = [REGISTERS.empty_table()]
         for number, each in enumerate(self.groups):
             if done.within(each.first, each.rows) < each.rows:
                 missing = done.missing(np.arange(each.first, each.first + each.rows))
-                left.append(_open(who, self._read([number]).filter(pa.array(missing))))
+                left.append(_open(header, self._read([number]).filter(pa.array(missing))))
         return pa.concat_tables(left).unify_dictionaries().combine_chunks()
 
     def _read(self, groups: Sequence[int]) -> pa.Table:
@@ -122,9 +122,11 @@ def read_announcements(task: AnnouncementsTask) -> Announcements:
     table.close()
     if last is not None and rest[-1] is not last:
         rest.append(last)
-    who, _ = converted((line for _, line in rest[:1]), RecordHeader)
+    header, _ = converted((line for _, line in rest[:1]), RecordHeader)
     lines = Lines(tuple(rest), reader.is_torn, tuple(reader.defects))
-    return Announcements(task.table, lines, who[0] if who else None, table.wrong, table.again(), tuple(table.groups))
+    return Announcements(
+        task.table, lines, header[0] if header else None, table.wrong, table.again(), tuple(table.groups)
+    )
 
 
 def _until_error(reader: LineReader) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -218,15 +220,15 @@ def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_
     return np.asarray(same.to_numpy(), np.bool_)
 
 
-def _open(who: RecordHeader, announced: pa.Table) -> pa.Table:
+def _open(header: RecordHeader, announced: pa.Table) -> pa.Table:
     """Announced operations without completion, with the schema `REGISTERS`."""
     n = announced.num_rows
     is_cas = pc.equal(announced["f"], CAS)
     nothing = pa.nulls(n, pa.int64())
     columns: dict[str, Any] = {
         **{name: announced[name] for name in ("id", "f", "key", "inv", "expected", "phase")},
-        "process": np.full(n, who.process, np.int32),
-        "client": [who.client] * n,
+        "process": np.full(n, header.process, np.int32),
+        "client": [header.client] * n,
         "type": np.full(n, INFO, np.int8),
         "ret": np.full(n, INF, np.int64),
         "value": pc.if_else(is_cas, nothing, announced["value"]),

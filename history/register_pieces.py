@@ -123,13 +123,13 @@ class _Piece:
 
     def _require_whose(self, rows: pa.Table) -> None:
         """Counts the rows and the written values that are not the client's own."""
-        who, numbers = self._task.announced.who, self._found.numbers
-        if who is None:
+        header, numbers = self._task.announced.header, self._found.numbers
+        if header is None:
             return
         clients = pc.unique(rows["client"].cast(pa.string())).to_pylist() if rows.num_rows else []
-        numbers["clients"] += len(set(clients) - {who.client})
-        numbers["processes"] += int((rows["process"].to_numpy() != who.process).sum())
-        producer = NO_PRODUCER if who.producer is None else who.producer
+        numbers["clients"] += len(set(clients) - {header.client})
+        numbers["processes"] += int((rows["process"].to_numpy() != header.process).sum())
+        producer = NO_PRODUCER if header.producer is None else header.producer
         numbers["foreign"] += int(((written_values(rows, WRITTEN) >> 32 & (PRODUCERS - 1)) != producer).sum())
 
     def _believed(self, rows: pa.Table) -> pa.Table:
@@ -146,11 +146,11 @@ class _Piece:
         return rows if believed.all() else rows.filter(pa.array(believed))
 
     def _complaints(self) -> Iterator[str]:
-        who, numbers = self._task.announced.who, self._found.numbers
-        if who is not None and numbers["clients"]:
-            yield f"there are operations of another client than {who.client}"
-        if who is not None and numbers["processes"]:
-            yield f"there are operations of another process than number {who.process}"
+        header, numbers = self._task.announced.header, self._found.numbers
+        if header is not None and numbers["clients"]:
+            yield f"there are operations of another client than {header.client}"
+        if header is not None and numbers["processes"]:
+            yield f"there are operations of another process than number {header.process}"
         if numbers["foreign"]:
             yield f"{numbers['foreign']} of its values are another producer's"
         if numbers["never"]:

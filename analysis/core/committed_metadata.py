@@ -173,7 +173,7 @@ def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
 
 
 def _digested(member: QuorumMember) -> set[int]:
-    """The offsets at which a node has reported the digest of what it had applied."""
+    """The offsets at which a node has reported a digest of its applied records."""
     return {event["offset"] for event in member.events_named(HIGH_WATERMARK) if event["digest"] is not None}
 
 

@@ -103,8 +103,8 @@ def _doubts(journal: Sequence[Line], lines: Sequence[Line], nodes: Sequence[str]
 def _unmarked(
     journal: Sequence[Line], nodes: Sequence[str], dumped_at: int, mark_interval_s: float
 ) -> Iterator[tuple[str, int]]:
-    """The replicas of which a node need not have written the high watermark: since the replica exists, the node was
-    not free of delaying faults for one interval."""
+    """The replicas whose high watermark may not have been written: between the creation of the replica and the dump,
+    no interval passed without a delaying fault on the node."""
     interval = (mark_interval_s + SLACK_S) * 1e9
     created = _created_at(journal)
     added = _added(journal, nodes)
@@ -139,8 +139,8 @@ def _created_at(journal: Sequence[Line]) -> int:
 
 
 def _added(journal: Sequence[Line], nodes: Sequence[str]) -> dict[str, dict[int, int]]:
-    """When each node got a replica after the creation of the topic: its node, its partition, and the time at which the
-    cluster accepted it or, if it joined, at which it was in sync."""
+    """The replicas that were added after the creation of the topic: for each node and partition, the time at which the
+    cluster accepted the replica, or at which it was in sync if it joined."""
     replicas: dict[int, frozenset[str]] = {}
     added: dict[str, dict[int, int]] = {}
     for line in journal:

@@ -44,13 +44,13 @@ class DrawingProcess:
             )
         self._sending = threading.Thread(target=str)
 
-    def begin(self, view: PlotData) -> None:
-        """Start to draw what every verdict needs; returns at once."""
+    def start(self, view: PlotData) -> None:
+        """Start to draw the plots that do not depend on the verdict; returns immediately."""
         self._sending = threading.Thread(target=self._send, args=(view,), name="plots-data", daemon=True)
         self._sending.start()
 
     def finish(self, run_dir: Path, view: PlotData, verdict: Verdict) -> None:
-        """Draw the rest and write all plots, as `analysis.plots.render.draw` does. `view`: as in `begin`. If the
+        """Draw the other plots and write all, as `analysis.plots.render.draw` does. `view`: as for `start`. If the
         process has ended unexpectedly, this process draws. Raises RuntimeError with the traceback for a plot that could
         not be drawn."""
         self._sending.join()

@@ -62,7 +62,7 @@ def partitions(data: Path) -> list[Key]:
 
 
 def all_partitions(data: Path) -> list[Key]:
-    """As `partitions`, with internal topics. The metadata log is no topic."""
+    """Like `partitions`, with internal topics, without the metadata log."""
     found = []
     for directory in data.iterdir() if data.is_dir() else ():
         name = _DIRECTORY.fullmatch(directory.name)

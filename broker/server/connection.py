@@ -321,7 +321,7 @@ class Connection(asyncio.BufferedProtocol):
         self._pause_if_full()
 
     def _start_next(self, answered: list[Part]) -> bool:
-        """Start the next whole request, or those that the shortcut recognizes. False: there is none."""
+        """Start the next whole request, or those that the shortcut recognizes. Returns False without one."""
         if self.shortcut is not None and self.shortcut.gather(self._input):
             self._place(self._host.finish(self.shortcut), answered)
         elif (frame := self._input.next_frame()) is not None:

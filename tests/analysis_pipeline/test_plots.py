@@ -179,7 +179,7 @@ def test_the_plots_that_are_drawn_during_the_checks_are_those_that_are_drawn_aft
     assert {"1-latency.png", "anomaly-0.png"} < expected.keys()
     data = view_of(read_run(run), events_by_node(run))
     with DrawingProcess() as drawing:
-        drawing.begin(data)
+        drawing.start(data)
         drawing.finish(run, data, verdict)
     assert drawn_files(run) == expected
 
@@ -188,7 +188,7 @@ def test_the_analysis_draws_the_plots_when_the_drawing_process_has_ended(tmp_pat
     run = StoredRun(tmp_path / "run").write()
     verdict = analyze(run, engine="in-process", plots=False)
     with DrawingProcess() as drawing:
-        drawing.begin(view())
+        drawing.start(view())
         drawing.process.kill()
         drawing.finish(run, view(), verdict)
     assert "1-latency.png" in drawn_files(run)
@@ -199,6 +199,6 @@ def test_a_plot_that_cannot_be_drawn_is_an_error_with_its_cause(tmp_path: Path) 
     verdict = analyze(run, engine="in-process", plots=False)
     (run / "plots").write_text("not a directory")
     with DrawingProcess() as drawing:
-        drawing.begin(view())
+        drawing.start(view())
         with pytest.raises(RuntimeError, match=r"could not be drawn(?s:.*)FileExistsError"):
             drawing.finish(run, view(), verdict)

@@ -1,5 +1,5 @@
 """DescribeConfigs: the configuration with which this broker runs, and the topics' and the cluster's from the metadata
-log. ListConfigResources: of what there is a configuration.
+log. ListConfigResources: the resources that have a configuration.
 
 Loggers, groups and clients' metrics have no settings here. Their descriptions are empty, because the admin tools ask
 for them together with others.
@@ -75,7 +75,7 @@ class ConfigsHandler:
         return response
 
     def list_resources(self, request: ListConfigResourcesRequest, version: int) -> ListConfigResourcesResponse:
-        """In version 0 there is no choice of types: its resources are clients' metrics, and there are none."""
+        """Version 0 lists only resources of clients' metrics, and the broker has none."""
         known = {
             BROKER: self._brokers,
             BROKER_LOGGER: self._brokers,
