@@ -60,6 +60,7 @@ class Batch(NamedTuple):
         return cls(header.base_offset, header.next_offset, header.size, header.max_timestamp, sequenced)
 
 
+_sequenced_of = attrgetter("sequenced")
 _timestamp_of = attrgetter("max_timestamp")
 
 
@@ -172,8 +173,11 @@ def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
 def record_producers(state: ProducerState, batches: Sequence[Batch], end: int) -> None:
     """Record the producers of batches that were appended at offset `end`.
 
-    If offsets are missing before a batch, compaction has removed batches that this log never had.
+    If offsets are missing before a batch, compaction has removed batches that this log never had. Each batch has at
+    least one offset: none is missing if there are as many as batches.
     """
+    if batches[-1].next_offset - end == len(batches) and not any(map(_sequenced_of, batches)):
+        return
     for batch in batches:
         if batch.offset > end:
             state.may_have_forgotten()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.append_validation import Batch
+from broker.log.append_validation import Batch, latest_timestamp
 from broker.log.record_walk import LEAST_TIMESTAMP
 from broker.log.validation import decompressed
 from broker.ports import Buffer
@@ -33,9 +33,8 @@ class TimestampLimits(NamedTuple):
 
         A batch's largest timestamp decides about the upper limit. Only a lower limit that can be exceeded requires the
         records themselves."""
-        for batch in batches:
-            if batch.max_timestamp > self.latest:
-                self._refuse(batch.max_timestamp)
+        if batches and (latest := latest_timestamp(batches)) > self.latest:
+            self._refuse(latest)
         if self.earliest <= LEAST_TIMESTAMP:
             return
         position = 0
