@@ -17,7 +17,11 @@ FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged 
 FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries requires.")
 SMALL_SHARE: Final = Reason("too-small-share", "Less than min_share of the planned changes was acknowledged.")
 NO_LOAD: Final = Reason("faults-met-no-load", "No operation was in progress at the first fault or after it.")
-_WORDS: Final = {"log": ("appends", "queries of logs' ends"), "register": ("writes", "reads")}
+_WORDS: Final = {
+    "log": ("append", "query of logs' ends", "queries of logs' ends"),
+    "register": ("write", "read", "reads"),
+}
+"""What changes and queries are called, by the judge: a change, a query, queries."""
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -25,21 +29,24 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.evidence.load import load_of
 
     needs, load = run.description.requirements, load_of(run.history)
-    changes, queries = _WORDS.get(run.description.judge, ("changes", "queries"))
+    change, query, queries = _WORDS.get(run.description.judge, ("change", "query", "queries"))
     doubts = []
     if load.changes < needs.min_ok:
-        text = f"only {load.changes} acknowledged {changes}, {needs.min_ok} are needed{load.weak_words}"
+        text = f"only {counted(load.changes, f'acknowledged {change}')}, {needs.min_ok} are needed{load.weak_words}"
         doubts.append(FEW_CHANGES.says(text))
     if load.queries_under_load < needs.min_queries:
-        text = f"only {load.queries_under_load} answered {queries} under load, {needs.min_queries} are needed"
+        answered = counted(load.queries_under_load, f"answered {query}", f"answered {queries}")
+        text = f"only {answered} under load, {needs.min_queries} are needed"
         doubts.append(FEW_QUERIES.says(text))
     planned = run.description.planned_changes
     if load.changes_under_load < needs.min_share * planned:
-        share = f"{load.changes_under_load / planned:.0%} of the {planned:,} planned {changes} were acknowledged"
+        share = (
+            f"{load.changes_under_load / planned:.0%} of the {counted(planned, f'planned {change}')} were acknowledged"
+        )
         text = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
         doubts.append(SMALL_SHARE.says(text))
     doubts += NO_LOAD.say(_of_faults(run))
-    counts = f"{load.changes:,} acknowledged {changes}, {load.queries_under_load:,} {queries}"
+    counts = f"{counted(load.changes, f'acknowledged {change}')}, {counted(load.queries_under_load, query, queries)}"
     detail = f"{counts}{_of_plan(run, load)}{load.weak_words}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
 

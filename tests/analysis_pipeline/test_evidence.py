@@ -288,6 +288,14 @@ def test_the_reason_for_an_unfinished_run_is_first(tmp_path: Path) -> None:
     assert "the run ended in phase collect, not by its plan" in reasons
 
 
+def test_one_acknowledged_append_is_counted_in_the_singular(tmp_path: Path) -> None:
+    run = StoredRun(tmp_path / "run").write()
+    rewrite(Stored(run), "producer-0-1.arrows", lambda rows: [rows[0], *(row | {"acks": 1} for row in rows[1:])])
+    seal(run)
+    reason = analyze(run, engine="in-process", plots=False).reasons[0]
+    assert reason.startswith(f"only 1 acknowledged append, {RECORDS} are needed")
+
+
 def test_appends_with_weak_acks_do_not_count_as_acknowledged_load(tmp_path: Path) -> None:
     run = StoredRun(tmp_path / "run").write()
     rewrite(Stored(run), "producer-0-1.arrows", lambda rows: [row | {"acks": 1} for row in rows])
