@@ -82,13 +82,20 @@ def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
 def _measure_all(
     wanted: Sequence[MutantSchedule], seeds: Sequence[int], jobs: int, results: list[MutantResult]
 ) -> None:
-    """Append the result of each schedule to `results`. Raises as `measure`."""
+    """Append the result of each schedule to `results`, and print a line about it. Raises as `measure`."""
     from orchestrator.search.mutation_score import measure
+
+    def finished(result: MutantResult) -> None:
+        results.append(result)
+        schedule, found = result.schedule, "false alarm" if result.benign else "killed"
+        text = f"{schedule.mutant}, {schedule.campaign.name}: {found} in {result.killed} of {result.decided} decided"
+        say(f"{len(results)} of {len(wanted)}: {text}", file=sys.stderr)
+
     from orchestrator.search.scratch import scratch
 
     interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
     with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
-        measure(wanted, seeds, results.append, scratch=directory, interrupts=interrupts, jobs=jobs)
+        measure(wanted, seeds, finished, scratch=directory, interrupts=interrupts, jobs=jobs)
 
 
 def exit_code(results: Sequence[MutantResult]) -> int:

@@ -191,7 +191,9 @@ def children_of(pid: int) -> list[str]:
 def test_mutants_are_run_and_counted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     del tmp_path
     assert main(["mutants", "bounce_unseen", "--seeds", "1-2", "--campaign", "bounce-unseen", "--json"]) == 0
-    (result,) = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert printed.err == "1 of 1: bounce_unseen, bounce-unseen: killed in 2 of 2 decided\n"
+    (result,) = json.loads(printed.out)
     assert (result["mutant"], result["killed"], result["runs"]) == ("bounce_unseen", 2, 2)
 
 
