@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,12 @@ import pyarrow.compute as pc
 from history.announcements import AnnouncedBlock, RecordHeader
 from history.arrow_stream import SEGMENT_ROWS, BatchReader
 from history.operation_tables import IndexedGroup, write_operations
+from history.row_origin import RowOrigin
 from history.schemas import APPEND, NAMES, OPERATIONS
 from history.seconds import LOG, SecondCounts
 from history.validation import RowErrors, error_sentences, valid_part
 from history.value_runs import ValueRuns
-from history.values import PRODUCERS
-
-NO_PRODUCER: Final = -1
+from installation.counted import counted
 
 
 @dataclass(frozen=True)
@@ -109,6 +108,7 @@ class _Piece:
         self._used: list[ValueRuns] = []
         self._seconds: list[SecondCounts] = []
         self._numbers: Counter[str] = Counter()
+        self._origin = RowOrigin(task.header)
 
     def read(self) -> PieceRead:
         task, found = self._task, self._found
@@ -134,7 +134,7 @@ class _Piece:
         rows = valid_part(rows, self._invalid, before)
         is_append = rows["f"].to_numpy() == APPEND
         values = rows["value"].to_numpy()[is_append]
-        self._require_whose(rows, values)
+        self._origin.take(rows, values)
         written = ValueRuns.of(values)
         self._written.append(written)
         is_there = self._announced(rows, is_append, values)
@@ -152,17 +152,6 @@ class _Piece:
         if task.tables is not None:
             name = f"{task.record}-{task.segment}" + (f".{number}" if number else "")
             found.groups += write_operations(rows, task.tables, name)
-
-    def _require_whose(self, rows: pa.Table, values: npt.NDArray[np.int64]) -> None:
-        """Counts the rows and the written values that are not the client's own."""
-        header = self._task.header
-        if header is None:
-            return
-        clients = pc.unique(rows["client"].cast(pa.string())).to_pylist() if rows.num_rows else []
-        self._numbers["clients"] += len(set(clients) - {header.client})
-        self._numbers["processes"] += int((rows["process"].to_numpy() != header.process).sum())
-        producer = NO_PRODUCER if header.producer is None else header.producer
-        self._numbers["foreign"] += int(((values >> 32 & (PRODUCERS - 1)) != producer).sum())
 
     def _announced(
         self, rows: pa.Table, is_append: npt.NDArray[np.bool_], values: npt.NDArray[np.int64]
@@ -184,17 +173,13 @@ class _Piece:
         return is_there
 
     def _complaints(self) -> Iterator[str]:
-        header, numbers = self._task.header, self._numbers
-        if header is not None and numbers["clients"]:
-            yield f"there are operations of another client than {header.client}"
-        if header is not None and numbers["processes"]:
-            yield f"there are operations of another process than number {header.process}"
-        if numbers["foreign"]:
-            yield f"{numbers['foreign']} of its values are another producer's"
+        yield from self._origin.defects()
+        numbers = self._numbers
         if numbers["unannounced"]:
-            yield f"{numbers['unannounced']} of its appends carry a value that was never announced"
+            appends = counted(numbers["unannounced"], "append")
+            yield f"it has {appends} with values that were never announced"
         if numbers["elsewhere"]:
-            yield f"{numbers['elsewhere']} of its appends went elsewhere than was announced"
+            yield f"it has {counted(numbers['elsewhere'], 'append')} to other partitions than announced"
 
 
 def in_pieces(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:

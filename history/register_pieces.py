@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from history.arrow_stream import BatchReader
-from history.log_pieces import NO_PRODUCER, in_pieces, kinds_of, last_process_of
+from history.log_pieces import in_pieces, kinds_of, last_process_of
 from history.register_announcements import Announcements, compared
 from history.register_tables import KeyGroup, write_registers
 from history.registers import with_endpoints
+from history.row_origin import RowOrigin
 from history.schemas import CAS, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
 from history.seconds import REGISTER, SecondCounts
 from history.validation import RowErrors, error_sentences, valid_registers, written_values
 from history.value_runs import ValueRuns
-from history.values import PRODUCERS
+from installation.counted import counted
 
 WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
 """The writing kinds of operations on registers, each with the column of the value that it writes."""
@@ -82,6 +82,7 @@ class _Piece:
         self._invalid: RowErrors = {}
         self._runs: dict[str, list[ValueRuns]] = {name: [] for name in ("ids", "written", "used", "done")}
         self._seconds: list[SecondCounts] = []
+        self._origin = RowOrigin(task.announced.header)
 
     def read(self) -> RegisterPieceRead:
         task, found = self._task, self._found
@@ -107,9 +108,10 @@ class _Piece:
         task, found = self._task, self._found
         found.recorded += kinds_of(rows)
         rows = valid_registers(rows, self._invalid, before)
-        self._require_whose(rows)
+        written = written_values(rows, WRITTEN)
+        self._origin.take(rows, written)
         self._runs["ids"].append(ValueRuns.of(rows["id"].to_numpy()))
-        self._runs["written"].append(ValueRuns.of(written_values(rows, WRITTEN)))
+        self._runs["written"].append(ValueRuns.of(written))
         rows = self._believed(rows)
         self._runs["used"].append(ValueRuns.of(written_values(rows, WRITTEN)))
         found.believed += kinds_of(rows)
@@ -120,17 +122,6 @@ class _Piece:
         if task.tables is not None:
             at = f"+{task.segment}.{number}" if task.segment or number else ""
             found.groups += write_registers(rows, task.tables, task.record + at)
-
-    def _require_whose(self, rows: pa.Table) -> None:
-        """Counts the rows and the written values that are not the client's own."""
-        header, numbers = self._task.announced.header, self._found.numbers
-        if header is None:
-            return
-        clients = pc.unique(rows["client"].cast(pa.string())).to_pylist() if rows.num_rows else []
-        numbers["clients"] += len(set(clients) - {header.client})
-        numbers["processes"] += int((rows["process"].to_numpy() != header.process).sum())
-        producer = NO_PRODUCER if header.producer is None else header.producer
-        numbers["foreign"] += int(((written_values(rows, WRITTEN) >> 32 & (PRODUCERS - 1)) != producer).sum())
 
     def _believed(self, rows: pa.Table) -> pa.Table:
         """The reads, and the writes and compare-and-sets that equal their announcement. Otherwise the row or the
@@ -146,17 +137,12 @@ class _Piece:
         return rows if believed.all() else rows.filter(pa.array(believed))
 
     def _complaints(self) -> Iterator[str]:
-        header, numbers = self._task.announced.header, self._found.numbers
-        if header is not None and numbers["clients"]:
-            yield f"there are operations of another client than {header.client}"
-        if header is not None and numbers["processes"]:
-            yield f"there are operations of another process than number {header.process}"
-        if numbers["foreign"]:
-            yield f"{numbers['foreign']} of its values are another producer's"
+        yield from self._origin.defects()
+        numbers = self._found.numbers
         if numbers["never"]:
-            yield f"{numbers['never']} of its operations were never announced"
+            yield f"it has {counted(numbers['never'], 'operation')} without announcement"
         if numbers["otherwise"]:
-            yield f"{numbers['otherwise']} of its operations are other than was announced"
+            yield f"it has {counted(numbers['otherwise'], 'operation')} with a different announcement"
 
 
 def is_as_announced(piece: RegisterPieceRead) -> bool:

@@ -131,11 +131,11 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "an unannounced value": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [lines[0], lines[-1]]),
-        "40 of its appends carry a value that was never announced",
+        "it has 40 appends with values that were never announced",
     ),
     "an announcement for another partition": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", with_({"topic": "log"}, partition=1)),
-        "40 of its appends went elsewhere than was announced",
+        "it has 40 appends to other partitions than announced",
     ),
     "values given back though they were used": (
         rewrite(f"{OPERATIONS}/producer-0-1.reserved", lambda lines: [_all_unused(line, lines[1]) for line in lines]),

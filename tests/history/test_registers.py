@@ -120,24 +120,24 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
 @pytest.mark.parametrize(
     ("change", "count", "defect"),
     [
-        ({"value": encode_value(1, 3, 9)}, 1, "are other than was announced"),
-        ({"key": "other"}, 1, "are other than was announced"),
-        ({"inv": 1}, 1, "are other than was announced"),
-        ({"phase": "final"}, 1, "are other than was announced"),
-        ({"f": READ}, 1, "are other than was announced"),
-        ({"id": 9}, 1, "were never announced"),
+        ({"value": encode_value(1, 3, 9)}, 1, "with a different announcement"),
+        ({"key": "other"}, 1, "with a different announcement"),
+        ({"inv": 1}, 1, "with a different announcement"),
+        ({"phase": "final"}, 1, "with a different announcement"),
+        ({"f": READ}, 1, "with a different announcement"),
+        ({"id": 9}, 1, "without announcement"),
     ],
     ids=["value", "key", "invocation", "phase", "kind", "id"],
 )
 def test_a_write_counts_only_as_announced(change: dict[str, object], count: int, defect: str, tmp_path: Path) -> None:
-    """What is on record of its end may be of anything: it may have happened, or may yet."""
+    """The recorded end proves nothing, so the announced write may have happened."""
     with writer(tmp_path) as client:
         written = client.write("k")
         client.ok(written)
         client.ok(client.read("k"), written.value)
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, change)
     history = read_run(tmp_path)
-    assert f"c-1.registers: {count} of its operations {defect}" in list(history.defects)
+    assert f"c-1.registers: it has {count} operation {defect}" in list(history.defects)
     read, left = history.registers.to_pylist()
     assert (read["f"], read["value"]) == (READ, written.value)
     assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (
@@ -158,7 +158,7 @@ def test_a_compare_and_set_counts_only_as_announced(column: str, value: int, tmp
         client.ok(swap)
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, {column: value})
     history = read_run(tmp_path)
-    assert "c-1.registers: 1 of its operations are other than was announced" in list(history.defects)
+    assert "c-1.registers: it has 1 operation with a different announcement" in list(history.defects)
     (left,) = history.registers.to_pylist()
     assert (left["f"], left["expected"], left["new"], left["type"]) == (CAS, None, swap.value, INFO)
 

@@ -209,7 +209,7 @@ def an_append_was_acknowledged_far_beyond_the_end(run: Stored) -> None:
     rewrite(run, PRODUCER, one(produced, change))
 
 
-@mutation(unknown("producer-1.*went elsewhere"))
+@mutation(unknown("producer-1.*to other partitions than announced"))
 def an_append_was_acknowledged_to_another_partition(run: Stored) -> None:
     def change(row: Row) -> None:
         row["partition"] = 1 - row["partition"]

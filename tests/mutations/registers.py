@@ -198,7 +198,7 @@ def two_writes_of_one_value(run: Stored) -> None:
 
 def _otherwise(name: str, change: Callable[[Row], None]) -> None:
     """An acknowledged write that was announced, and not as it is on record."""
-    mutation.add(name, lambda run: rewrite(run, busiest(run), last(WRITE, change)), unknown("client-", "announced"))
+    mutation.add(name, lambda run: rewrite(run, busiest(run), last(WRITE, change)), unknown("client-", "announcement"))
 
 
 _otherwise("a write of another value than was announced", lambda row: row.update(value=row["value"] + (1 << 20)))
