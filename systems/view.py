@@ -67,10 +67,10 @@ class View:
 
     def __str__(self) -> str:
         states = [
-            f"{number}: leader {p.leader or 'none'}, in sync {','.join(p.isr) or 'nobody'}"
+            f"{number}: leader {p.leader or 'none'}, in sync {','.join(p.isr) or 'no broker'}"
             for number, p in sorted(self.partitions.items())
         ]
-        seen = f"controller {self.controller or 'unknown'}, unfenced {','.join(sorted(self.unfenced)) or 'nobody'}"
+        seen = f"controller {self.controller or 'unknown'}, unfenced {','.join(sorted(self.unfenced)) or 'no broker'}"
         return "; ".join([seen, *(f"partition {state}" for state in states), *self.complaints])
 
 

@@ -10,7 +10,7 @@ PHANTOM: Final = "phantom"
 GAP: Final = "gap"
 
 
-def _nobody(_value: int) -> bool:
+def _none_is_incomplete(_value: int) -> bool:
     return False
 
 
@@ -19,7 +19,7 @@ class Owners:
     """The clients that appended. `may_have_sent`: whether a client with an incomplete record may have sent a value that
     is not recorded; `incomplete`: there is such a client."""
 
-    may_have_sent: Callable[[int], bool] = _nobody
+    may_have_sent: Callable[[int], bool] = _none_is_incomplete
     incomplete: bool = False
 
     def may_explain(self, name: str, values: tuple[int, ...]) -> bool:

@@ -23,7 +23,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.security.acls import Acl
 
-NOBODY = -1
+NOT_STATED = -1
 """The record of producer ids in a snapshot names no broker and no epoch, only the end of the allocated ids."""
 
 
@@ -36,7 +36,7 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
     for name, value in image.defaults.items():  # before all partitions: a later change would empty their ELRs
         yield ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, name, value)
     if image.next_producer_id:
-        yield ProducerIdsRecord(NOBODY, NOBODY, image.next_producer_id)
+        yield ProducerIdsRecord(NOT_STATED, NOT_STATED, image.next_producer_id)
     for acl_id, acl in image.acls.items():
         yield acl_record(acl_id, acl)
     for (user, mechanism), its in image.scram.items():

@@ -7,10 +7,8 @@ from broker.protocol.uuids import id_text
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import OffsetAndEpoch, Request, Response, VoteRequest, VoteResponse
 from broker.quorum.roles import Role
-from broker.quorum.wire import METADATA_TOPIC, PARTITION
+from broker.quorum.wire import METADATA_TOPIC, NO_NODE, PARTITION
 from broker.trace import Tracer
-
-NOBODY = -1
 
 
 class QuorumTrace:
@@ -34,7 +32,7 @@ class QuorumTrace:
         if state == self._role:
             return False
         self._role = state
-        leader = NOBODY if role.leader_id is None else role.leader_id
+        leader = NO_NODE if role.leader_id is None else role.leader_id
         self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
         return True
 
@@ -69,5 +67,5 @@ class QuorumTrace:
 
 
 def _elections(state: ElectionState) -> dict[str, int]:
-    leader, voted = (NOBODY if each is None else each for each in (state.leader_id, state.voted_id))
+    leader, voted = (NO_NODE if each is None else each for each in (state.leader_id, state.voted_id))
     return {"epoch": state.epoch, "leader": leader, "voted": voted}

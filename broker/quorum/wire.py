@@ -33,7 +33,7 @@ from broker.quorum.messages import (
 METADATA_TOPIC = "__cluster_metadata"
 METADATA_TOPIC_ID = (1).to_bytes(16, "big")
 PARTITION = 0
-NOBODY = -1
+NO_NODE = -1
 
 VOTE_VERSION = 2
 BEGIN_VERSION = 1
@@ -310,7 +310,7 @@ def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:
     if len(message.responses) != 1 or len(message.responses[0].partitions) != 1:
         raise MalformedResponseError("an answer to a fetch of one partition has another number of them")
     data = message.responses[0].partitions[0]
-    leader = data.current_leader or fetch.LeaderIdAndEpoch(NOBODY, 0)
+    leader = data.current_leader or fetch.LeaderIdAndEpoch(NO_NODE, 0)
     diverging = None
     if data.diverging_epoch is not None and data.diverging_epoch.end_offset >= 0:
         diverging = OffsetAndEpoch(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
@@ -337,7 +337,7 @@ def _snapshot_response(message: Message) -> SnapshotResponse:
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:
         raise MalformedResponseError("an answer about one snapshot has another number of them")
     data = message.topics[0].partitions[0]
-    leader = data.current_leader or fetch.LeaderIdAndEpoch(NOBODY, 0)
+    leader = data.current_leader or fetch.LeaderIdAndEpoch(NO_NODE, 0)
     return SnapshotResponse(
         _error(data.error_code),
         _own_id(leader.leader_id),
@@ -366,7 +366,7 @@ def check_fetched(request: FetchRequest, records: bytes) -> None:
 
 
 def _wire_id(broker_id: int | None) -> int:
-    return NOBODY if broker_id is None else broker_id
+    return NO_NODE if broker_id is None else broker_id
 
 
 def _own_id(broker_id: int) -> int | None:

@@ -19,6 +19,7 @@ from broker.log.recovery_points import RecoveryPoints
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
+from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.replica.background import Background, end
 from broker.replica.compactor import Compactor
 from broker.replica.directories import Found, PartitionDirectories
@@ -36,7 +37,6 @@ from broker.replica.tiered_start import TieredStart
 from broker.topic_settings import TopicSettings
 from broker.trace import Tracer
 
-NOBODY = -1  # the partition has no leader
 BROUGHT_UP_AT_ONCE = 32  # partitions that get their files and roles concurrently
 PROGRESS_INTERVAL_S = 0.25  # seconds between two replica_progress events of a partition, at least
 
@@ -338,7 +338,7 @@ class ReplicaManager:
         own = self._config.node_id
         if topic.id != topic_id or state is None or own not in state.replicas:
             return False
-        return state.leader in (NOBODY, own) or own in state.isr
+        return state.leader in (NO_LEADER, own) or own in state.isr
 
     async def _set_damaged_aside(self, key: Key) -> None:
         """Set aside what is left of a damaged replica; its replacement starts empty.

@@ -115,7 +115,7 @@ class PartitionReader:
         self._find = find
         self._lease_valid = lease_valid
         self._on_replica_fetch = on_replica_fetch
-        self._fences_nobody = mutants.active("no_fence_fetch")
+        self._skips_fencing = mutants.active("no_fence_fetch")
         self._counts_diverging = mutants.active("diverging_updates_leo")
         self._serves_past_high_watermark = mutants.active("consume_past_hw")
         self._parked: dict[int, dict[ParkedFetch, None]] = {}
@@ -262,7 +262,7 @@ class PartitionReader:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         # A replica must name the epoch that it follows: only fetches in the leader's own epoch count. Fetch takes any
         # negative epoch as missing; ListOffsets and OffsetForLeaderEpoch take only -1 so, as in Kafka.
-        fenced = not self._fences_nobody if limits.is_replica else position.current_leader_epoch >= 0
+        fenced = not self._skips_fencing if limits.is_replica else position.current_leader_epoch >= 0
         return epoch_error(leader.leader_epoch, position.current_leader_epoch) if fenced else ErrorCode.NONE
 
     def shown_by(self, limits: FetchLimits, position: FetchPosition) -> Partition | None:

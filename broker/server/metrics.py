@@ -8,13 +8,14 @@ from typing import NamedTuple, Protocol
 from broker.controller.image import MetadataImage
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.groups.memory_quota import MemoryKind
+from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.quorum.roles import Role
 from broker.quorum.runner import QuorumRunner
+from broker.quorum.wire import NO_NODE
 from broker.replica.manager import ReplicaManager
 from broker.tiered.tiered_storage import TieredStorage
 
 STATES = ("unattached", "voted", "prospective", "candidate", "follower", "resigned", "leader")
-NOBODY = -1
 OPERATIONS = ("put", "get", "list", "delete")  # of the object store
 
 
@@ -74,8 +75,8 @@ def quorum_metrics(quorum: QuorumRunner, now: float) -> Iterator[Metric]:
     """Kafka's `raft-manager` metrics (K595-52), with underscores for hyphens. Times are in milliseconds."""
     measures = quorum.measures
     role: Role = quorum.role
-    voted = NOBODY if role.voted_id is None else role.voted_id
-    leader = NOBODY if role.leader_id is None else role.leader_id
+    voted = NO_NODE if role.voted_id is None else role.voted_id
+    leader = NO_NODE if role.leader_id is None else role.leader_id
     yield Metric("raft_current_leader", "Id of the elected leader, -1 if unknown.", leader)
     yield Metric("raft_current_epoch", "The quorum's epoch.", role.epoch)
     yield Metric("raft_current_vote", "Id of the node that this node voted for in this epoch, -1 if it did not.", voted)
@@ -132,7 +133,7 @@ def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     if node.tiered is not None:
         yield from remote_storage_metrics(node.tiered)
     yield Metric("broker_metadata_offset", "Offset of the last applied metadata record.", image.offset)
-    leaderless = sum(partition.leader == NOBODY for _, _, partition in image.partitions())
+    leaderless = sum(partition.leader == NO_LEADER for _, _, partition in image.partitions())
     yield Metric("cluster_topics", "Topics in the metadata.", len(image.topics))
     yield Metric("cluster_offline_partitions", "Partitions without a leader.", leaderless)
     for state, fenced in (("fenced", True), ("active", False)):

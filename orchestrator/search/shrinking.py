@@ -76,8 +76,8 @@ def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
 
 def _ends(step: StepTable, injection: StepTable) -> bool:
     kind = INJECTED_BY[injection["do"]]
-    whom = ("between",) if kind.takes == "groups" else ("node",)
-    return step["do"] == kind.healed_by and all(step.get(key) == injection.get(key) for key in whom)
+    target_keys = ("between",) if kind.takes == "groups" else ("node",)
+    return step["do"] == kind.healed_by and all(step.get(key) == injection.get(key) for key in target_keys)
 
 
 def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]) -> Document:

@@ -246,7 +246,7 @@ class QuorumRules:
         for oracle, have, where in ((NO_MAJORITY, holding, "logs"), (NOT_DURABLE, durable, "disks")):
             if len(have) < majority:
                 sentence = (
-                    f"{name} commits up to {mark}, which is in the {where} of {have or 'nobody'}, "
+                    f"{name} commits up to {mark}, which is in the {where} of {have or 'no voter'}, "
                     f"and a majority of {voters} is {majority}"
                 )
                 rules.report(oracle, sentence, {"node": name, "high_watermark": mark, "have": have}, last.to_json())

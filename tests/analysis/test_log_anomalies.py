@@ -240,8 +240,8 @@ def test_a_phantom_of_a_client_with_a_partial_record_is_undecided() -> None:
     )
     others = [*history, read(2, [8], 50, 60)]
     assert [each.name for each in check(table(others), owners=owners).anomalies] == ["phantom"]
-    nobodys = Op(READ, 30, 40, values=(-2,), offsets=(1,), offset=1)
-    assert [each.name for each in check(table([history[0], nobodys]), owners=owners).anomalies] == ["phantom"]
+    unsent = Op(READ, 30, 40, values=(-2,), offsets=(1,), offset=1)
+    assert [each.name for each in check(table([history[0], unsent]), owners=owners).anomalies] == ["phantom"]
 
 
 def test_a_gap_that_a_lost_record_may_explain_is_undecided() -> None:

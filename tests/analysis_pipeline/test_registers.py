@@ -88,7 +88,7 @@ def test_a_client_in_any_language_is_checked_with_the_others(tmp_path: Path) -> 
 
     assert verdict_of("early").verdict == "pass"
     assert [anomaly.name for anomaly in verdict_of("late", inv=8_000_000_000).anomalies] == ["stale-register-read"]
-    assert [anomaly.name for anomaly in verdict_of("nobody's", value=5).anomalies] == ["register-phantom"]
+    assert [anomaly.name for anomaly in verdict_of("unwritten", value=5).anomalies] == ["register-phantom"]
     red = verdict_of("red", colour="red")
     assert red.verdict == "unknown"
     assert any('elsewhere.jsonl:1: "colour" is not a field' in reason for reason in red.reasons)

@@ -32,7 +32,7 @@ from tests.worlds.footprint import children
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "BROWNOUT_ENDURANCE"
-NOBODY = "nobody: the run was over"
+NO_VICTIM = "no process: the run had ended"
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ min_share = 0.1  # of the planned appends: beside other work an emulated machine
 class Round:
     """One killed run."""
 
-    victim: str = NOBODY
+    victim: str = NO_VICTIM
     phase: str = "before the record"
     verdict: str = "nothing recorded"
     wrong: list[str] = field(default_factory=list)
@@ -207,7 +207,7 @@ def main() -> int:
     for orphan in orphans:
         print(f"left control group: {orphan}")
     wrong = sum(1 for each in rounds if each.wrong)
-    killed = sum(1 for each in rounds if each.victim != NOBODY)
+    killed = sum(1 for each in rounds if each.victim != NO_VICTIM)
     print(f"{killed} of {len(rounds)} runs killed, {wrong} left something or were judged wrongly; the next run passed")
     if wrong or orphans:
         print(f"their records are kept in {killer.store}")

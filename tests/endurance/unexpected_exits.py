@@ -106,7 +106,7 @@ class Round:
     way: Way
     moment: Moment
     fault: str
-    node: str = "nobody"
+    node: str = "no node"
     phase: str = "?"
     verdict: str = "none"
     names: list[str] = field(default_factory=list)
@@ -162,7 +162,7 @@ class Ender:
         result.names = sorted({each["name"] for each in said["anomalies"]})
         accused = [each["witness"][0]["node"] for each in found]
         if result.verdict != "fail" or accused != [result.node]:
-            result.wrong.append(f"{result.verdict}, unexpected-exit of {accused or 'nobody'}; {run.path}")
+            result.wrong.append(f"{result.verdict}, unexpected-exit of {accused or 'no node'}; {run.path}")
             result.wrong += said["reasons"]
 
 

@@ -101,7 +101,7 @@ def _directory(run: Stored, name: str) -> None:
 
 
 @mutation(PASSES, as_is=AS_IS)
-def a_note_of_somebodys(run: Stored) -> None:
+def a_note_of_a_user(run: Stored) -> None:
     (run / "notes.txt").write_text("looked at this on Monday\n")
 
 

@@ -36,7 +36,7 @@ mutation = Catalog("replica batches")
 DIFFERS = fails("replica-divergence", "replica-order-mismatch")
 ENDS_EARLY = fails("not-converged")
 MALFORMED = fails("malformed-batch")
-NOBODYS = encode_value(9, 9, 9)
+UNSENT = encode_value(9, 9, 9)
 MIDDLE = 5
 """A batch with some before and some behind it."""
 
@@ -232,22 +232,22 @@ def another_value_that_was_sent_on_all(run: Stored) -> None:
 
 @mutation(fails("replica-order-mismatch", "phantom", "lost-acknowledged-write"))
 def an_unsent_value_on_all(run: Stored) -> None:
-    on_all(run, at(MIDDLE, lambda batch: with_value(batch, NOBODYS)))
+    on_all(run, at(MIDDLE, lambda batch: with_value(batch, UNSENT)))
 
 
 @mutation(fails())
 def an_unsent_record_appended_on_one(run: Stored) -> None:
-    on_one(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
+    on_one(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), UNSENT)])
 
 
 @mutation(fails())
 def an_unsent_record_appended_on_all(run: Stored) -> None:
-    on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
+    on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), UNSENT)])
 
 
 @mutation(fails())
 def a_committed_unsent_record_appended_on_all(run: Stored) -> None:
-    on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), NOBODYS)])
+    on_all(run, lambda batches: [*batches, made(end_of(batches), epoch_of(batches[-1]), UNSENT)])
     mark_all(run)
 
 

@@ -30,7 +30,7 @@ def asks_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(QuorumSettings, "check_quorum_timeout_s", timeout)
 
 
-def asks_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def needs_one_fetch(monkeypatch: pytest.MonkeyPatch) -> None:
     endorsed = Leader.endorsed
 
     def endorsed_by_one(leader: Leader, voter: int, majority: int, resign_at: float) -> None:
@@ -61,7 +61,7 @@ def asks_observers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leading, "heard_from", heard_from)
 
 
-def counts_whoever_has_a_voters_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def counts_any_fetch_with_a_voters_id(monkeypatch: pytest.MonkeyPatch) -> None:
     heard = Leading.heard_from
 
     def heard_from(leading: Leading, now: float, role: Leader, replica: ReplicaProgress) -> None:
@@ -105,10 +105,10 @@ def test_a_leader_without_followers_resigns_in_time(nodes: int) -> None:
     [
         (never_asks, "for ever without a fetch"),
         (asks_late, "for 2.000 s without a fetch, and may for 1.500 s"),
-        (asks_anybody, "for the fetches of [1] alone, of 5 voters"),
+        (needs_one_fetch, "for the fetches of [1] alone, of 5 voters"),
         (asks_one_less, "for the fetches of [1] alone, of 5 voters"),
         (asks_observers, "for the fetches of [1] and of others, which are not voters"),
-        (counts_whoever_has_a_voters_id, "for the fetches of [1] and of others, which are not voters"),
+        (counts_any_fetch_with_a_voters_id, "for the fetches of [1] and of others, which are not voters"),
         (looks_at_no_clock, "when its time is up"),
     ],
 )

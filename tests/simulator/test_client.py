@@ -29,9 +29,9 @@ def test_a_leader_query_does_not_end_the_wait_of_an_append(healed: bool) -> None
         async def story() -> tuple[bool, float]:
             cluster.start()
             await cluster.ready()
-            loop, anybody = asyncio.get_running_loop(), SimulatedClient(cluster.addresses)
-            await anybody.create_topic(TOPIC)
-            leader = await anybody.leader_of(TOPIC, 0)
+            loop, setup = asyncio.get_running_loop(), SimulatedClient(cluster.addresses)
+            await setup.create_topic(TOPIC)
+            leader = await setup.leader_of(TOPIC, 0)
             client = SimulatedClient({leader: cluster.addresses[leader]})  # queries no other broker for the leader
             followers = [name for name, machine in cluster.machines.items() if machine.node_id != leader]
             cluster.partition([f"n{leader}"], followers)

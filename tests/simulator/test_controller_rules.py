@@ -39,7 +39,7 @@ def proposal(epoch_of_3: int = EPOCHS[3], partition_epoch: int = FIRST.partition
 
 
 GROWN = after(FIRST, isr=(1, 2, 3))
-NOBODY = after(FIRST, leader=-1, leader_epoch=5, isr=(), elr=(1,))
+LEADERLESS = after(FIRST, leader=-1, leader_epoch=5, isr=(), elr=(1,))
 
 
 @pytest.mark.conforms("H13", "H14", "H15")
@@ -69,16 +69,16 @@ def test_an_isr_with_a_fenced_member_is_a_finding() -> None:
 @pytest.mark.conforms("K704-1")
 def test_an_eligible_replica_leads_without_recovery() -> None:
     assert judged(FIRST, after(FIRST, leader=2, leader_epoch=5, isr=(2,))) == set()
-    assert judged(NOBODY, after(NOBODY, leader=1, leader_epoch=6, isr=(1,), elr=())) == set()
+    assert judged(LEADERLESS, after(LEADERLESS, leader=1, leader_epoch=6, isr=(1,), elr=())) == set()
 
 
 @pytest.mark.conforms("K704-1")
 @pytest.mark.kills("unclean_keeps_isr")
 def test_an_ineligible_leader_recovers_as_the_only_member() -> None:
-    unclean = after(NOBODY, leader=3, leader_epoch=6, isr=(3,), elr=(), recovering=True)
-    assert judged(NOBODY, unclean) == set()
-    assert judged(NOBODY, replace(unclean, recovering=False)) == {"election-not-allowed"}
-    assert judged(NOBODY, replace(unclean, elr=(1,))) == {"election-not-allowed"}
+    unclean = after(LEADERLESS, leader=3, leader_epoch=6, isr=(3,), elr=(), recovering=True)
+    assert judged(LEADERLESS, unclean) == set()
+    assert judged(LEADERLESS, replace(unclean, recovering=False)) == {"election-not-allowed"}
+    assert judged(LEADERLESS, replace(unclean, elr=(1,))) == {"election-not-allowed"}
 
 
 @pytest.mark.conforms("K704-4")

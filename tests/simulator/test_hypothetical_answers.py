@@ -71,7 +71,7 @@ def test_a_leader_that_would_answer_another_epoch_is_found(
 def test_a_leader_that_would_count_a_fetch_of_an_earlier_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     count = PartitionLeader.follower_fetched
 
-    def count_anybody(leader: PartitionLeader, replica: int, *, broker_epoch: int, **fetch: Any) -> bool:
+    def count_any_fetch(leader: PartitionLeader, replica: int, *, broker_epoch: int, **fetch: Any) -> bool:
         state = leader.follower(replica)
         state.broker_epoch = min(state.broker_epoch, broker_epoch)
         return count(leader, replica, broker_epoch=broker_epoch, **fetch)
@@ -82,7 +82,7 @@ def test_a_leader_that_would_count_a_fetch_of_an_earlier_process_is_found(monkey
 
     for planted in (False, True):
         if planted:
-            monkeypatch.setattr(PartitionLeader, "follower_fetched", count_anybody)
+            monkeypatch.setattr(PartitionLeader, "follower_fetched", count_any_fetch)
         with SimulatedCluster(1, properties=QUICK, mutants=["late_vote_counted"]) as cluster:
             cluster.run(counted(cluster))
         sentence = found(cluster).get("fetch-would-be-counted", "")

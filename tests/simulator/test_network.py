@@ -390,7 +390,7 @@ def test_a_machine_without_power_is_silent_and_resets_once_it_is_back() -> None:
         talking, waiting = await connect(world), await connect(world)
         world.hosts["b"].kill()
         world.network.power_lost(world.hosts["b"], "b")
-        talking.transport.write(b"anybody there?")
+        talking.transport.write(b"a request")
         with pytest.raises(OSError, match="No route to host"):
             await connect(world)
         await asyncio.sleep(20)

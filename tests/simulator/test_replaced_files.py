@@ -49,7 +49,7 @@ def test_a_later_file_replacement_follows_a_cancelled_one() -> None:
     disk_with(STRICT, case)
 
 
-def test_a_process_that_is_killed_finishes_no_replacement_and_is_in_nobodys_way() -> None:
+def test_a_replacement_by_a_killed_process_does_not_block_the_next_one() -> None:
     world = World()
     disk = SimulatedDisk(world.loop, random.Random(0), file_system=STRICT)
 

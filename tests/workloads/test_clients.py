@@ -111,8 +111,8 @@ def test_records_of_other_bytes_than_their_value_makes_are_read_as_no_value(tmp_
 
 
 def test_an_append_without_an_answer_is_info(tmp_path: Path) -> None:
-    nobody = "127.0.0.1:1"
-    its = settings(tmp_path, nobody, "p9", 9, message_timeout_s=0.3)
+    closed_port = "127.0.0.1:1"
+    its = settings(tmp_path, closed_port, "p9", 9, message_timeout_s=0.3)
     producer = start("producer", its, tmp_path)
     results = producer.append(0, acks=-1, count=3, timeout_s=0.3)
     producer.close()

@@ -61,13 +61,13 @@ def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -
     connection = ClientConnection(make, 5.0)
     for number in range(1, 2 * MOST_REFUSALS + 1):
         assert connection.open() is None
-        assert connection.call(raising(Refused("nobody listens"))).outcome == "refused"
+        assert connection.call(raising(Refused("the port is closed"))).outcome == "refused"
         assert connection.made == 1 + (number > MOST_REFUSALS)
     assert connection.open() is None
-    assert connection.call(raising(Refused("nobody listens"))).outcome == "refused"
+    assert connection.call(raising(Refused("the port is closed"))).outcome == "refused"
     assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
     for _ in range(MOST_REFUSALS - 1):  # only those in a row count
-        connection.call(raising(Refused("nobody listens")))
+        connection.call(raising(Refused("the port is closed")))
     assert connection.open() is None
     assert connection.made == 3
 
@@ -114,11 +114,11 @@ def test_a_call_that_does_not_return_is_abandoned(make: Callable[[], Scripted]) 
 
 def test_a_constructor_that_cannot_connect_is_tried_again_but_not_for_ever() -> None:
     def refuse() -> Registers:
-        raise ConnectionRefusedError("nobody there")
+        raise ConnectionRefusedError("no listener")
 
     patient = ClientConnection(refuse, 1.0, make_s=3600.0)
-    assert "ConnectionRefusedError: nobody there" in str(patient.open())
-    with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: ConnectionRefusedError: nobody there"):
+    assert "ConnectionRefusedError: no listener" in str(patient.open())
+    with pytest.raises(ClientClassError, match=r"test_connection\.py:\d+: ConnectionRefusedError: no listener"):
         ClientConnection(refuse, 1.0, make_s=-1.0).open()
 
 

@@ -125,7 +125,7 @@ expect = "fail"
 
 
 def unforeseen(*_: object) -> None:
-    raise ValueError("nobody thought of that")
+    raise ValueError("an unforeseen mistake")
 
 
 @pytest.mark.rotating(12, among="simulated faults")
@@ -152,7 +152,7 @@ def test_an_unfinished_run_ends_packet_and_clock_faults(
     assert [line["status"] for line in run.of("fault_injected")] == ["confirmed", "confirmed"]
     assert run.of("fault_healed") == []
     notes = [line["text"] for line in run.of("note") if line["text"].startswith("stopping services")]
-    said = {"network": ["n3 does not answer"], "a mistake": ["nobody thought of that"]}.get(broken, [])
+    said = {"network": ["n3 does not answer"], "a mistake": ["an unforeseen mistake"]}.get(broken, [])
     assert notes == [f"stopping services: {words}" for words in said]
     names = ("n1", "n2", "n3")
     assert left == [{"packets": {name: {"dropped": {}} for name in names}, "clocks": {name: {} for name in names}}]
@@ -250,7 +250,7 @@ def test_an_unexpected_exit_before_a_disk_rollback_is_a_finding(
     def then_crash(disks: SimulatedDisks, name: str) -> int:
         node = disks._cluster.machines[name].node
         assert node is not None
-        node.failed.set_exception(RuntimeError("nobody catches this"))
+        node.failed.set_exception(RuntimeError("an uncaught error"))
         return keep_copy(disks, name)
 
     if crashes:
@@ -333,7 +333,7 @@ def test_an_unreadable_partition_reports_its_reason_and_the_others_are_read(
     def probe(client: SimulatedClientProcess, place: int, timeout_s: float) -> Probed:
         del place, timeout_s
         client._scheduler.sleep(3.0)
-        return Probed(0, False, "nobody leads")
+        return Probed(0, False, "the partition has no leader")
 
     def read_all(client: SimulatedClientProcess, place: int, timeout_s: float) -> ReadDone:
         if place == 0:
@@ -349,7 +349,7 @@ def test_an_unreadable_partition_reports_its_reason_and_the_others_are_read(
     assert "the final read of partition 0 reached 4 of 9" in notes
     assert "no answer" in notes
     assert "partition 1 was read to the end that it states" in notes
-    assert "it took no write before: nobody leads" in notes
+    assert "it took no write before: the partition has no leader" in notes
 
 
 @pytest.mark.rotating(12, among="simulated faults")
@@ -371,7 +371,7 @@ def test_a_bound_on_recovery_is_one_for_all_of_it(
         del place, timeout_s
         began_s.append(client._scheduler.monotonic())
         client._scheduler.sleep(answers_s)
-        return Probed(0, began_s[-1] - began_s[0] >= idle_s, "nobody leads")
+        return Probed(0, began_s[-1] - began_s[0] >= idle_s, "the partition has no leader")
 
     monkeypatch.setattr(SimulatedClientProcess, "probe", probe)
     run = simulate(bounded(tmp_path, bound_s), tmp_path, seeds=[1])

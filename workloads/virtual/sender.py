@@ -32,7 +32,7 @@ from workloads.virtual.pipe import VirtualControl
 ATTEMPT_S = 2.0  # how long a request waits for its answer before it is sent again
 RETRY_S = 0.1
 IN_FLIGHT: Final = 5  # batches of a partition, as librdkafka and the Java client allow an idempotent producer at most
-NOBODY: Final = -1
+NO_PRODUCER: Final = -1
 
 NO_ANSWER: Final = "no answer"
 
@@ -92,7 +92,7 @@ class _Lane:
     partition: int
     waiting: deque[_Waiting] = field(default_factory=deque)
     in_flight: deque[_Batch] = field(default_factory=deque)
-    producer_id: int = NOBODY
+    producer_id: int = NO_PRODUCER
     sequence: int = 0
     is_spent: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -122,7 +122,7 @@ class _Lane:
     def renew(self) -> None:
         """Leave a spent producer id, once nothing under it is in flight."""
         if self.is_spent and not self.in_flight:
-            self.producer_id, self.sequence, self.is_spent = NOBODY, 0, False
+            self.producer_id, self.sequence, self.is_spent = NO_PRODUCER, 0, False
 
     def next_due(self, now_s: float) -> _Batch | None:
         """The earliest batch that is not under way, if it is due."""
@@ -192,7 +192,7 @@ class Sender:
     async def _is_prepared(self, lane: _Lane) -> bool:
         """Whether the lane has a producer id and its leader is known, after at most `ATTEMPT_S` for each."""
         try:
-            if lane.producer_id == NOBODY:
+            if lane.producer_id == NO_PRODUCER:
                 lane.producer_id = await self._client.init_producer_id(ATTEMPT_S)
             await self._client.find_leader(self._settings.topic, lane.partition, ATTEMPT_S)
         except TimeoutError:

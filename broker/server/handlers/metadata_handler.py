@@ -24,13 +24,13 @@ from broker.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.protocol.schema import NO_ID
 from broker.security.authorizer import Caller
 from broker.server.connection import NotReady
 from broker.server.dispatch import ForCaller
 from broker.server.work_budget import Turns, Work
 
-NOBODY = -1
 SETTLING_TIMEOUT_S = 1.0
 BROKER_ENDPOINTS = 1
 CREATION_TIMEOUT_MS = 5_000
@@ -153,7 +153,7 @@ class MetadataHandler:
         change of its connections, and all may be up. The controller must have an address in the same answer."""
         alive = [broker.id for broker, _ in self._found(image) if not broker.fenced]
         preferred = (self._controller_id(), self._node_id)
-        return next((each for each in (*preferred, *alive) if each in alive), NOBODY)
+        return next((each for each in (*preferred, *alive) if each in alive), NO_LEADER)
 
 
 def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> Work[MetadataResponseTopic]:
@@ -179,9 +179,9 @@ def _topic(image: MetadataImage, topic: TopicImage) -> Work[MetadataResponseTopi
 
 def _partition(image: MetadataImage, index: int, partition: PartitionImage) -> MetadataResponsePartition:
     alive = {broker.id for broker in image.brokers.values() if not broker.fenced}
-    leader = partition.leader if partition.leader in alive else NOBODY
+    leader = partition.leader if partition.leader in alive else NO_LEADER
     return MetadataResponsePartition(
-        error_code=ErrorCode.NONE if leader != NOBODY else ErrorCode.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if leader != NO_LEADER else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=index,
         leader_id=leader,
         leader_epoch=partition.leader_epoch,

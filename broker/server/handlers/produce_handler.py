@@ -29,7 +29,7 @@ from broker.server.handlers.produce_fast_path import LEADER_ONLY, Appending, lea
 from broker.server.reply import Reply
 from broker.server.work_budget import ENTRIES_PER_TURN, Turns, Work, entries_examined
 
-NOBODY = 0
+NO_ACKS = 0
 
 
 class _Charged:
@@ -73,7 +73,7 @@ class ProduceHandler:
                 give_back = call.connection.keep_frame()
                 return self._dispatcher.later(call, self._finish(work, answer, give_back), blocking=True)
         learn(call, request, self._replicas, self._max_batch_bytes)
-        if request.acks == NOBODY:
+        if request.acks == NO_ACKS:
             answer.reject_errors()
             return None
         return answer.outcome()
@@ -104,7 +104,7 @@ class ProduceHandler:
         self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
     ) -> PendingAppend:
         """Check for errors of the producer, then append. Raises `ProtocolError`."""
-        if acks not in (ALL, LEADER_ONLY, NOBODY):
+        if acks not in (ALL, LEADER_ONLY, NO_ACKS):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
         if topic == OFFSETS_TOPIC:
             raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only coordinators write to {topic}")
@@ -178,7 +178,7 @@ class _Answer:
 
     async def whole(self) -> Reply:
         """The response once it is complete; empty for acks=0."""
-        if self._acks == NOBODY:
+        if self._acks == NO_ACKS:
             try:
                 self.reject_errors()
             except Rejected as error:

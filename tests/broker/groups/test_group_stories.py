@@ -351,7 +351,7 @@ def test_a_commit_of_another_generation_is_refused() -> None:
     leader, follower, generation = story.stable_pair()
     assert story.commits(5, leader, generation) is ErrorCode.NONE
     assert story.commits(9, leader, generation - 1) is ErrorCode.ILLEGAL_GENERATION
-    assert story.commits(9, "somebody", generation) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert story.commits(9, "stranger", generation) is ErrorCode.UNKNOWN_MEMBER_ID
     assert story.commits(9) is ErrorCode.UNKNOWN_MEMBER_ID
     story.leave(MemberIdentity(follower))
     assert story.commits(6, leader, generation) is ErrorCode.NONE, "before the rejoin it may still commit"

@@ -275,16 +275,16 @@ class Broker:
         self.hears_of_a_leader(1, node.leader.leader_epoch)
         self.hears_that_t_is_created(b"the first t     ")
         replicas: Any = self
-        nobody: Any = None
+        unused: Any = None
         self.groups = GroupCoordinator(
             config=node.config,
             replicas=replicas,
-            peers=nobody,
+            peers=unused,
             controller_id=lambda: None,
             lease_valid=lambda: True,
             wall_ms=lambda: 0,
             rng=random.Random(1),
-            tracer=nobody,
+            tracer=unused,
             mutants=Mutants(),
             on_defect=lambda *_: None,
         )

@@ -293,7 +293,7 @@ async def test_a_cancelled_disk_operation_is_not_started(tmp_path: Path, monkeyp
     disk = RealDisk(str(tmp_path))
     first = asyncio.create_task(disk.replace_file("state", b"first"))
     await asyncio.to_thread(held.entered.wait, 60)
-    given_up = asyncio.create_task(disk.replace_file("given-up", b"nobody wants it"))
+    given_up = asyncio.create_task(disk.replace_file("given-up", b"not needed"))
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.wait([given_up])

@@ -173,7 +173,7 @@ def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_i
 
 
 @pytest.mark.parametrize("heard", ["one by one", "at once"])
-def test_a_damaged_replica_of_a_deleted_topic_is_in_nobodys_way(tmp_path: Path, heard: str) -> None:
+def test_a_damaged_replica_of_a_deleted_topic_does_not_block_the_broker(tmp_path: Path, heard: str) -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.start(1)
         await cluster.create_topic([1])

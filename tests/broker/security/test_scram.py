@@ -129,8 +129,8 @@ def accounts() -> Accounts:
 def log_in(user: str, password: bytes, mechanism: ScramMechanism = ScramMechanism.SHA_256) -> str | None:
     exchange = begin(mechanism.title, accounts())
     client = ScramClient(user, password, "0123456789", mechanism)
-    challenge, nobody = exchange.step(client.first)
-    assert nobody is None
+    challenge, principal = exchange.step(client.first)
+    assert principal is None
     final, who = exchange.step(client.answer(challenge))
     client.check(final)
     return who

@@ -115,8 +115,8 @@ def test_an_envelope_has_only_controller_requests() -> None:
         async def story() -> None:
             client = await ready(cluster)
             vote = bytes(encode_request(VoteRequest(), 2, 0, None)[4:])
-            more_than_anybody_needs = CreateTopicsRequest([CreatableTopic("t")] * (MOST_ENTRIES_ELSEWHERE + 1))
-            large = bytes(encode_request(more_than_anybody_needs, 7, 0, None)[4:])
+            too_many_topics = CreateTopicsRequest([CreatableTopic("t")] * (MOST_ENTRIES_ELSEWHERE + 1))
+            large = bytes(encode_request(too_many_topics, 7, 0, None)[4:])
             for content in (vote, b"", b"\0" * 9, vote[:7], large):
                 answer = await client.ask(1, EnvelopeRequest(request_data=content), 0, EnvelopeResponse)
                 assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -10,9 +10,10 @@ from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
 from broker.protocol.messages.describe_cluster import DescribeClusterRequest
 from broker.protocol.messages.metadata import MetadataRequest
+from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler
-from broker.server.handlers.metadata_handler import NOBODY, MetadataHandler
+from broker.server.handlers.metadata_handler import MetadataHandler
 from broker.server.work_budget import Turns
 
 VERSION = 12
@@ -78,7 +79,7 @@ def test_without_an_unfenced_broker_metadata_names_no_controller() -> None:
             await handler(image, caught_up=True, controller=1).metadata(MetadataRequest(), VERSION, None)
         ).controller_id
 
-    assert asyncio.run(story()) == NOBODY
+    assert asyncio.run(story()) == NO_LEADER
 
 
 def test_a_broker_behind_in_the_metadata_log_answers_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

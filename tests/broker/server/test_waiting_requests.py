@@ -55,9 +55,9 @@ def test_a_waiting_request_frees_its_frame_and_itself(guard: RequestGuard | None
     answers: list[Any] = []
 
     async def story() -> None:
-        nobody: Any = None
+        unused: Any = None
         groups: Any = Coordinator()
-        dispatcher = Dispatcher(nobody, print, guard=guard)
+        dispatcher = Dispatcher(unused, print, guard=guard)
         handler = GroupsHandler(dispatcher, groups, "PLAINTEXT")
         dispatcher.serve(ApiKey.JOIN_GROUP, handler.join)
         dispatcher.answer_later(ApiKey.SYNC_GROUP, handler.sync)
