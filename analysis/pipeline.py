@@ -108,12 +108,7 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
         drawing = stack.enter_context(DrawingProcess()) if plots and engine == "spark" else None
         spread = meter.counted(task_map(None, estimated_operations(run_dir)))
         history = read_run(run_dir, tables=run_dir / "tables", each=spread)
-        if engine == "spark" and session is None:
-            remove(run_dir / "spark")  # left by an interrupted analysis
-            session = SparkHandle.start_in_background(run_dir / "spark")
-            stack.callback(shutil.rmtree, run_dir / "spark", ignore_errors=True)
-            stack.callback(session.stop)
-        handle = session if engine == "spark" else None
+        handle = (session or _own_session(run_dir, stack)) if engine == "spark" else None
         judged, view = _judge(run_dir, description, history, evidence, handle, drawing, meter)
         if drawing is not None:  # last: a plot that fails cannot change the verdict
             drawing.finish(run_dir, view, judged)
@@ -122,6 +117,15 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
 
             draw(run_dir, view, judged)
         return judged
+
+
+def _own_session(run_dir: Path, stack: contextlib.ExitStack) -> SparkHandle:
+    """A Spark session for this analysis, which ends with `stack`."""
+    remove(run_dir / "spark")  # left by an interrupted analysis
+    session = SparkHandle.start_in_background(run_dir / "spark")
+    stack.callback(shutil.rmtree, run_dir / "spark", ignore_errors=True)
+    stack.callback(session.stop)
+    return session
 
 
 def _judge(

@@ -456,7 +456,7 @@ def check_replicas(
 
 
 def _size_of(task: ReplicaTask) -> int:
-    """About how many records and operations the check of a partition reads, if that is known; else INF."""
+    """The records and operations that the check of a partition reads, as far as known; INF with remote segments."""
     if task.store and Path(task.store).exists():
         return INF
     return rows_of([task]) + sum(group.rows for group in task.operations)

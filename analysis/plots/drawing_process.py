@@ -42,7 +42,7 @@ class DrawingProcess:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
-        self._sending = threading.Thread(target=str)
+        self._sending: threading.Thread | None = None
 
     def start(self, view: PlotData) -> None:
         """Start to draw the plots that do not depend on the verdict; returns immediately."""
@@ -53,7 +53,7 @@ class DrawingProcess:
         """Draw the other plots and write all, as `analysis.plots.render.draw` does. `view`: as for `start`. If the
         process has ended unexpectedly, this process draws. Raises RuntimeError with the traceback for a plot that could
         not be drawn."""
-        self._sending.join()
+        self._sent()
         self._send((run_dir, verdict))
         try:
             failure = self._pipe.recv()
@@ -69,6 +69,11 @@ class DrawingProcess:
         with contextlib.suppress(OSError):  # the process has ended, which `finish` finds out
             self._pipe.send(what)
 
+    def _sent(self) -> None:
+        """Returns when the data of `start` has been sent, or the process has ended."""
+        if self._sending is not None:
+            self._sending.join()
+
     def __enter__(self) -> Self:
         return self
 
@@ -77,7 +82,7 @@ class DrawingProcess:
     ) -> None:
         self.process.kill()
         self.process.wait()
-        self._sending.join()
+        self._sent()
         self._pipe.close()
 
 

@@ -95,6 +95,17 @@ def figure(
             plt.close(drawn)
 
 
+def _hide_far_texts(axes: Axes) -> None:
+    """Hide texts at times far outside of the axis: events of a node with a wrong clock, or of a run without a journal,
+    which ties the clocks. The layout would make room for them."""
+    low, high = sorted(axes.get_xlim())
+    room = (high - low) * RIGHT_ROOM
+    for text in axes.texts:
+        is_at_time, _ = text.get_transform().contains_branch_seperately(axes.transData)
+        if is_at_time and not low - room <= float(text.get_position()[0]) <= high + room:
+            text.set_visible(False)
+
+
 def png(drawn: Figure) -> bytes:
     """The figure as a PNG file. Its texts may come from clients: control characters are escapes, "$" starts no
     formula, and long texts are cut, which would otherwise leave no room for the axes."""
@@ -104,6 +115,8 @@ def png(drawn: Figure) -> bytes:
         assert isinstance(text, Text)
         text.set_text(shortened(visible(text.get_text()), MOST_LETTERS))
         text.set_parse_math(False)
+    for axes in drawn.axes:
+        _hide_far_texts(axes)
     engine = drawn.get_layout_engine()
     if engine is not None:  # otherwise the layout would run during a full draw whose result is discarded
         engine.execute(drawn)

@@ -19,6 +19,7 @@ from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
 from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
+from history.errors import HistoryError
 from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -124,7 +125,7 @@ def test_a_witness_of_one_moment_is_drawn() -> None:
     assert witness("x", [WitnessBar("a", 1.0, 1.0), WitnessBar("b", 1.0, None)], many_faults(20)).startswith(b"\x89PNG")
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize(
     "text",
     ["$a_{$", "\0\x1b[31m", "long" * 200, "\u202e$\\mathdefault{x}$"],
@@ -202,3 +203,25 @@ def test_a_plot_that_cannot_be_drawn_is_an_error_with_its_cause(tmp_path: Path) 
         drawing.start(view())
         with pytest.raises(RuntimeError, match=r"could not be drawn(?s:.*)FileExistsError"):
             drawing.finish(run, view(), verdict)
+
+
+def test_an_analysis_that_fails_before_the_drawing_process_has_data_keeps_its_error() -> None:
+    with pytest.raises(HistoryError), DrawingProcess() as drawing:
+        raise HistoryError("no operations")
+    assert drawing.process.poll() is not None
+
+
+def test_the_plots_of_a_run_without_a_journal_are_drawn(tmp_path: Path) -> None:
+    """Without a journal nothing ties the clocks of nodes and clients, so the events are far outside of the axis."""
+    run = StoredRun(tmp_path / "run").write()
+    (run / "history" / "journal.jsonl").unlink()
+    assert analyze(run, engine="in-process").verdict == "unknown"
+    assert "4-replicas-log-0.png" in drawn_files(run)
+
+
+def test_texts_far_outside_of_the_axis_take_no_room() -> None:
+    with figure() as (drawn, (axes,)):
+        axes.set_xlim(0, 10)
+        shown, far = axes.text(5, 0.5, "5"), axes.text(1.7e9, 0.5, "7")
+        png(drawn)
+        assert (shown.get_visible(), far.get_visible()) == (True, False)

@@ -235,8 +235,12 @@ def test_the_settings_used_by_templates_are_found(tmp_path: Path, text: str, use
     (tmp_path / "a.conf").write_text(text)
     in_a_file = replace(role, command=("a",), files={"a.conf": "a.conf"})
     assert settings_used(tmp_path, in_a_file) == used
-    assert settings_used(tmp_path, replace(role, files={"a.conf": "no.conf"})) is None
-    assert settings_used(tmp_path, replace(role, setting_argument="--{{ key }}={{ value }}")) is None
+
+
+def test_the_used_settings_are_unknown_without_a_template_or_with_one_argument_for_all(tmp_path: Path) -> None:
+    role = RoleDescription("server", "all", {"client": 1}, ("a",))
+    roles = [replace(role, files={"a.conf": "no.conf"}), replace(role, setting_argument="--{{ key }}={{ value }}")]
+    assert [settings_used(tmp_path, each) for each in roles] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's
 
 
 class ListConfigResourcesRequest(Message):
-    """Without types: all."""
+    """An empty list of types requests all types."""
 
     API = ServedApi(74, v("0-1"), operation="DESCRIBE_CONFIGS")
     VERSIONS = v("0-1")

@@ -205,8 +205,11 @@ class SimulatedAnswers:
         return str(1 + round(self._machine.began_s * TICKS)) if self._runs(pid) else ""
 
     def _threads(self, pid: int) -> str:
+        """The states of a process's threads: S asleep, T suspended; empty if the process does not run."""
         host = self._machine.host
-        return "" if host is None or not self._runs(pid) else "S" if host.backlog is None else "T"
+        if not host or not self._runs(pid):
+            return ""
+        return "T" if host.backlog is not None else "S"
 
     def _end(self, pid: int) -> Answers:
         return {"state": self._threads(pid) or "gone", "port": self._port()}
