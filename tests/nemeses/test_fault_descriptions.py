@@ -68,7 +68,7 @@ def test_missing_evidence_is_described() -> None:
             assert isinstance(kind.proof(seen, {"error": "nor now"}), str), kind.name
 
 
-TOLD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
+SENTENCES: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
     ("kill", ("n1", "n2"), {}, "the service on n1 and n2 is killed; its machine continues"),
     ("pause", ("n3",), {}, "the service on n3 is suspended, and later resumed"),
     ("power-loss", ("n2",), {"tear": 0}, "n2 loses power; unsynced pages reach the disk partly"),
@@ -95,7 +95,7 @@ TOLD: list[tuple[str, tuple[str, ...], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "targets", "parameters", "words"), TOLD)
+@pytest.mark.parametrize(("kind", "targets", "parameters", "words"), SENTENCES)
 def test_a_sentence_describes_the_action_of_a_fault(
     kind: str, targets: tuple[str, ...], parameters: dict[str, Any], words: str
 ) -> None:

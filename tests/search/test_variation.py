@@ -21,7 +21,7 @@ def schedule(*faults: InjectedFault) -> InjectedFaults:
     return InjectedFaults(faults or (InjectedFault("kill", ("n1",), 1.0, 2.0, {}),), 10.0)
 
 
-TOLD = schedule(
+ORIGINAL = schedule(
     InjectedFault("kill", ("n1",), 1.0, 2.5, {}),
     InjectedFault("partition-one", ("n2",), 3.0, 5.0, {"direction": "both"}),
     InjectedFault("power-loss", ("n3",), 6.0, 8.0, {"tear": None}),
@@ -31,7 +31,7 @@ TOLD = schedule(
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("rare", [None, ALONE])
 def test_every_variation_can_be_injected_and_proven(seed: int, rare: Stay | None) -> None:
-    chance, varied = Chance(Random(seed), NODES, KINDS, TOLD.lasted_s, rare), TOLD
+    chance, varied = Chance(Random(seed), NODES, KINDS, ORIGINAL.lasted_s, rare), ORIGINAL
     for _ in range(5):
         varied = vary(varied, schedule(), chance)
     assert all(0 <= it.begin_s < it.end_s <= varied.lasted_s for it in varied.faults)
@@ -68,8 +68,8 @@ def test_the_target_of_a_strike_is_drawn_by_role() -> None:
 
 def test_the_schedule_before_a_strike_stays_unchanged() -> None:
     """So the run reaches the rare state again."""
-    before = tuple(it for it in TOLD.faults if it.begin_s < ALONE.at_s)
-    struck_there = [it for it in variations(TOLD, ALONE) if struck(it)]
+    before = tuple(it for it in ORIGINAL.faults if it.begin_s < ALONE.at_s)
+    struck_there = [it for it in variations(ORIGINAL, ALONE) if struck(it)]
     assert sum(it.faults[: len(before)] == before for it in struck_there) > 0.9 * len(struck_there)
 
 

@@ -133,14 +133,14 @@ PROPERTIES = {
 
 
 @dataclass
-class Told:
+class Acknowledged:
     """The acknowledgements of a producer: of each key the last acknowledged value."""
 
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     refused: list[ErrorCode] = field(default_factory=list)
 
 
-async def produce(cluster: SimulatedCluster, answers: Told, stopping: asyncio.Event) -> None:
+async def produce(cluster: SimulatedCluster, answers: Acknowledged, stopping: asyncio.Event) -> None:
     """An idempotent producer, which sends each record until it is acknowledged."""
     client = SimulatedClient(cluster.addresses)
     producer_id = await client.init_producer_id(60.0)
@@ -190,7 +190,7 @@ def test_the_latest_acknowledged_record_of_each_key_survives_all_faults(seed: in
         async def story() -> None:
             cluster.start()
             await cluster.ready()
-            client, answers, stopping = SimulatedClient(cluster.addresses), Told(), asyncio.Event()
+            client, answers, stopping = SimulatedClient(cluster.addresses), Acknowledged(), asyncio.Event()
             await client.create_topic(TOPIC)
             producer = asyncio.create_task(produce(cluster, answers, stopping))
             for _ in range(6):
