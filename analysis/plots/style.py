@@ -96,8 +96,8 @@ def figure(
 
 
 def _hide_far_texts(axes: Axes) -> None:
-    """Hide texts at times far outside of the axis: events of a node with a wrong clock, or of a run without a journal,
-    which ties the clocks. The layout would make room for them."""
+    """Hide texts at times far outside of the axis, for which the layout would make room: those of a node with a wrong
+    clock, or of a run without its journal, which relates the clocks."""
     low, high = sorted(axes.get_xlim())
     room = (high - low) * RIGHT_ROOM
     for text in axes.texts:

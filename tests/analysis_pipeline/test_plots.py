@@ -212,7 +212,7 @@ def test_an_analysis_that_fails_before_the_drawing_process_has_data_keeps_its_er
 
 
 def test_the_plots_of_a_run_without_a_journal_are_drawn(tmp_path: Path) -> None:
-    """Without a journal nothing ties the clocks of nodes and clients, so the events are far outside of the axis."""
+    """The journal relates the clocks of nodes and clients; without it, events are far outside of the axis."""
     run = StoredRun(tmp_path / "run").write()
     (run / "history" / "journal.jsonl").unlink()
     assert analyze(run, engine="in-process").verdict == "unknown"

@@ -1,4 +1,4 @@
-"""Growing sets have what was added, and little memory."""
+"""Growing sets contain what was added, in little memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EXTREME = (1 << 63) - 1
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_integers_are_there_when_they_were_added(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_a_growing_set_contains_exactly_the_added_integers(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     monkeypatch.setattr(growing_runs, "_MOST_RECENT", 1 + seed)
     chance = random.Random(f"runs {seed}")
     values = [
@@ -38,7 +38,7 @@ def test_integers_are_there_when_they_were_added(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("families", [0, 1, 2, 99])
-def test_names_are_there_when_they_were_added(monkeypatch: pytest.MonkeyPatch, families: int) -> None:
+def test_a_growing_set_contains_exactly_the_added_names(monkeypatch: pytest.MonkeyPatch, families: int) -> None:
     monkeypatch.setattr(growing_runs, "_MOST_RECENT", 2)
     monkeypatch.setattr(growing_runs, "_MOST_FAMILIES", families)
     chance = random.Random("names")
@@ -66,6 +66,6 @@ def test_numbered_names_need_memory_that_does_not_grow_with_them(monkeypatch: py
     assert used < 30_000
 
 
-def test_runs_of_values_that_are_far_apart_have_no_others() -> None:
+def test_values_far_apart_are_separate_runs() -> None:
     runs = ValueRuns.of(np.array([-EXTREME, EXTREME, 5]))
     assert (len(runs.first), 6 in runs, 5 in runs) == (3, False, True)

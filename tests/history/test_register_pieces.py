@@ -1,4 +1,4 @@
-"""A record of registers reads the same whatever its segments, and whatever a task has in memory at once."""
+"""The segments of a record of registers and the rows that a task has in memory do not change what is read."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_a_row_of_another_segment_with_the_same_id_is_a_defect(tmp_path: Path) -
     assert not part.understood
 
 
-def test_an_invocation_of_half_a_character_is_not_one(tmp_path: Path) -> None:
+def test_an_invocation_with_half_a_character_is_invalid(tmp_path: Path) -> None:
     with RegisterWriter(tmp_path, client="c", session=1, process=3, producer=5) as writer:
         writer.ok(writer.write("k"))
     path = tmp_path / "c-1.invoked"
