@@ -1,17 +1,20 @@
 """Sizes of pages and the time to draw them: of a run, of the index of a store, and of two stores compared.
 
     python -m benchmarks.pages [CAMPAIGN ...] [--world simulation] [--runs 10000] [--rounds 5]
+    python -m benchmarks.pages --timeline 1e5
 
 One run of each campaign (default: the demo) is made. Its analysis with and without plots and its page are repeated. The
 index and the comparison are those of generated stores of `--runs` runs, in campaigns of 100 runs. Times are medians
 of `--rounds` rounds. Where Chromium is installed, `loaded` is the time until it has loaded the page of a run and drawn
-its timeline.
+its timeline. `--timeline`: only the timeline of a generated run with about this number of operations, in Chromium:
+the time to draw a frame while the user zooms and pans.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import statistics
 import tempfile
 import time
@@ -21,15 +24,30 @@ from typing import Final
 
 from analysis.pipeline import analyze
 from analysis.report import render_run
+from benchmarks.ingest import record
 from orchestrator.campaign.comparison_texts import write_page
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.side_by_side import side_by_side
 from orchestrator.campaign.store_index import read_index
 from orchestrator.command.line import main as brownout
 from tests.analysis_pipeline.browser import browser, program
+from tests.analysis_pipeline.stored_run import StoredRun
 
 _RUNS_OF_A_CAMPAIGN: Final = 100
 _WIDTH: Final = 1280
+_FRAMES: Final = """
+new Promise(done => {
+  const taken = [], canvas = document.getElementById('timeline'), pixels = canvas.getContext('2d');
+  window.requestAnimationFrame = draw => {
+    const start = performance.now(); draw(); pixels.getImageData(0, 0, 1, 1); taken.push(performance.now() - start);
+  };
+  for (const name of ['zoom-all', ...Array(10).fill('zoom-in'), ...Array(10).fill('pan-right'),
+                      ...Array(10).fill('zoom-out'), ...Array(10).fill('pan-left')])
+    document.getElementById(name).click();
+  done(taken);
+})
+"""
+"""The milliseconds of each frame, rasterization included."""
 
 
 def main() -> None:
@@ -39,7 +57,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scratch", type=Path, help="a directory on a large disk")
+    parser.add_argument(
+        "--timeline", type=float, help="only the timeline of a run with about this number of operations"
+    )
     options = parser.parse_args()
+    if options.timeline:
+        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+            _timeline(int(options.timeline), Path(scratch))
+        return
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         for campaign in options.campaigns:
             _run_page(campaign, options.world, Path(scratch), options.rounds)
@@ -59,6 +84,26 @@ def _run_page(campaign: str, world: str, scratch: Path, rounds: int) -> None:
         f"{run.parent.name} ({world}): page {size}, drawn in {page_s:.2f} s{loaded}; analysis without / with plots "
         f"{bare_s:.2f} / {drawn_s:.2f} s",
         flush=True,
+    )
+
+
+def _timeline(operations: int, scratch: Path) -> None:
+    run = StoredRun(scratch / "run").write()
+    shutil.rmtree(run / "history" / "operations")
+    (run / "history" / "operations").mkdir()
+    record(run / "history" / "operations", operations, 8)
+    analyze(run, engine="in-process", plots=False)
+    render_run(run)
+    with browser(scratch / "profile") as opened:
+        tab = opened.page()
+        tab.go((run / "report.html").as_uri(), width=_WIDTH)
+        ops = "JSON.parse(document.getElementById('timeline-data').textContent).ops"
+        count, is_counted = tab.evaluate(f"[{ops}.count, {ops}.window_s > 0]")
+        frames_ms = tab.evaluate(_FRAMES)
+    print(
+        f"timeline of {count:,} operations, {'as counts' if is_counted else 'each drawn'}: page "
+        f"{_megabytes(run / 'report.html')}, {len(frames_ms)} frames, "
+        f"a frame takes {statistics.median(frames_ms):.1f} ms, at most {max(frames_ms):.1f} ms"
     )
 
 
