@@ -85,7 +85,9 @@ def _cases(summary: Mapping[str, Any]) -> Iterator[_Case]:
         tag, sentence = _TAGS.get(finding["verdict"], "failure"), finding["sentence"]
         yield _Case(f"{campaign}.gate", f"{finding['demand']}: {sentence}", 0.0, tag, sentence, sentence)
     if not summary["runs"]:
-        yield _Case(f"{campaign}.gate", "the runs", 0.0, "error", "there are no runs", "there are no runs")
+        yield _Case(
+            f"{campaign}.gate", "the runs", 0.0, "error", "the campaign has no runs", "the campaign has no runs"
+        )
 
 
 def _add(suite: ElementTree.Element, case: _Case) -> None:

@@ -28,7 +28,7 @@ class ServiceExit:
 
     `way`: it ended; it ended and was restarted by another program (`restarted`); it ended right after its start (`not
     up`); it was suspended (SIGSTOP); or, asked to stop, it ended in another way than the system declares (`ended
-    badly`). `exit_code` and `signal` are None if unknown; at most one of them is known. `last_words`: the tail of its
+    badly`). `exit_code` and `signal`: None if unknown; at most one of them is known. `last_words`: the tail of its
     log. `kernel`: the kernel's message about killing it; `core`: the core dump that it left.
     """
 

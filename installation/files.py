@@ -22,7 +22,7 @@ def is_installed(project: Path = PROJECT_ROOT) -> bool:
 
 
 def build_record(project: Path = PROJECT_ROOT) -> dict[str, Any]:
-    """The package's build record: `version`, and `commit`, which is None for a build outside of git.
+    """The package's build record: `version`, and `commit`, None for a build outside of git.
 
     Raises `FileNotFoundError` in a checkout."""
     import json  # late, so that small programs that only need paths start faster

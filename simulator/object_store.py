@@ -43,7 +43,7 @@ class SimulatedObjectStore:
         self.counts: Counter[str] = Counter()
         self.objects: dict[str, bytes] = {}
         self._changes: list[tuple[float, str, int | None]] = []
-        """Every change: when, of which name, and the new size (None: deleted)."""
+        """Every change: time, name, and the new size (None: deleted)."""
 
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
         await self._operate("put")

@@ -23,9 +23,9 @@ class NoPortError(Exception):
 class LocalPorts:
     """Ports that are reserved until `release`, or until the process ends."""
 
-    def __init__(self, beginning: str) -> None:
-        """`beginning`: any text; equal texts give the same first port."""
-        self._at = random.Random(beginning).randrange(len(PORTS))
+    def __init__(self, name: str) -> None:
+        """`name`: any text; equal texts give the same first port."""
+        self._at = random.Random(name).randrange(len(PORTS))
         self._held: list[socket.socket] = []
 
     def __enter__(self) -> Self:

@@ -34,7 +34,7 @@ def load_system(name: str = DEFAULT, *, version: str | None = None, directory: P
         places = known()
         if name not in places:
             raise InputError(
-                f"there is no system {name!r}; {suggestion(name, places)}; name a system of your own by its directory: "
+                f"unknown system {name!r}; {suggestion(name, places)}; name a system of your own by its directory: "
                 'path = "..."'
             )
         directory = places[name]

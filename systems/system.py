@@ -128,7 +128,7 @@ class System:
         given = dict(asked)
         for name, wanted in given.items():
             if name not in names:
-                raise InputError(f"roles: there is no node {name}; the nodes are n1 to n{count}")
+                raise InputError(f"roles: unknown node {name}; the nodes are n1 to n{count}")
             if wanted not in roles:
                 raise InputError(f"roles: {self.name} has no role {wanted!r}; {suggestion(wanted, roles)}")
         if not asked:

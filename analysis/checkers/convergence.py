@@ -22,7 +22,9 @@ LIVENESS: Final = AnomalyKind(
     "After all heals and the bound, some partition had no leader, lacked in-sync replicas or accepted no writes.",
 )
 
-NOT_SEEN: Final = Reason("recovery-not-seen", "The campaign bounds the recovery, and there is no evidence of it.")
+NOT_SEEN: Final = Reason(
+    "recovery-not-seen", "The campaign bounds the recovery, and the evidence of the recovery is missing."
+)
 
 
 def check(run: CheckedRun) -> Outcome:

@@ -21,10 +21,10 @@ UNDECIDED: Final = Reason(
     "fault-record-damaged", "The journal's entries about a fault are contradictory or incomplete."
 )
 NOT_CONFIRMED: Final = Reason(
-    "fault-not-confirmed", "There is no evidence that a fault took effect, or a planned kind of fault never occurred."
+    "fault-not-confirmed", "Evidence that a fault took effect is missing, or a planned kind of fault never occurred."
 )
 NOT_HEALED: Final = Reason(
-    "fault-not-healed", "There is no evidence that a fault was healed, or that the final heal was complete."
+    "fault-not-healed", "Evidence that a fault was healed, or that the final heal was complete, is missing."
 )
 NOT_DONE: Final = Reason("script-not-done", "A step of the script was not executed.")
 CONFIRMED: Final = "confirmed"

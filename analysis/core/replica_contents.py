@@ -135,7 +135,7 @@ def final_end(
         if around.all_sent:
             yield anomaly_of("final-end-mismatch", longest, sentence, [question, record], len(unexplained))
         else:
-            doubt(f"{sentence}, and the record of what clients sent is incomplete")
+            doubt(f"{sentence}, and the record of sent operations is incomplete")
 
 
 def control_records(log: ReplicaLog, around: Circumstances) -> int:
@@ -164,7 +164,7 @@ def foreign_records(
         if around.all_sent or why.startswith("whose"):
             yield anomaly_of("phantom-on-replica", log, sentence, [record], len(found))
         else:
-            doubt(f"{sentence}, according to an incomplete record of what clients sent")
+            doubt(f"{sentence}, according to an incomplete record of sent operations")
     yield from _duplicates(log)
 
 

@@ -59,7 +59,7 @@ class Activation:
 
     async def until_led(self, keys: Collection[Key], deadline: float, active: Callable[[], bool]) -> list[Key]:
         """Return when the leaders of all these partitions lead. At `deadline` (seconds of the loop's clock), or when
-        this node is no longer `active`, return the partitions whose leaders may not lead yet."""
+        this node stops being `active`, return the partitions whose leaders may not lead yet."""
         named: dict[Key, _Named] = {}
         waiting = list(keys)
         loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ class ProducerIds:
 
     def take(self) -> Identity:
         """An unused id, in its first epoch."""
-        assert not self.empty, "there is no unused id"
+        assert not self.empty, "all ids of the block are used"
         producer_id, self._next = self._next, self._next + 1
         return Identity(producer_id, 0)
 

@@ -116,13 +116,13 @@ class _Encoder:
         elif isinstance(wire, StructOf):
             self.struct(wire.cls, value, out)
         else:
-            with source.block(f"if {value} is None:"):
+            with source.block(f"if {value} is not None:"):
+                self._length_prefixed(wire, value, out)
+            with source.block("else:"):
                 if nullable:
                     source.line(f"{out} += {self._null(wire)!r}")
                 else:
                     source.line("raise EncodeError('null where the schema has none')")
-            with source.block("else:"):
-                self._length_prefixed(wire, value, out)
 
     def _null(self, wire: Sized | ArrayOf) -> bytes:
         if self._flexible:

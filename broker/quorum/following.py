@@ -1,4 +1,7 @@
-"""The follower's part: finds the leader, fetches from it, truncates divergent records (KIP-595 Begin, End, Fetch)."""
+"""The follower's part: finds the leader, fetches from it, truncates divergent records.
+
+Source: KIP-595, BeginQuorumEpoch, EndQuorumEpoch and Fetch.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +137,7 @@ class Following:
         if not isinstance(role, Unattached | Voted | Follower) or self._core.log_in_motion:
             return None
         if not self._core.settings.other_voters:
-            return None  # there is no voter to ask
+            return None  # the only voter is this node
         return role.fetching.not_before if role.fetching.inflight is None else None
 
     def unanswered(self, now: float, request: FetchRequest | SnapshotRequest) -> None:

@@ -1,7 +1,7 @@
 """Decides how many bytes to request from a leader at once. Pure.
 
-All partitions that follow one leader wait for one response. On a slow link it must not take so much time that replicas
-leave the ISR while they wait for their turn; on a fast link, small responses would cost round trips.
+All partitions that follow one leader wait for one response. On a slow link the response must be
+small enough that no replica leaves the ISR before its turn; on a fast link, small responses would cost round trips.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
 
 
 def _highest_tiered(partition: Partition) -> TieredOffset | None:
-    """The last tiered record; None if there is none, or if this leader does not know yet."""
+    """The last tiered record; None without one, or before this leader knows it."""
     remote = partition.remote
     if remote is None or not partition.settings.remote_storage or not remote.ready:
         return None

@@ -1,7 +1,7 @@
-"""Accepts peers at a TLS listener and bounds the number of concurrent handshakes, each of which needs a descriptor.
+"""Accepts peers at a TLS listener and bounds the number of concurrent handshakes.
 
-Handshakes are counted before they start. When the bound is reached, the oldest handshake is ended for the next peer, so
-that peers which only connect cannot keep others out.
+Each handshake needs a descriptor. Handshakes are counted before they start. When the bound is reached, the oldest
+handshake is ended for the next peer, so that peers which only connect cannot keep others out.
 """
 
 from __future__ import annotations

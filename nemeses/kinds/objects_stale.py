@@ -13,7 +13,7 @@ from nemeses.mechanisms.object_store import HANG_S, ObjectStoreKind, ObjectTroub
 from nemeses.parameters import Parameter
 from nemeses.ports import Objects
 
-_AGE = Parameter("age_s", "s", "age of what listings show", 1, 600, drawn=(2.0, 30.0))
+_AGE = Parameter("age_s", "s", "age of the listings' content", 1, 600, drawn=(2.0, 30.0))
 
 
 class ObjectsStale(ObjectStoreKind):

@@ -1,7 +1,7 @@
 """Decides whether a measured figure is worse than in a baseline, by more than chance and by more than is allowed.
 
-A permutation test: if there were no difference, each run of a cell could belong to either side. So the runs of each
-cell are repeatedly assigned to the sides at random; p is the share of assignments with at least the observed
+A permutation test: under the hypothesis of equal sides, each run of a cell could belong to either side. So the runs of
+each cell are repeatedly assigned to the sides at random; p is the share of assignments with at least the observed
 difference. All random assignments of a cell are made at once, in blocks of bounded memory.
 """
 

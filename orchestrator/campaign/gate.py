@@ -161,7 +161,7 @@ def decide(
     open_points += doubts
     open_points += [finding.sentence for finding in findings if finding.verdict == UNKNOWN]
     if open_points or not entries:
-        return GateDecision(UNKNOWN, "; ".join(open_points) or "there are no runs to decide over")
+        return GateDecision(UNKNOWN, "; ".join(open_points) or "no runs to decide over")
     if excused:
         allowed = f"{len(excused)} failed only as the policy allows: {', '.join(sorted(excused))}"
         return GateDecision(

@@ -24,7 +24,7 @@ def find(given: str) -> Path:
     if Path(given).is_dir():
         raise UsageError(f"{given} is a directory; give a campaign's TOML file")
     known = {path.stem for place in (Path(_DIRECTORY), _SHIPPED) for path in place.glob("[!.]*.toml")}
-    raise UsageError(f"{given}: there is no such campaign; give a TOML file, or one of: {', '.join(sorted(known))}")
+    raise UsageError(f"{given}: unknown campaign; give a TOML file, or one of: {', '.join(sorted(known))}")
 
 
 def _by_name(name: str) -> tuple[Path, Path]:

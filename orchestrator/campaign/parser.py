@@ -183,7 +183,7 @@ def _settings(table: Table, system: System, role: str, topology: Topology) -> Se
             dotted = _dotted(key, value)
             if _NODE.fullmatch(key) is None and system.check_setting(role, dotted, 1) is None:
                 table.refuse(f'{dotted}: to TOML, dots make tables; put the key in quotes: "{dotted}" = ...', key)
-            table.refuse(f"there is no node {key}; the nodes are n1 to n{topology.nodes}", key)
+            table.refuse(f"unknown node {key}; the nodes are n1 to n{topology.nodes}", key)
         node = table.table(key)
         per_node[key] = {inner: _setting(node, system, role, inner) for inner in node.data}
         node.done()

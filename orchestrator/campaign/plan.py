@@ -119,7 +119,7 @@ def _chosen(campaign: Campaign, asked: Sequence[str]) -> list[Cell]:
     names = [cell.name for cell in campaign.cells]
     for name in asked:
         if name not in names:
-            raise UsageError(f"{campaign.path}: there is no cell {name!r}; {suggestion(name, names)}")
+            raise UsageError(f"{campaign.path}: unknown cell {name!r}; {suggestion(name, names)}")
     return [cell for cell in campaign.cells if not asked or cell.name in asked]
 
 

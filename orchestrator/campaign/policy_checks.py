@@ -209,9 +209,7 @@ def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[R
         uncompared = sorted(_place(*each) for each in after.keys() - before.keys())
         sides = {_place(*each): (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
-            text = (
-                f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "there are no runs to compare"
-            )
+            text = f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "no runs to compare"
             yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
             continue
         seen = compare(sides, larger_is_worse=larger_is_worse)

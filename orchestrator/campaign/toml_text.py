@@ -10,7 +10,7 @@ from typing import Any
 def dump(data: Mapping[str, Any]) -> str:
     """The text of a TOML document; a list of mappings becomes an array of tables, and mappings in it inline tables.
 
-    Values that are None are left out. Raises `TypeError` for a value that TOML cannot express."""
+    Keys with the value None are omitted. Raises `TypeError` for a value that TOML cannot express."""
     return "\n".join(_table(data, ())).strip() + "\n"
 
 

@@ -103,7 +103,7 @@ def _cell(campaign: Campaign, name: str | None) -> Cell:
     """The cell with this name; for None the first cell that is expected to pass."""
     cells = {cell.name: cell for cell in campaign.cells}
     if name is not None and name not in cells:
-        raise UsageError(f"{shown(campaign.path)}: there is no cell {name!r}; there are: {', '.join(cells)}")
+        raise UsageError(f"{shown(campaign.path)}: unknown cell {name!r}; the cells are: {', '.join(cells)}")
     passing = [cell for cell in campaign.cells if cell.expect.verdict == "pass"]
     return cells[name] if name is not None else (passing or list(campaign.cells))[0]
 

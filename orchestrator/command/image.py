@@ -112,7 +112,7 @@ def _state() -> tuple[str, nodeimage.Image | None, str]:
 
 def _remove() -> int:
     count = nodeimage.remove_all(PROJECT_ROOT)
-    print(f"removed {count} image{'' if count == 1 else 's'}" if count else "there was no image")
+    print(f"removed {count} image{'' if count == 1 else 's'}" if count else "no image was found")
     return EXIT_PASS
 
 

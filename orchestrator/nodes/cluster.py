@@ -79,7 +79,7 @@ class HeldNodes:
         """The command that enters a node from inside the sandbox. Raises `UsageError` for an unknown node."""
         known = [node.name for node in self._there.nodes]
         if name not in known:
-            raise UsageError(f"there is no node {name!r}; the nodes are: {', '.join(known)}")
+            raise UsageError(f"unknown node {name!r}; the nodes are: {', '.join(known)}")
         # One word is a script. Several words are one command, whose words are passed unchanged.
         script = command[0] if len(command) == 1 else shlex.join(command)
         return self._lab.shell(name, [script] if command else [])

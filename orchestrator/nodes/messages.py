@@ -34,7 +34,7 @@ class StopMessage(_Order):
 
 
 class Down(_Order):
-    """Take everything down. There is no result: the connection is closed at the end."""
+    """Take everything down. The answer is the closing of the connection."""
 
 
 Order = Status | Shell | StartMessage | StopMessage | Down
@@ -72,7 +72,7 @@ class NodesUp(_Answer, tag="up"):
 class NodeStatus(msgspec.Struct, frozen=True):
     """The current state of one node. `state` is "up", "off" or "unreachable"; only the last has a `reason`.
 
-    `boot_id` is None if the node has no boot id of its own, `service_pid` if no service runs."""
+    None: for `boot_id`, the node has no boot id of its own; for `service_pid`, no service runs."""
 
     name: str
     address: str

@@ -1,8 +1,8 @@
 """Adds a replica to a partition and records what its bootstrap took: a script's `join` step.
 
-The record has where the new replica's log starts, the size of what it copied, its epoch file beside the leader's, and
-the time until it was in sync. `analysis/checkers/bootstrap.py` compares them with the offsets that the leader stated
-before and after.
+The record has where the new replica's log starts, the number of bytes that it copied, its epoch file beside the
+leader's, and the time until it was in sync. `analysis/checkers/bootstrap.py` compares them with the offsets that the
+leader stated before and after.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class MutantSchedule:
 @dataclass(frozen=True)
 class MutantTrial:
     """One run of a mutant. `killed_by`: the expected anomalies in the verdict; for a benign mutant all anomalies.
-    `reason`: why it is unknown. A time is None when the run ended too early to measure it."""
+    `reason`: why it is unknown. A time of None: the run ended too early to measure it."""
 
     seed: int
     verdict: str
@@ -140,7 +140,7 @@ def all_schedules(mutants: Mapping[str, Any], campaigns: Sequence[Path]) -> tupl
 
 def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Campaign]) -> list[MutantSchedule]:
     if name not in mutants:
-        raise UsageError(f"there is no mutant {name!r}; there are: {', '.join(sorted(mutants))}")
+        raise UsageError(f"unknown mutant {name!r}; the mutants are: {', '.join(sorted(mutants))}")
     mutant = mutants[name]
     expected = tuple(part.strip() for part in mutant.anomaly.split(",") if part)
     found = [

@@ -86,7 +86,7 @@ def test_a_campaigns_name_means_the_users_own_before_ours(tmp_path: Path, monkey
         (tmp_path / "campaigns" / f"{name}.toml").touch()
     assert lookup.find("demo") == Path("campaigns/demo.toml")
     assert lookup.find("campaigns/mine.toml") == lookup.find("mine") == Path("campaigns/mine.toml")
-    with pytest.raises(UsageError, match=r"there is no such campaign.*demo.*kip101-scenario1.*mine"):
+    with pytest.raises(UsageError, match=r"unknown campaign.*demo.*kip101-scenario1.*mine"):
         lookup.find("none")
     with pytest.raises(UsageError, match="is a directory"):
         lookup.find("campaigns")

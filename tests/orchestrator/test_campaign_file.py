@@ -207,7 +207,7 @@ WRONG = {
         "c.toml:6: [broker] n1 in cell main: broker.lease.ms (9000) must be smaller than broker.session.timeout.ms "
         "(1800): a leader must stop answering before another can be elected"
     ),
-    '[broker.n9]\n"min.insync.replicas" = 1': "c.toml:2: [broker] there is no node n9; the nodes are n1 to n3",
+    '[broker.n9]\n"min.insync.replicas" = 1': "c.toml:2: [broker] unknown node n9; the nodes are n1 to n3",
     '[[cell]]\nname = "a"\nmutants = ["truncate_to_wh"]': (
         "c.toml:4: [cell] mutants: 'truncate_to_wh' is not known; did you mean 'truncate_to_hw'?"
     ),

@@ -120,7 +120,7 @@ def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:
     [
         (
             ["run", "nowhere"],
-            "nowhere: there is no such campaign; give a TOML file, or one of: bounce-unseen, chaos-",
+            "nowhere: unknown campaign; give a TOML file, or one of: bounce-unseen, chaos-",
         ),
         (["run", ""], "the campaign's name is empty; give a TOML file"),
         (["run", "x" * 300, "--dry-run"], "xxx: File name too long; name another path"),
@@ -141,7 +141,7 @@ def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:
         (["run", "--seed", str(1 << 63), "--dry-run"], "seeds are whole numbers from 0, below 2^63 - 1"),
         (["mutants", "bounce_unseen", "--seeds", f"0-{(1 << 63) - 2}"], "more than 100,000 runs"),
         (["explore", "demo", "--first", str(1 << 63)], "seeds are whole numbers from 0, below 2^63 - 1"),
-        (["run", "--cell", "x", "--dry-run"], "there is no cell 'x'"),
+        (["run", "--cell", "x", "--dry-run"], "unknown cell 'x'"),
         (["run", "--world", "moon"], "argument --world: 'moon' is not known"),
         (["run", "--inventory", "x", "--world", "process"], "--inventory x: the process world has no inventory"),
         (["run", "--world", "inventory"], "give --inventory FILE, or inventory = in [topology]"),

@@ -45,7 +45,7 @@ def test_a_built_image_is_shown_and_removed(project: Path, capsys: pytest.Captur
     assert (shown["state"], shown["stale"]) == ("stale", [str(image.directory)])
     assert cli.main(["image", "remove"]) == EXIT_PASS
     assert cli.main(["image", "remove"]) == EXIT_PASS
-    assert capsys.readouterr().out == "removed 1 image\nthere was no image\n"
+    assert capsys.readouterr().out == "removed 1 image\nno image was found\n"
 
 
 def test_another_architecture_is_refused_before_any_installation(

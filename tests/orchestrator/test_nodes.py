@@ -91,7 +91,7 @@ def test_a_command_runs_in_a_nodes_directory_and_its_exit_code_is_ours(nodes: No
     assert nodes.must("ssh", "n1", "--", "echo", "two  words") == "two  words\n"
     done = nodes.ask("ssh", "n2")
     assert done.returncode == 64
-    assert "there is no node 'n2'; the nodes are: n1" in done.stderr
+    assert "unknown node 'n2'; the nodes are: n1" in done.stderr
 
 
 def test_a_second_set_of_nodes_is_refused(nodes: Nodes) -> None:

@@ -166,7 +166,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             replaced("system.toml", "start_deadline_s = 30", 'setting_argument = "{{ key }}"\nstart_deadline_s = 30'),
             replaced("chaos.toml", "[nemesis]", "[server.n7]\nlevel = 1\n[nemesis]"),
         ),
-        "[server] there is no node n7; the nodes are n1 to n3",
+        "[server] unknown node n7; the nodes are n1 to n3",
     ),
     "a table of settings that is misspelt": (
         replaced("chaos.toml", "[nemesis]", "[sever]\nlevel = 1\n[nemesis]"),

@@ -47,7 +47,7 @@ def test_all_cells_meet_the_same_schedule_and_every_purpose_has_its_own_seed() -
 def test_cells_and_seeds_can_be_chosen() -> None:
     runs = expand(campaign(TWO_CELLS), "s", cells=["fixed"], seeds=[9])
     assert [run.id for run in runs] == ["s-fixed-9"]
-    with pytest.raises(UsageError, match=r"there is no cell 'fix'; did you mean 'fixed'\?"):
+    with pytest.raises(UsageError, match=r"unknown cell 'fix'; did you mean 'fixed'\?"):
         expand(campaign(TWO_CELLS), "s", cells=["fix"])
 
 

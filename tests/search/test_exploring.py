@@ -406,7 +406,7 @@ def test_without_spark_explore_reports_the_reason(
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--cell", "none"], "there is no cell 'none'"),
+        (["--cell", "none"], "unknown cell 'none'"),
         (["--runs", "0"], "--runs"),
         (["--first", "-1"], "--first"),
         (["--master", "local[1]"], "--engine in-process has no master"),

@@ -184,7 +184,7 @@ def test_one_process_at_a_time_resumes_an_exploration(
         ("exploration.json", '"round_runs": 4', '"round_runs": 0', "explore again without --resume"),
         ("exploration.json", '"budget": 12', '"budget": -1', "explore again without --resume"),
         ("exploration.json", '"guided"', '"guides"', "explore again without --resume"),
-        ("exploration.json", '"cell": "mutated"', '"cell": "none"', "there is no cell 'none'"),
+        ("exploration.json", '"cell": "mutated"', '"cell": "none"', "unknown cell 'none'"),
         ("runs.jsonl", '"arm":"guided"', '"arm":"guides"', "explore again without --resume"),
         ("summary.json", '"anomaly"', '"animal"', ""),
         ("summary.json", '"found": [', '"found": 1, "lost": [', ""),

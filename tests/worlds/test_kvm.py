@@ -80,7 +80,7 @@ def test_no_emulator_is_an_answer(image: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_without_an_image_the_first_instructions_count(image: Path) -> None:
     hypervisors.emulator(image.with_name("bin"), hypervisors.HANGS)
-    assert kvm.asked(None) == kvm.Answer(True, "works, but there was no image to boot")
+    assert kvm.asked(None) == kvm.Answer(True, "works, but no image was found to boot")
 
 
 def test_an_answer_holds_for_this_kernel_this_emulator_and_this_boot_of_the_host(image: Path) -> None:

@@ -38,7 +38,7 @@ class _Log(OwnProcess[LogClient]):
         return None if result.outcome == "ok" else result.error
 
     def append(self, partition: int) -> AppendResult:
-        """One append; recorded unless there was no client object to send it."""
+        """One append; recorded if a client object existed to send it."""
         if error := self.connected():
             return AppendResult("fail", -1, error)
         topic = self.settings.topic

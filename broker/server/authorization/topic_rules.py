@@ -176,7 +176,7 @@ def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) 
         if name is None:
             known = rights.image.topic_by_id(state.topic_id)
             if known is None:
-                return ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "There is no topic with this id.")
+                return ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "This topic id is unknown.")
             name = known.name
         return None if rights.topic(AclOperation.DELETE, name) else TOPIC_DENIED
 

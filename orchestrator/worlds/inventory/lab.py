@@ -105,7 +105,7 @@ class InventoryLab(Lab):
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         each = next((each for each in self._checked if each.host.node == name), None)
         if each is None:
-            raise WorldError(f"there is no node {name}; the nodes are {_named(self._chosen)}")
+            raise WorldError(f"unknown node {name}; the nodes are {_named(self._chosen)}")
         script = " ".join(command)
         if each.host.become:
             script = f"sudo -n sh -c {shlex.quote(script)}" if command else "sudo -n -i"

@@ -21,7 +21,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Torn:
-    """What was done before the cut. `dropped` is None if the kernel cannot report it (before Linux 6.5)."""
+    """What was done before the cut. `dropped`: None if the kernel cannot report it (before Linux 6.5)."""
 
     written_back: int
     dropped: int | None

@@ -63,7 +63,7 @@ def asked(image: Path | None, *, again: bool = False) -> Answer:
     answer, too."""
     if image is None or not (image / "vmlinuz").exists():
         answer = executes()
-        return Answer(True, f"{answer.detail}, but there was no image to boot") if answer.works else answer
+        return Answer(True, f"{answer.detail}, but no image was found to boot") if answer.works else answer
     key = _key(image)
     if not again and (kept := _read(image, key)) is not None:
         return kept

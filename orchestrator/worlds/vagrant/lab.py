@@ -144,7 +144,7 @@ class VagrantLab(Lab):
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         if name not in self._machines:
-            raise WorldError(f"there is no node {name}; the nodes are {', '.join(self._machines) or 'not there yet'}")
+            raise WorldError(f"unknown node {name}; the nodes are {', '.join(self._machines) or 'not there yet'}")
         return [
             *("ssh", "-i", str(self._key_file), "-l", "root"),
             *("-o", f"UserKnownHostsFile={PLACE}/known_hosts", "-o", "StrictHostKeyChecking=accept-new"),
