@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ async def _serve(config: BrokerConfig, disk: RealDisk, tracer: Tracer, mutants: 
             mutants=mutants,
             clock=time.time_ns,
             descriptors=_all_descriptors(),
+            say=partial(print, f"broker {config.node_id}:", flush=True),
         )
         await node.start()
     except StartupError as error:

@@ -45,7 +45,7 @@ from broker.tiered.metadata_log import MetadataLog
 from broker.tiered.object_store import ObjectStore
 from broker.tiered.reporting_store import ReportingStore
 from broker.tiered.store_url import store_of
-from broker.tiered.tiered_storage import TieredStorage, store_line
+from broker.tiered.tiered_storage import TieredStorage
 from broker.trace import Tracer
 
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
@@ -53,6 +53,10 @@ LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move 
 
 class NodeFailure(Exception):  # noqa: N818 - the end of a node, whatever the cause
     """A node failed. The message says why."""
+
+
+def _discard(_: str) -> None:
+    """The log of a node without a process of its own."""
 
 
 class BrokerNode:
@@ -71,6 +75,7 @@ class BrokerNode:
         clock: Callable[[], int] | None = None,
         descriptors: int | None = None,
         object_store: ObjectStore | None = None,
+        say: Callable[[str], None] = _discard,
     ) -> BrokerNode:
         """Recover the state on the disk.
 
@@ -80,6 +85,8 @@ class BrokerNode:
 
         `descriptors`: how many file descriptors this process may have open; None: unlimited.
 
+        `say`: takes lines for the process's log. A node in a simulation has no log: its trace has the same events.
+
         Raises `StartupError` for invalid security settings, or when this broker must not run in this directory;
         `OSError` of the disk.
         """
@@ -88,7 +95,7 @@ class BrokerNode:
         security = Security(config, rng, lambda: image)
         directory = await NodeDirectory.open(disk, config, rng)
         store = (object_store or store_of(config)) if config.remote_log_storage_system_enable else None
-        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors, store)
+        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors, store, say)
         await node.replicas.start(clean_shutdown=directory.closed_in_epoch is not None)
         return node
 
@@ -105,6 +112,7 @@ class BrokerNode:
         clock: Callable[[], int] | None,
         descriptors: int | None,
         object_store: ObjectStore | None,
+        say: Callable[[str], None],
     ) -> None:
         self.config = config
         self.image = image
@@ -114,6 +122,7 @@ class BrokerNode:
         self._security = security
         self._tracer = tracer
         self._clock = clock
+        self._say = say
         self._incarnation_id = rng.randbytes(16)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
@@ -233,9 +242,7 @@ class BrokerNode:
         return TieredStorage(
             config=self.config,
             disk=disk,
-            store=ReportingStore(
-                object_store, self._tracer, self.config.rsm_config_timeout_ms / 1000, store_line(node_id)
-            ),
+            store=ReportingStore(object_store, self._tracer, self.config.rsm_config_timeout_ms / 1000, self._say),
             replicas=self.replicas,
             log=MetadataLog(node_id=node_id, replicas=self.replicas, peers=self.connector, timeout_s=timeout_s),
             controller_id=self._controller_id,

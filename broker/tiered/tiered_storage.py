@@ -196,8 +196,3 @@ class TieredStorage:
     async def _trace(self) -> None:
         for partition in self._remotes:
             partition.trace_starts()
-
-
-def store_line(node_id: int) -> Callable[[str], None]:
-    """Prints a line about the store to the log of the process."""
-    return partial(print, f"broker {node_id}:", flush=True)

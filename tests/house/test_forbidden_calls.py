@@ -44,3 +44,11 @@ def test_one_function_writes_a_file_atomically() -> None:
 def test_one_function_computes_the_digest_of_a_file() -> None:
     """`history.regular_files.sha256_of`."""
     assert callers(r"\bfile_digest\(", but={"history/regular_files.py"}) == []
+
+
+def test_libraries_do_not_print() -> None:
+    """They run in other programs too: a line of a simulated broker would damage the JSON of `brownout mutants --json`.
+    A function gets a `say` from its program."""
+    printing = callers(r"(?<![\w.\"'`])print\(|\bpartial\(print\b", but={"broker/__main__.py"})
+    rooms = ("analysis/", "broker/", "history/", "nemeses/", "simulator/", "systems/", "workloads/")
+    assert [name for name in printing if name.startswith(rooms)] == []
