@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+import msgspec
 
 from analysis.checkers.oracles import SIMULATION
 from analysis.expectation import unmet
 from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A document with a larger integer is damaged; tables have none."""
 _FAULTS: Final = "faults"
 """The check that compares a run's faults with their evidence."""
 _MOST: Final = 1e300  # a larger figure is not a measurement, and JSON readers may turn it into infinity
@@ -29,17 +33,17 @@ class RunSummary:
 
     run: str
     cell: str
-    seed: int
+    seed: Int64
     verdict: str
     expected: str
     met: bool
     reasons: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     anomalies: tuple[str, ...] = ()
-    faults: int = 0
-    faults_confirmed: int = 0
+    faults: Int64 = 0
+    faults_confirmed: Int64 = 0
     confirmed: Mapping[str, int] = field(default_factory=dict)
-    acknowledged: int = 0
+    acknowledged: Int64 = 0
     duration_s: float = 0.0
     world: str = ""
     limits: tuple[str, ...] = ()
@@ -86,11 +90,7 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
     believed = verdict.verdict if is_failure or not all_doubts else UNKNOWN
     confirmed = Counter(str(fault.get("kind")) for fault in verdict.faults if fault.get("status") == "confirmed")
     are_believed = any(check.name == _FAULTS and check.verdict == PASS for check in verdict.checks)
-    stats = {
-        name: value
-        for name, value in verdict.stats.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
-    }
+    stats = figures(verdict.stats)
     causes = (*(why if verdict.verdict == expected.verdict else ()), *verdict.reasons)
     reasons = (*causes, *all_doubts) if is_failure else (*all_doubts, *causes)
     return replace(
@@ -110,6 +110,15 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
         stats=stats,
         replay=verdict.replay,
     )
+
+
+def figures(stats: Mapping[str, Any]) -> dict[str, float]:
+    """The numeric figures of a verdict's `stats`."""
+    return {
+        name: value
+        for name, value in stats.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
+    }
 
 
 def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:

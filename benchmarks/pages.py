@@ -4,10 +4,10 @@
     python -m benchmarks.pages --timeline 1e5
 
 One run of each campaign (default: the demo) is made. Its analysis with and without plots and its page are repeated. The
-index and the comparison are those of generated stores of `--runs` runs, in campaigns of 100 runs. Times are medians
-of `--rounds` rounds. Where Chromium is installed, `loaded` is the time until it has loaded the page of a run and drawn
-its timeline. `--timeline`: only the timeline of a generated run with about this number of operations, in Chromium:
-the time to draw a frame while the user zooms and pans.
+index, the table of runs and the comparison are those of generated stores of `--runs` runs, in campaigns of 100 runs.
+Times are medians of `--rounds` rounds. Where Chromium is installed, `loaded` is the time until it has loaded the page
+of a run and drawn its timeline. `--timeline`: only the timeline of a generated run with about this number of
+operations, in Chromium: the time to draw a frame while the user zooms and pans.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from analysis.pipeline import analyze
 from analysis.report import render_run
+from analysis.verdict import Check, Expectation, Verdict
 from benchmarks.ingest import record
 from orchestrator.campaign.comparison_texts import write_page
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.side_by_side import side_by_side
 from orchestrator.campaign.store_index import read_index
+from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE, read_runs
 from orchestrator.command.line import main as brownout
 from tests.analysis_pipeline.browser import browser, program
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -111,11 +113,20 @@ def _store_pages(scratch: Path, runs: int, rounds: int) -> None:
     before, after = scratch / "before", scratch / "after"
     for store, latency_ms in ((before, 10.0), (after, 11.0)):
         _write_store(store, runs, latency_ms)
+    made_s = _median_s(lambda: _table_made(after), rounds)
+    read_s = _median_s(lambda: read_runs(after, print), rounds)
+    size = _megabytes(after / FOLDER / RUNS_FILE)
+    print(f"table of {runs:,} runs: {size}, made in {made_s:.2f} s, current and read in {read_s:.2f} s", flush=True)
     index_s = _median_s(lambda: write_index(after, read_index(after)), rounds)
     print(f"index of {runs:,} runs: {_megabytes(after / 'index.html')}, made in {index_s:.2f} s", flush=True)
     page = scratch / "compared.html"
-    compared_s = _median_s(lambda: write_page(page, side_by_side(before, after)), rounds)
+    compared_s = _median_s(lambda: write_page(page, side_by_side(before, after, print)), rounds)
     print(f"two stores of {runs:,} runs each, compared: {_megabytes(page)}, made in {compared_s:.2f} s")
+
+
+def _table_made(store: Path) -> None:
+    (store / FOLDER / RUNS_FILE).unlink(missing_ok=True)
+    read_runs(store, print)
 
 
 def _write_store(store: Path, runs: int, latency_ms: float) -> None:
@@ -127,12 +138,32 @@ def _write_store(store: Path, runs: int, latency_ms: float) -> None:
             directory = campaign / str(entry["run"])
             directory.mkdir(parents=True)
             (directory / "run.toml").write_text(f'[workload]\nrate = {latency_ms}\nkind = "log"\n', encoding="utf-8")
-            (directory / "verdict.json").write_text("{}", encoding="utf-8")
+            _verdict(campaign.name, entry).write(directory / "verdict.json")
         content = {"campaign": campaign.name, "verdict": "fail", "reason": "as generated", "runs": entries}
         (campaign / "summary.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def _entry(seed: int, latency_ms: float) -> dict[str, object]:
+def _verdict(campaign: str, entry: dict[str, Any]) -> Verdict:
+    """With ten checks and ten faults, about 7 kB as a file."""
+    return Verdict(
+        campaign=campaign,
+        **{name: entry[name] for name in ("run", "cell", "seed", "verdict", "met", "world", "stats", "versions")},
+        expected=Expectation(),
+        reasons=tuple(entry["reasons"]),
+        anomalies=(),
+        checks=tuple(Check(f"check-{number}", "pass", "as generated " * 10, 0.1) for number in range(10)),
+        faults=tuple({"id": f"f{number}", "kind": "kill", "note": "as generated " * 20} for number in range(10)),
+        never_seen=(),
+        upper_bound="strict",
+        limits=(),
+        replay="",
+        finished=True,
+        evidence="generated",
+        analysis="generated",
+    )
+
+
+def _entry(seed: int, latency_ms: float) -> dict[str, Any]:
     is_pass = seed % 10 != 0
     return {
         "run": f"20260102T030405{seed % 256:02x}-main-{seed}",

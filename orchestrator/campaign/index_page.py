@@ -35,6 +35,6 @@ def index_of(store: Path, campaigns: Sequence[IndexedCampaign]) -> str:
         worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
         data={
             "rows": [{**row.to_json(), "link": link_to(row.report)} for row in rows],
-            "trends": [point.to_json() for point in trends(campaigns)],
+            "trends": [point.to_json() for point in trends(rows)],
         },
     )

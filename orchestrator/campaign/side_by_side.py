@@ -1,9 +1,10 @@
 """Two campaigns or stores side by side: verdicts, anomalies, figures and settings that differ.
 
-Theory of operation. Both sides are read from their campaigns' summaries (`store_index`), so no evidence is examined and
-runs whose verdict is missing or changed are unknown. Campaigns are paired by name, or, if each side is one campaign,
-with each other; cells are paired by name. A figure is compared over the runs that passed as expected: its change is the
-ratio of the geometric means, averaged over the cells, with a permutation test (`comparison`) and a bootstrap interval.
+Theory of operation. Both sides are read from the table of their runs (`table_of_runs`), so no evidence is examined and
+runs whose verdict is missing or changed are unknown. A side may be tables alone, a copy without its store. Campaigns
+are paired by name, or, if each side is one campaign, with each other; cells are paired by name. A figure is compared
+over the runs that passed as expected: its change is the ratio of the geometric means, averaged over the cells, with a
+permutation test (`comparison`) and a bootstrap interval.
 """
 
 from __future__ import annotations
@@ -18,17 +19,12 @@ from typing import Any, Final
 
 from analysis.summary import RunSummary, samples
 from analysis.verdict import PASS
-from history import strict_toml
-from history.regular_files import read_text
-from orchestrator.campaign.store_index import IndexedCampaign, read_campaign, read_index
+from installation.commands import command
+from orchestrator.campaign.store_index import read_campaign
+from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE, TableOfRuns, read_runs, read_table, runs_of
 from orchestrator.errors import UsageError
 
 CONFIDENCE: Final = 0.95
-_DESCRIPTION: Final = "run.toml"
-_OF_ONE_RUN: Final = frozenset(
-    ("run", "invocation", "seed", "started", "replay", "versions", "limits", "campaign", "cell", "world_reason")
-)
-"""Keys of run.toml that differ between any two runs, or that another part of the comparison shows."""
 
 
 @dataclass(frozen=True)
@@ -153,36 +149,43 @@ class SideBySide:
 
 @dataclass(frozen=True)
 class _Pair:
-    """A cell on both sides. `directories`: of the campaigns, before and after."""
+    """A cell on both sides; the campaign may have another name before."""
 
     campaign: str
+    earlier: str
     cell: str
     before: tuple[RunSummary, ...]
     after: tuple[RunSummary, ...]
-    directories: tuple[Path, Path]
 
 
-def side_by_side(before: Path, after: Path) -> SideBySide:
-    """Compare two directories, each a campaign's or a store. Raises `UsageError` for a directory that is neither."""
-    first, second = _campaigns(before), _campaigns(after)
+_Cells = Mapping[str, tuple[RunSummary, ...]]
+"""By name of the cell, the runs that count."""
+
+
+def side_by_side(before: Path, after: Path, notify: Callable[[str], None]) -> SideBySide:
+    """Compare two directories, each a campaign's, a store, or one of tables. `notify`: as for `read_runs`. Raises
+    `UsageError` for another directory, and for tables that cannot be read."""
+    tables = _read(before, notify), _read(after, notify)
+    first, second = map(_campaigns, tables)
     if len(first) == len(second) == 1:  # two copies of one campaign may have different names
         names = [(next(iter(first)), next(iter(second)))]
     else:
         names = [(name, name) for name in first if name in second]
     pairs, only_before, only_after = list[_Pair](), list[str](), list[str]()
     for old, new in names:
-        cells, others = _cells(first[old].campaign), _cells(second[new].campaign)
-        places = (first[old].directory, second[new].directory)
-        pairs += [_Pair(new, name, cells[name], others[name], places) for name in cells if name in others]
+        cells, others = first[old], second[new]
+        pairs += [_Pair(new, old, name, cells[name], others[name]) for name in cells if name in others]
         only_before += [f"{old}/{name}" for name in cells if name not in others]
         only_after += [f"{new}/{name}" for name in others if name not in cells]
-    only_before += [
-        f"{name}/{cell}" for name in first.keys() - dict(names).keys() for cell in _cells(first[name].campaign)
+    only_before += _unmatched(first, {old for old, _ in names})
+    only_after += _unmatched(second, {new for _, new in names})
+    notes = [
+        f"{side}: tables alone; its runs are as they were when the tables were written"
+        for side in (before, after)
+        if _is_tables(side)
     ]
-    matched = {new for _, new in names}
-    only_after += [f"{name}/{cell}" for name in second.keys() - matched for cell in _cells(second[name].campaign)]
-    notes = () if pairs else ("no cell is on both sides: nothing can be compared",)
-    settings, unread = _settings(pairs)
+    notes += [] if pairs else ["no cell is on both sides: nothing can be compared"]
+    settings, unread = _settings(pairs, *tables)
     return SideBySide(
         before=_side(before, first),
         after=_side(after, second),
@@ -197,42 +200,54 @@ def side_by_side(before: Path, after: Path) -> SideBySide:
     )
 
 
-@dataclass(frozen=True)
-class _Placed:
-    directory: Path
-    campaign: IndexedCampaign
+def _is_tables(path: Path) -> bool:
+    return (path / RUNS_FILE).exists()
 
 
-def _campaigns(path: Path) -> dict[str, _Placed]:
+def _read(path: Path, notify: Callable[[str], None]) -> TableOfRuns:
+    if _is_tables(path):
+        return _tables_alone(path / RUNS_FILE)
     try:
-        own = list(read_campaign(path))
-        found = [_Placed(path, each) for each in own] or [_Placed(path / each.name, each) for each in read_index(path)]
+        own = [run for campaign in read_campaign(path) for run in campaign.runs]
+        found = runs_of(path.parent, own) if own else read_runs(path, notify)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}; name a campaign's directory or a store") from error
-    if not found:
-        raise UsageError(f"{path} is neither a campaign's directory nor a store: it has no run; see `brownout list`")
-    return {placed.campaign.name: placed for placed in found}
+        raise UsageError(f"{path}: {error.strerror}; name a campaign's directory, a store or its tables") from error
+    if found.runs:
+        return found
+    if _is_tables(path / FOLDER):
+        raise UsageError(f"{path} has tables and no run; to compare the tables alone, name {path / FOLDER}")
+    raise UsageError(f"{path} is neither a campaign's directory nor a store: it has no run; see `brownout list`")
 
 
-def _unmatched(campaigns: Mapping[str, _Placed], matched: Collection[str]) -> list[str]:
+def _tables_alone(file: Path) -> TableOfRuns:
+    try:
+        return read_table(file)
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(
+            f"{file} cannot be read: {reason}; write it again in its store with: {command('list', '--tables')}, and "
+            "copy it again"
+        ) from error
+
+
+def _campaigns(table: TableOfRuns) -> dict[str, _Cells]:
+    """By name of the campaign, its cells."""
+    found: dict[str, dict[str, list[RunSummary]]] = {}
+    for run in table.runs:
+        cells = found.setdefault(run.campaign, {})
+        if run.counts:
+            cells.setdefault(run.summary.cell, []).append(run.summary)
+    return {name: {cell: tuple(runs) for cell, runs in cells.items()} for name, cells in found.items()}
+
+
+def _unmatched(campaigns: Mapping[str, _Cells], matched: Collection[str]) -> list[str]:
     """The cells of the other campaigns, as `campaign/cell`."""
-    others = {name: placed for name, placed in campaigns.items() if name not in matched}
-    return [f"{name}/{cell}" for name, placed in others.items() for cell in _cells(placed.campaign)]
+    others = {name: cells for name, cells in campaigns.items() if name not in matched}
+    return [f"{name}/{cell}" for name, cells in others.items() for cell in cells]
 
 
-def _counted(campaign: IndexedCampaign) -> list[RunSummary]:
-    return [run.summary for run in campaign.runs if run.counts]
-
-
-def _cells(campaign: IndexedCampaign) -> dict[str, tuple[RunSummary, ...]]:
-    found: dict[str, list[RunSummary]] = {}
-    for run in _counted(campaign):
-        found.setdefault(run.cell, []).append(run)
-    return {name: tuple(runs) for name, runs in found.items()}
-
-
-def _side(path: Path, campaigns: Mapping[str, _Placed]) -> Side:
-    runs = [run for placed in campaigns.values() for run in _counted(placed.campaign)]
+def _side(path: Path, campaigns: Mapping[str, _Cells]) -> Side:
+    runs = [run for cells in campaigns.values() for some in cells.values() for run in some]
     versions: dict[str, set[str]] = {}
     for run in runs:
         for name, version in run.versions.items():
@@ -315,34 +330,25 @@ def _figure_change(
     return FigureChange(**(asdict(change) | rest))
 
 
-def _settings(pairs: Sequence[_Pair]) -> tuple[list[SettingChange], list[str]]:
-    """The settings that differ, by cell, and a sentence for each run whose settings cannot be read. A default that only
-    one run recorded is not one: the other may be of a version that recorded none."""
+def _settings(pairs: Sequence[_Pair], before: TableOfRuns, after: TableOfRuns) -> tuple[list[SettingChange], list[str]]:
+    """The settings that differ, by cell, and a sentence for each cell whose settings cannot be read. A default that
+    only one run recorded is not one: the other may be of a version that recorded none."""
     found, unread = list[SettingChange](), list[str]()
     for pair in pairs:
-        read = list[dict[str, Any]]()
-        for directory, runs in zip(pair.directories, (pair.before, pair.after), strict=True):
-            path = directory / runs[0].run / _DESCRIPTION
-            try:
-                read.append(dict(_flat(strict_toml.decode(read_text(path)))))
-            except (OSError, ValueError) as error:
-                unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {error}")
+        read = list[Mapping[str, Any]]()
+        for table, campaign in ((before, pair.earlier), (after, pair.campaign)):
+            cell = (campaign, pair.cell)
+            if cell in table.settings:
+                read.append(table.settings[cell])
+            else:
+                reason = table.unread.get(cell, "the table of runs has none")
+                unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {reason}")
         if len(read) == 2:
             old, new = read
             keys = old.keys() & new.keys() | {key for key in old.keys() ^ new.keys() if not key.startswith("defaults.")}
             changed = [key for key in sorted(keys) if old.get(key) != new.get(key)]
             found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
     return found, unread
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if not prefix and key in _OF_ONE_RUN:
-            continue
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def percent(change: FigureChange) -> str:

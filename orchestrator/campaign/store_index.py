@@ -4,6 +4,9 @@ Theory of operation. A campaign's summary.json has the gate's decision about eac
 campaign is read and no evidence is examined: an index of 10,000 runs takes about a second. The index is therefore not a
 decision. A row is unknown when its run's verdict is missing or newer than the summary. Runs that the summary does not
 list (superseded, unfinished, or made since) show their stored verdict and say why they do not count.
+
+`brownout list`, the page and the live server read the index, since they show the present state. Trends on the command
+line and comparisons read the table that repeats it (`table_of_runs`).
 """
 
 from __future__ import annotations
@@ -18,8 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from analysis.summary import RunSummary
-from analysis.verdict import UNKNOWN, VERDICT_FILE
+from analysis.summary import Int64, RunSummary, figures
+from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation
 from history.regular_files import read_bytes
 from installation.commands import command
 from orchestrator.campaign.matrix import is_run
@@ -31,7 +34,7 @@ SUMMARY: Final = "summary.json"
 
 
 class CampaignSummary(msgspec.Struct):
-    """The part of a summary.json that the index and comparisons read."""
+    """The part of a summary.json that the index reads."""
 
     campaign: str
     verdict: str
@@ -47,8 +50,9 @@ class _StoredVerdict(msgspec.Struct):
     verdict: str
     met: bool = False
     finished: bool = False
+    expected: Expectation | None = None
     cell: str = ""
-    seed: int = -1
+    seed: Int64 = -1
     world: str = ""
     anomalies: tuple[Mapping[str, Any], ...] = ()
     stats: Mapping[str, Any] = {}
@@ -109,8 +113,13 @@ class IndexedCampaign:
 def read_index(store: Path) -> tuple[IndexedCampaign, ...]:
     """The campaigns of a store, by name. Damaged documents become unknown with their reason. Raises `OSError` when the
     store's directory cannot be listed."""
-    directories = [path for path in sorted(store.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
-    return tuple(found for path in directories if path.is_dir() for found in read_campaign(path))
+    return tuple(found for path in campaign_directories(store) for found in read_campaign(path))
+
+
+def campaign_directories(store: Path) -> list[Path]:
+    """The directories of a store that may be a campaign's, by name. Raises `OSError`."""
+    visible = [path for path in sorted(store.iterdir()) if not path.name.startswith(".") and path.name != LATEST]
+    return [path for path in visible if path.is_dir()]
 
 
 def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
@@ -176,17 +185,18 @@ def _uncounted(path: Path, superseded: tuple[str, ...]) -> IndexedRun:
         return _row(path, replace(blank, reasons=(state,)), counts=False)
     except (OSError, ValueError) as error:
         return _row(path, replace(blank, reasons=(f"{VERDICT_FILE} cannot be read: {error}",)), counts=False)
-    duration = stored.stats.get("duration_s")
+    stats = figures(stored.stats)
     known = replace(
         blank,
         cell=stored.cell,
         seed=stored.seed,
         verdict=stored.verdict if stored.finished else UNKNOWN,
+        expected="" if stored.expected is None else str(stored.expected),
         met=stored.met and stored.finished,
         reasons=(why,),
         anomalies=tuple(sorted({str(each.get("name", "?")) for each in stored.anomalies})),
-        duration_s=float(duration) if isinstance(duration, int | float) else 0.0,
-        stats={name: value for name, value in stored.stats.items() if type(value) in (int, float)},
+        duration_s=float(stats.get("duration_s", 0.0)),
+        stats=stats,
         world=stored.world,
         versions=stored.versions,
         mutants=stored.mutants,

@@ -6,13 +6,13 @@ Every invocation in the store counts, also one that a later one supersedes: a tr
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from analysis.summary import RunSummary
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.store_index import IndexedCampaign
+from orchestrator.campaign.store_index import IndexedRun
 
 _COMMIT = "brownout"
 
@@ -36,15 +36,15 @@ class TrendPoint:
         return asdict(self)
 
 
-def trends(campaigns: Sequence[IndexedCampaign]) -> Iterator[TrendPoint]:
+def trends(runs: Iterable[IndexedRun]) -> Iterator[TrendPoint]:
     """The invocations of each campaign, oldest first. Runs without a verdict are left out."""
-    for campaign in campaigns:
-        found: dict[str, list[tuple[str, RunSummary]]] = {}
-        for row in sorted(campaign.runs, key=lambda row: row.summary.run):
-            if row.summary.world:  # known from a verdict only
-                found.setdefault(invocation_of(row.summary.run), []).append((row.made, row.summary))
-        for stamp, rows in found.items():
-            yield _point(campaign.name, stamp, rows[0][0], [run for _, run in rows])
+    found: dict[str, dict[str, list[IndexedRun]]] = {}
+    for row in sorted(runs, key=lambda row: (row.campaign, row.summary.run)):
+        if row.summary.world:  # known from a verdict only
+            found.setdefault(row.campaign, {}).setdefault(invocation_of(row.summary.run), []).append(row)
+    for campaign, invocations in found.items():
+        for stamp, rows in invocations.items():
+            yield _point(campaign, stamp, rows[0].made, [row.summary for row in rows])
 
 
 def _point(campaign: str, stamp: str, made: str, runs: Sequence[RunSummary]) -> TrendPoint:

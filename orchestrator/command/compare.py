@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from installation.files import default_store
-from orchestrator.campaign.comparison_texts import in_markdown, sections, write_page
-from orchestrator.campaign.side_by_side import side_by_side
 from orchestrator.campaign.store import Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
@@ -18,10 +18,14 @@ from orchestrator.printing import say, show
 
 
 def main(options: argparse.Namespace) -> int:
-    """Print the comparison; returns 0. Raises `UsageError` for a path that is neither a campaign nor a store, and for a
-    page that cannot be written."""
+    """Print the comparison; returns 0. Raises `UsageError` for a path that is not a campaign, store or directory of
+    tables, and for a page that cannot be written."""
+    from orchestrator.campaign.comparison_texts import in_markdown, sections, write_page  # import pyarrow
+    from orchestrator.campaign.side_by_side import side_by_side
+
     store = Store(options.store or default_store())
-    found = side_by_side(store.find(options.before), store.find(options.after))
+    notify = partial(say, file=sys.stderr)
+    found = side_by_side(store.find(options.before), store.find(options.after), notify)
     if options.page is not None:
         try:
             write_page(options.page, found)
@@ -43,8 +47,10 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _options(command: argparse.ArgumentParser) -> None:
-    command.add_argument("before", metavar="A", help="a campaign's directory or a store: before")
-    command.add_argument("after", metavar="B", help="a campaign's directory or a store: after")
+    command.add_argument(
+        "before", metavar="A", help="a campaign's directory, a store, or a copy of its .tables: before"
+    )
+    command.add_argument("after", metavar="B", help="the same: after")
     command.add_argument("--page", type=Path, metavar="FILE", help="also write the comparison as an HTML page")
     store_option(command)
     form = command.add_mutually_exclusive_group()
@@ -62,6 +68,10 @@ Compares verdicts, anomalies, figures and settings of two campaigns, or of all c
   brownout compare store/demo /baseline/demo       a campaign, before and after
   brownout compare old-store store --page d.html   two stores, as a page
   brownout compare old-store store --markdown      for a pull request
+  brownout compare baseline/.tables store          a baseline: a copy of the tables alone
+
+A store is read from store/.tables/runs.parquet, which is made again first if the store has changed since. Tables
+alone are compared as they are (docs/tables.md).
 
 Figures are those of runs that passed as expected. A change has a 95 % interval, and is called worse if a
 permutation test over the runs of each cell gives p <= 0.05; few runs cannot show a difference, and the output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,12 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"--master {options.master}: its workers write tables; add --tables, or leave out --master")
     store = Store(options.store or default_store())
     try:
+        if options.tables:
+            store.root.stat()  # a missing store is an error of --store, not of the tables
+            _write_tables(store, options.master)
+        if options.trends:
+            _print_trends(_points(store.root, options.campaign), as_json=options.json)
+            return 0
         campaigns = read_index(store.root)
     except OSError as error:
         raise UsageError(
@@ -37,22 +44,24 @@ def main(options: argparse.Namespace) -> int:
             "`brownout run`"
         ) from error
     rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
-    if options.tables:
-        _write_tables(store, options.master)
     page = None
     try:
         page = write_index(store.root, campaigns)
     except OSError as error:
         say(f"{store.root}: the page was not written: {error.strerror}", file=sys.stderr)
-    if options.trends:
-        points = [point for point in trends(campaigns) if not options.campaign or point.campaign in options.campaign]
-        _print_trends(points, as_json=options.json)
-        return 0
     if options.json:
         print(json.dumps([row.to_json() for row in rows], indent=1))
         return 0
     _print(rows, options.most, page)
     return 0
+
+
+def _points(store: Path, campaigns: list[str]) -> list[TrendPoint]:
+    from orchestrator.campaign.table_of_runs import read_runs, storable  # imports pyarrow
+
+    wanted = storable(campaigns)  # as the table has names
+    found = trends(read_runs(store, partial(say, file=sys.stderr)).runs)
+    return [point for point in found if not wanted or point.campaign in wanted]
 
 
 def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
@@ -163,7 +172,8 @@ COMMAND: Final = Command(
     summary="list the runs of a store and write its page index.html",
     description="""\
 Lists every run in the store: runs that missed their expectation first, then the newest first. Also writes
-index.html into the store: the same rows with search and filters, for a browser.
+index.html into the store: the same rows with search and filters, for a browser. --trends writes no page; it
+reads .tables/runs.parquet, which is made again first if the store has changed since.
 
   brownout list                               all runs
   brownout list --unexpected                  runs that missed their expectation

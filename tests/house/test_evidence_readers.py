@@ -51,9 +51,9 @@ ALLOWED: Final = frozenset(
             "orchestrator/campaign/store_index.py",
             "msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)",
         ),
-        ("orchestrator/campaign/store_tables.py", "open(path, 'wb')"),  # in a directory that was just made
+        ("orchestrator/campaign/table_of_runs.py", "open(path, 'wb')"),  # in a directory that was just made
         (
-            "orchestrator/campaign/store_tables.py",
+            "orchestrator/campaign/table_of_runs.py",
             "os.open(folder / '.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
         ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before

@@ -26,9 +26,11 @@ def test_each_table_has_the_content_of_the_verdicts(tmp_path: Path) -> None:
     runs = StoredCampaign(store).made()
     assert ask("list", "--store", store, "--tables").code == 0
     verdicts = {run.name: json.loads((run / "verdict.json").read_text()) for run in runs}
-    assert {row["run"]: row["verdict"] for row in table(store, "runs")} == {
-        name: verdict["verdict"] for name, verdict in verdicts.items()
-    }
+    for row in table(store, "runs"):
+        verdict = verdicts[row["run"]]
+        assert (row["stored_verdict"], row["stored_met"]) == (verdict["verdict"], verdict["met"])
+        for same in ("cell", "seed", "world", "evidence", "analysis", "finished", "codes"):
+            assert row[same] == verdict[same]
     for name, column in (("checks", "check"), ("faults", "fault"), ("anomalies", "anomaly")):
         there = [(each, verdict) for each, verdict in verdicts.items() for _ in verdict[name]]
         rows = table(store, name)
@@ -60,7 +62,11 @@ def test_a_run_with_an_unreadable_verdict_is_named(tmp_path: Path) -> None:
     result = ask("list", "--store", store, "--tables")
     assert result.code == 0
     assert f"{second}: its verdict cannot be read" in result.err
-    assert [row["run"] for row in table(store, "runs")] == [first.name]
+    assert [(row["run"], row["stored_verdict"], row["verdict"]) for row in table(store, "runs")] == [
+        (first.name, "pass", "pass"),
+        (second.name, None, "unknown"),
+    ]
+    assert {row["run"] for row in table(store, "checks")} == {first.name}
 
 
 def test_the_tables_directory_is_not_listed_as_a_campaign(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_names_that_are_not_utf_8_become_escapes(tmp_path: Path) -> None:
 def test_tables_of_several_tasks_have_the_rows_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_per_task: int
 ) -> None:
-    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", runs_per_task)
+    monkeypatch.setattr("orchestrator.campaign.table_of_runs.RUNS_PER_GROUP", runs_per_task)
     store = tmp_path / "store"
     runs = StoredCampaign(store).made()
     (store / ".tables" / ".draft").mkdir(parents=True)
