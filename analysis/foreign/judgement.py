@@ -58,25 +58,25 @@ def judge(history: ForeignHistory, directory: Path, *, upper_bound: str, budget:
     """Judges the history. A pass writes its certificate into `directory`, and the tables that the certificate of a log
     is about next to it. `budget`: the configurations that the search
     of one register may visit."""
-    if history.model == REGISTER:
-        return _judge_registers(history, directory, budget)
-    return _judge_log(history, directory, upper_bound)
+    try:
+        if history.model == REGISTER:
+            return _judge_registers(history, directory, budget)
+        return _judge_log(history, directory, upper_bound)
+    except DamagedError as error:
+        return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
 
 
 def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> ForeignJudgement:
     root = directory.parent
     write_index(write_operations(history.operations, root / TABLES, "history"), root / TABLES)
-    try:
-        plan = LogPlan.of(root / TABLES)
-        spread = task_map(None, plan.rows)
-        checked = check_ranges(plan, spread, upper_bound)
-        report = report_of(checked, plan, spread, upper_bound=upper_bound)
-    except DamagedError as error:
-        return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
+    plan = LogPlan.of(root / TABLES)
+    spread = task_map(None, plan.rows)
+    checked = check_ranges(plan, spread, upper_bound)
+    report = report_of(checked, plan, spread, upper_bound=upper_bound)
     rows, places = history.operations.num_rows, len(report.partitions)
     size = f"{counted(rows, 'operation')} on {counted(places, 'partition')}; upper bounds {upper_bound}"
     doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
-    if report.anomalies or doubts or not plan.rows:
+    if report.anomalies or doubts or not _is_answered(history):
         shutil.rmtree(root / TABLES)
         return _without_certificate(size, report.anomalies, doubts)
     write_certificate(directory, root, plan, checked, spread, upper_bound=upper_bound)
@@ -90,13 +90,17 @@ def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> F
     spread = task_map(None, plan.weight)
     report, parts = check_and_order(plan, spread, directory)
     size = f"{counted(plan.rows, 'operation')} on {counted(len(report.keys), 'register')}"
-    is_answered = pc.any(pc.not_equal(history.operations["type"], INFO)).as_py()
-    if report.anomalies or report.undecided or not is_answered:
+    if report.anomalies or report.undecided or not _is_answered(history):
         for folder in (root / TABLES, directory):
             shutil.rmtree(folder)
         return _without_certificate(size, _with_texts(history, report, budget), report.undecided)
     write_register_certificate(directory, root, plan, parts)
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
+
+
+def _is_answered(history: ForeignHistory) -> bool:
+    """Whether the outcome of at least one operation is known."""
+    return bool(pc.any(pc.not_equal(history.operations["type"], INFO)).as_py())
 
 
 def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) -> tuple[Anomaly, ...]:

@@ -14,6 +14,7 @@ from history.foreign.text_lines import lines_of
 _AT_ONCE: Final = 256
 """Lines per call of the library, which makes a parser in each call."""
 _TAG: Final = re.compile(r"#([A-Za-z][\w.*+!?$%&=<>/-]*)")
+_SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]")
 _BUILT_IN: Final = ("inst", "uuid", "_")
 
 
@@ -54,6 +55,8 @@ def _parsed(text: str) -> list[Any]:
     """All forms in a text. Raises ValueError."""
     import edn_format
 
+    if _SURROGATE.search(text):  # half a character, which no file can hold
+        raise ValueError("it has an escape in \\ud800 .. \\udfff: write the character itself in UTF-8")
     try:
         return list(edn_format.loads_all(text, write_ply_tables=False))
     except RecursionError as error:

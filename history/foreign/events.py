@@ -19,6 +19,7 @@ INVOKE: Final = "invoke"
 OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
 TYPES: Final = (INVOKE, *OUTCOMES)
 _STEP: Final = 1_000_000
+_PROCESSES: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ def operations_of(path: Path, events: Iterable[Event]) -> Iterator[ForeignOperat
     under_way: dict[int, tuple[Event, int]] = {}
     now = -1
     for event in events:
+        if not 0 <= event.process < _PROCESSES:
+            problem = f"the process {event.process} is not a number in 0 .. {_PROCESSES - 1}"
+            raise ForeignError(path, event.line, f"{problem}; number the clients' processes from 0")
         now = now + _STEP if event.time is None else max(now + 1, event.time)
         if now >= INF:
             raise ForeignError(path, event.line, f":time {event.time} is not a time in ns since the start of a test")

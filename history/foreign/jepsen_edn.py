@@ -56,10 +56,11 @@ def _events(path: Path) -> Iterator[Event]:
         process, kind, f = fields.get("process"), _name(fields.get("type")), _name(fields.get("f"))
         if kind is None or f is None or process is None:
             raise ForeignError(path, number, "is not an operation: a map with :type, :f, :process and :value is needed")
-        if isinstance(process, bool) or not isinstance(process, int):  # the nemesis
+        if _name(process) is not None:  # the nemesis
             continue
-        if not 0 <= process < 1 << 30:
-            raise ForeignError(path, number, f":process {process} is not a number in 0 .. {(1 << 30) - 1}")
+        if isinstance(process, bool) or not isinstance(process, int):
+            problem = f":process {text_of(process)} is neither a number nor a keyword such as :nemesis"
+            raise ForeignError(path, number, f"{problem}; give the history as the tool wrote it")
         if kind not in TYPES:
             raise ForeignError(path, number, f":type {kind} is unknown: one of {', '.join(TYPES)}")
         if f not in _KNOWN:
@@ -68,6 +69,8 @@ def _events(path: Path) -> Iterator[Event]:
         if time is not None and (isinstance(time, bool) or not isinstance(time, int) or time < 0):
             raise ForeignError(path, number, f":time {time} is not a number of ns")
         error = text_of(fields["error"]) if fields.get("error") is not None else ""
+        if kind == "ok" and "value" not in fields and f in (*F_OF, *SENDS_AND_POLLS):
+            raise ForeignError(path, number, f":value of an answered {f} is missing; write nil where nothing was read")
         value = fields.get("value")
         if f == "assign" and fields.get("seek-to-beginning?"):
             value = _FromTheStart(value)

@@ -20,9 +20,12 @@ from history.foreign.register_rows import RegisterRows
 from history.foreign.text_lines import lines_of
 from history.schemas import OK
 
-_LINE: Final = re.compile(r"INFO\s+jepsen\.\S+\s+-\s+(:?[\w-]+)\s+:(invoke|ok|fail|info)\s+:([\w-]+)(?:\s+(.*\S))?")
-_VALUE: Final = re.compile(r"nil|-?\d+")
-_PAIR: Final = re.compile(r"\[(nil|-?\d+) (-?\d+)\]")
+_LINE: Final = re.compile(
+    r"INFO\s+jepsen\.\S+\s+-\s+(:[\w-]+|\d{1,10})\s+:(invoke|ok|fail|info)\s+:([\w-]+)(?:\s+(.*\S))?", re.ASCII
+)
+_INTEGER: Final = r"0|-?[1-9]\d*"
+_VALUE: Final = re.compile(rf"nil|{_INTEGER}", re.ASCII)
+_PAIR: Final = re.compile(rf"\[(nil|{_INTEGER}) ({_INTEGER})\]", re.ASCII)
 _KEY: Final = "register"
 
 
@@ -48,10 +51,13 @@ def _events(path: Path) -> Iterator[Event]:
         found = _LINE.fullmatch(line)
         if found is None:
             what = 'is not an event of such a log: "INFO  jepsen.util - PROCESS :TYPE :OPERATION VALUE" is needed'
+            what += ", where PROCESS is a number or :nemesis"
             raise ForeignError(path, number, f"{what}; or name another --format")
         process, kind, f, value = found.groups()
-        if not process.isdecimal():  # the nemesis
+        if process.startswith(":"):  # the nemesis
             continue
         if f not in ("read", "write", "cas"):
             raise ForeignError(path, number, f"the operation {f} is not an operation of a register: read, write, cas")
+        if f == "read" and kind == "ok" and value is None:
+            raise ForeignError(path, number, "the value of an answered read is missing: an integer or nil is needed")
         yield Event(number, int(process), kind, f, value or "nil", error=(value or "").removeprefix(":"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,14 @@ LONGEST: Final = 1 << 24
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The number and the text of each line that is not blank. Raises ForeignError, also if the file cannot be read."""
+    """The number and the text of each line that is not blank, without a mark of the byte order at the file's start.
+    Raises ForeignError, also if the file cannot be read."""
     try:
         with io.BufferedReader(open_regular(path), 1 << 20) as file:
             number = 0
             while line := file.readline(LONGEST + 1):
                 number += 1
+                line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if len(line) > LONGEST:
                     raise ForeignError(path, number, f"the line is longer than {LONGEST >> 20} MiB: one event per line")
                 if text := _decoded(path, number, line).strip():

@@ -238,6 +238,41 @@ BAD = {
     ),
     "a value sent twice": ("h.edn", edn(*sends("1 0 a", "1 1 a")), "h.edn:3: a was sent to 1 before, in line 1"),
     "a defect of JSON lines": ("h.jsonl", '{"f": "reed"}\n', 'h.jsonl:1: "f" is "reed"'),
+    "a client whose process is text": (
+        "h.edn",
+        edn((0, "invoke", "read", "nil"), (0, "ok", "read", "nil")).replace(":process 0", ':process "0"'),
+        'h.edn:1: :process "0" is neither a number nor a keyword',
+    ),
+    "a client whose process is a fraction": (
+        "h.edn",
+        edn((0, "invoke", "read", "nil"), (0, "ok", "read", "nil")).replace(":process 0", ":process 0.0"),
+        "h.edn:1: :process 0.0 is neither a number nor a keyword",
+    ),
+    "a negative process": ("h.edn", edn((-1, "invoke", "read", "nil")), "h.edn:1: the process -1 is not a number in 0"),
+    "an answer without its value": (
+        "h.edn",
+        edn((0, "invoke", "read", "nil"), (0, "ok", "read", "nil")).replace(
+            "ok, :process 0, :f :read, :value nil", "ok, :process 0, :f :read"
+        ),
+        "h.edn:2: :value of an answered read is missing",
+    ),
+    "half a character": (
+        "h.edn",
+        edn((0, "invoke", "write", r'"\ud800"'), (0, "ok", "write", r'"\ud800"')),
+        "h.edn:1: is not EDN (it has an escape in",
+    ),
+    "a worker of a log without a number": ("h.log", porcupine("w1 invoke write 1"), "h.log:1: is not an event of such"),
+    "a negative worker of a log": ("h.log", porcupine("-1 invoke write 1"), "h.log:1: is not an event of such a log"),
+    "a worker of a log with a large number": (
+        "h.log",
+        porcupine("9999999999 invoke write 1"),
+        "h.log:1: the process 99",
+    ),
+    "an answer of a log without its value": (
+        "h.log",
+        porcupine("3 invoke read nil", "3 ok read "),
+        "h.log:2: the value of an answered read is missing",
+    ),
     "an empty file": ("h.jsonl", "", "has no operation of a client"),
 }
 
@@ -313,6 +348,23 @@ def test_a_register_history_without_operations_is_refused(text: str, capsys: pyt
 def test_registers_without_an_answer_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(porcupine("0 invoke write 1", "0 info write :timed-out"), "h.log") == 2
     assert "no answered operation" in capsys.readouterr().out
+
+
+def test_a_log_without_an_answer_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    append = '{"f": "append", "topic": "log", "partition": 0, "value": 3, "type": "info", "inv": 3}\n'
+    assert check(append, "h.jsonl") == 2
+    assert "no answered operation" in capsys.readouterr().out
+
+
+def test_a_mark_of_the_byte_order_is_skipped() -> None:
+    assert check(f"\ufeff{READS_WHAT_WAS_WRITTEN}", "h.log") == 0
+    assert check("\ufeff" + edn(*sends("1 0 a")), "h.edn") == 0
+
+
+def test_a_character_that_is_no_half_is_accepted() -> None:
+    assert (
+        check(edn((0, "invoke", "write", r'"\\ud800 \u00fc"'), (0, "ok", "write", r'"\\ud800 \u00fc"')), "h.edn") == 0
+    )
 
 
 def test_a_value_that_is_nested_too_deep_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
