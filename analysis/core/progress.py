@@ -118,6 +118,7 @@ def gaps(
 ) -> Iterator[Gap | None]:
     """P1: each time for which an acknowledgement was due, or None if it arrived. `attempts` is called for each pass
     over them. `ends`: when the load ended."""
+    bound = min(bound, INF)  # of any size in a campaign; times in a table have 64 bits
     silences = _silences(attempts(), ends, bound)
     if not silences:
         return

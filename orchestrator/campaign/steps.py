@@ -319,6 +319,8 @@ class StepParser:
             tuple(self._known(table, "between", member) for member in (group if isinstance(group, list) else [group]))
             for group in groups
         )
+        if not first or not second:
+            table.refuse("between: a group has no node; name at least one in each group", "between")
         if set(first) & set(second):
             table.refuse("between: a node cannot be cut from itself", "between")
         return first, second
@@ -373,6 +375,8 @@ class StepParser:
 
     def _wait_isr(self, table: Table) -> dict[str, object]:
         members = tuple(self._known(table, "isr", name) for name in table.texts("isr"))
+        if not members:
+            table.refuse("isr has no node; name those that must be in sync, or wait for offline = PARTITION", "isr")
         return {"nodes": members, "partition": self._partition(table)}
 
     def _wait_offline(self, table: Table) -> dict[str, object]:

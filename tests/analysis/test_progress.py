@@ -72,6 +72,12 @@ def test_a_stall_with_an_untouched_majority_is_found() -> None:
     assert judged(fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)]) == [True]
 
 
+def test_a_bound_that_exceeds_every_time_demands_nothing() -> None:
+    cluster = ObservedCluster(ROLES, {P: NODES}, 2, [])
+    stall = tries(0, 90, ok=False)
+    assert [*gaps(cluster, lambda: parts({P: stall}, 1000), END, 10**25)] == []
+
+
 def test_a_stall_without_any_fault_is_found() -> None:
     assert judged([], [*WORKS, *tries(20, 90, ok=False)]) == [True]
 
