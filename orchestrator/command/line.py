@@ -139,7 +139,7 @@ def main(argv: list[str]) -> int:
     """Run one command and return its exit code. Does not raise for mistakes of the user or faults of the machine."""
     os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
     try:
-        options = parser(argv).parse_args(argv, argparse.Namespace(command_line=argv))
+        options = _parsed(argv)
         code: int = options.main(options)
         sys.stdout.flush()  # a full disk is detected here and not when Python ends
         return code
@@ -154,18 +154,41 @@ def main(argv: list[str]) -> int:
         return EXIT_INTERNAL
     except Exception as error:
         if message := _unusable_path(error):
-            print(visible(f"brownout: {message}; name another path"), file=sys.stderr)
+            print(visible(f"brownout: {message}"), file=sys.stderr)
             return EXIT_USAGE
         _report_unexpected(error)
         return EXIT_INTERNAL
 
 
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    """The command line. Raises SystemExit after a text that the parser printed, such as the help, and OSError if that
+    text cannot be written."""
+    try:
+        return parser(argv).parse_args(argv, argparse.Namespace(command_line=argv))
+    except SystemExit:
+        sys.stdout.flush()
+        raise
+
+
 def _unusable_path(error: Exception) -> str:
-    """The message for a path that is unusable on any machine: its name is too long, or its symbolic links form a loop
-    (Python 3.11 raises RuntimeError for that). Empty for every other error."""
+    """The message for a path that is unusable on any machine: its name is too long, its symbolic links form a loop
+    (Python 3.11 raises RuntimeError for that), or it is relative to a directory that was removed. Empty for every other
+    error."""
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        return f"{error.filename}: {error.strerror}"
-    return str(error) if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop") else ""
+        return f"{error.filename}: {error.strerror}; name another path"
+    if isinstance(error, RuntimeError) and str(error).startswith("Symlink loop"):
+        return f"{error}; name another path"
+    if isinstance(error, FileNotFoundError) and not _is_somewhere():
+        return "the current directory was removed; change to another one and repeat the command"
+    return ""
+
+
+def _is_somewhere() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _report_unexpected(error: Exception) -> None:

@@ -109,6 +109,9 @@ def test_a_table_with_any_name_is_shown_under_any_locale(changed: dict[str, str]
         ("brownout run no-such 2>&-", 64),
         ("brownout run no-such 2>&1 | true", 64),
         ("brownout mutants >/dev/full", 70),
+        ("brownout --help >/dev/full", 70),
+        ("brownout gate --help >/dev/full", 70),
+        ("brownout --version >/dev/full", 70),
         ("brownout mutants 2>/dev/full", 0),
         ("brownout run no-such 2>/dev/full", 64),
     ],
@@ -119,6 +122,14 @@ def test_a_full_output_stream_does_not_change_the_exit_code(line: str, code: int
     assert "Traceback" not in done.stderr
     assert "bug of Brownout" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "gate store", "run demo --dry-run", "init"])
+def test_a_removed_current_directory_is_named(command: str, tmp_path: Path) -> None:
+    done = brownout(f'mkdir gone && cd gone && rmdir "{tmp_path}/gone" && brownout {command}', tmp_path)
+    assert done.returncode == 64, done.stderr
+    assert "the current directory was removed; change to another one" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
