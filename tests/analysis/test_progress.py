@@ -72,7 +72,7 @@ def test_a_stall_with_an_untouched_majority_is_found() -> None:
     assert judged(fault("n3", 20, 80, *KILL), [*WORKS, *tries(20, 90, ok=False)]) == [True]
 
 
-def test_a_bound_that_exceeds_every_time_demands_nothing() -> None:
+def test_a_bound_longer_than_any_run_has_no_stall() -> None:
     cluster = ObservedCluster(ROLES, {P: NODES}, 2, [])
     stall = tries(0, 90, ok=False)
     assert [*gaps(cluster, lambda: parts({P: stall}, 1000), END, 10**25)] == []

@@ -361,7 +361,7 @@ def test_a_mark_of_the_byte_order_is_skipped() -> None:
     assert check("\ufeff" + edn(*sends("1 0 a")), "h.edn") == 0
 
 
-def test_a_character_that_is_no_half_is_accepted() -> None:
+def test_an_escaped_backslash_before_a_number_is_accepted() -> None:
     assert (
         check(edn((0, "invoke", "write", r'"\\ud800 \u00fc"'), (0, "ok", "write", r'"\\ud800 \u00fc"')), "h.edn") == 0
     )
