@@ -79,7 +79,7 @@ def _run_tests(tests: Path, source: Path) -> None:
 
 def _decide(path: Path, place: Path) -> str:
     with tempfile.TemporaryDirectory(dir=place) as draft:
-        return judge(read(path), Path(draft) / "certificate", upper_bound="strict", budget=BUDGET).verdict
+        return judge(read(path, Path(draft)), upper_bound="strict", budget=BUDGET).verdict
 
 
 def _check(paths: Mapping[Path, bool], place: Path) -> None:

@@ -1,8 +1,8 @@
 """Writes what was found of a foreign history into a directory: all of it or nothing.
 
     result.json            the verdict, its scope, anomalies and doubts
-    operations.parquet     the operations as they were judged, values renumbered
-    values.parquet         the text of each renumbered value
+    operations.parquet     the operations as they were judged, values renumbered; the reader of the history writes it
+    values.parquet         the text of each renumbered value; the reader writes it, too
     certificate/           of a pass: the order that explains the operations
     anomaly-N.png          of a fail: the operations that contradict each other
 
@@ -19,10 +19,6 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
-
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from analysis.foreign.judgement import SCOPE, ForeignJudgement, in_texts, shown
 from analysis.page.witness_text import operation_text
@@ -70,15 +66,10 @@ def _is_result(place: Path) -> bool:
     return isinstance(content, dict) and content.get("scope") == SCOPE and "file_format" in content
 
 
-def write(
-    directory: Path, paths: Sequence[Path], form: str, history: ForeignHistory, judgement: ForeignJudgement
-) -> None:
-    """Writes all files but the certificate. `form`: the name of the files' format."""
-    pq.write_table(history.operations, directory / "operations.parquet", compression="zstd")
-    if history.names:
-        columns = {"number": list(history.names), "text": list(history.names.values())}
-        pq.write_table(pa.table(columns), directory / "values.parquet", compression="zstd")
-    plots = list(_plots(directory, history, judgement))
+def write(paths: Sequence[Path], form: str, history: ForeignHistory, judgement: ForeignJudgement) -> dict[str, Any]:
+    """Writes the plots and the result, beside the operations, and returns the result. `form`: the name of the files'
+    format."""
+    plots = list(_plots(history, judgement))
     anomalies = [asdict(shown(each, history.names)) for each in judgement.anomalies]
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -94,15 +85,15 @@ def write(
         "doubts": list(judgement.doubts),
         "plots": plots,
     }
-    (directory / RESULT).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=1) + "\n"
+    (history.directory / RESULT).write_text(text, encoding="utf-8")
+    stored: dict[str, Any] = decode(text)
+    return stored
 
 
-def _plots(directory: Path, history: ForeignHistory, judgement: ForeignJudgement) -> Iterator[str]:
-    if not judgement.anomalies:
-        return
-    origin = int(pc.min(history.operations["inv"]).as_py())
+def _plots(history: ForeignHistory, judgement: ForeignJudgement) -> Iterator[str]:
     for index, anomaly in enumerate(judgement.anomalies[:MOST_PLOTS]):
-        plot = operations_of(anomaly, origin, (), lambda row: in_texts(operation_text(row), history.names))
+        plot = operations_of(anomaly, history.start, (), lambda row: in_texts(operation_text(row), history.names))
         if plot is not None:
-            (directory / f"anomaly-{index}.png").write_bytes(plot)
+            (history.directory / f"anomaly-{index}.png").write_bytes(plot)
             yield f"anomaly-{index}.png"

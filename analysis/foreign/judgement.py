@@ -10,7 +10,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -29,14 +28,13 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
 from history.foreign.history import REGISTER, ForeignHistory
-from history.operation_tables import write_index, write_operations
-from history.register_tables import write_register_index, write_registers
-from history.schemas import INFO
+from history.foreign.operation_files import TABLES
+from history.register_tables import STORED, read_register_index, read_register_parts
 from history.values import SESSION_SHIFT
 from installation.counted import counted
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
-TABLES: Final = "tables"
+CERTIFICATE: Final = "certificate"
 _RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
 
 
@@ -54,53 +52,46 @@ class ForeignJudgement:
     certified: str = ""
 
 
-def judge(history: ForeignHistory, directory: Path, *, upper_bound: str, budget: int) -> ForeignJudgement:
-    """Judges the history. A pass writes its certificate into `directory`, and the tables that the certificate of a log
-    is about next to it. `budget`: the configurations that the search
-    of one register may visit."""
+def judge(history: ForeignHistory, *, upper_bound: str, budget: int) -> ForeignJudgement:
+    """Judges the history. A pass writes its certificate next to the tables that the certificate is about; otherwise the
+    tables are removed. `budget`: the configurations that the search of one register may visit."""
     try:
         if history.model == REGISTER:
-            return _judge_registers(history, directory, budget)
-        return _judge_log(history, directory, upper_bound)
+            return _judge_registers(history, budget)
+        return _judge_log(history, upper_bound)
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
 
 
-def _judge_log(history: ForeignHistory, directory: Path, upper_bound: str) -> ForeignJudgement:
-    root = directory.parent
-    write_index(write_operations(history.operations, root / TABLES, "history"), root / TABLES)
+def _judge_log(history: ForeignHistory, upper_bound: str) -> ForeignJudgement:
+    root, directory = history.directory, history.directory / CERTIFICATE
     plan = LogPlan.of(root / TABLES)
     spread = task_map(None, plan.rows)
     checked = check_ranges(plan, spread, upper_bound)
     report = report_of(checked, plan, spread, upper_bound=upper_bound)
-    rows, places = history.operations.num_rows, len(report.partitions)
-    size = f"{counted(rows, 'operation')} on {counted(places, 'partition')}; upper bounds {upper_bound}"
+    where = counted(len(report.partitions), "partition")
+    size = f"{counted(history.rows, 'operation')} on {where}; upper bounds {upper_bound}"
     doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
-    if report.anomalies or doubts or not _is_answered(history):
+    if report.anomalies or doubts or not history.is_answered:
         shutil.rmtree(root / TABLES)
         return _without_certificate(size, report.anomalies, doubts)
     write_certificate(directory, root, plan, checked, spread, upper_bound=upper_bound)
     return _certified(size, lambda: verify(directory, root, upper_bound=upper_bound, spread=spread))
 
 
-def _judge_registers(history: ForeignHistory, directory: Path, budget: int) -> ForeignJudgement:
-    root = directory.parent
-    write_register_index(write_registers(history.operations, root / TABLES, "history"), root / TABLES)
+def _judge_registers(history: ForeignHistory, budget: int) -> ForeignJudgement:
+    root, directory = history.directory, history.directory / CERTIFICATE
     plan = RegisterPlan.of(root / TABLES, budget=budget)
     spread = task_map(None, plan.weight)
     report, parts = check_and_order(plan, spread, directory)
     size = f"{counted(plan.rows, 'operation')} on {counted(len(report.keys), 'register')}"
-    if report.anomalies or report.undecided or not _is_answered(history):
+    if report.anomalies or report.undecided or not history.is_answered:
+        anomalies = _with_texts(history, report, budget)
         for folder in (root / TABLES, directory):
             shutil.rmtree(folder)
-        return _without_certificate(size, _with_texts(history, report, budget), report.undecided)
+        return _without_certificate(size, anomalies, report.undecided)
     write_register_certificate(directory, root, plan, parts)
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
-
-
-def _is_answered(history: ForeignHistory) -> bool:
-    """Whether the outcome of at least one operation is known."""
-    return bool(pc.any(pc.not_equal(history.operations["type"], INFO)).as_py())
 
 
 def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) -> tuple[Anomaly, ...]:
@@ -108,7 +99,9 @@ def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) ->
     if not history.names or not report.anomalies:
         return report.anomalies
     wrong = pa.array(sorted({each.topic for each in report.anomalies}), pa.string())
-    rows = history.operations.filter(pc.is_in(history.operations["key"].cast(pa.string()), wrong))
+    tables = history.directory / TABLES
+    parts = read_register_parts(tables, read_register_index(tables), STORED.names)
+    rows = pa.concat_tables(part.filter(pc.is_in(part["key"], wrong)) for part in parts)
     keys = {key: [_named(each, history.names) for each in some] for key, some in by_key(rows).items()}
     return check_keys(keys, budget=budget).anomalies
 

@@ -35,15 +35,15 @@ class _FromTheStart:
     keys: Any
 
 
-def read(path: Path) -> ForeignHistory:
-    """The history in a file. Raises ForeignError."""
+def read(path: Path, directory: Path) -> ForeignHistory:
+    """The history in a file, written below a directory. Raises ForeignError."""
     operations = operations_of(path, _events(path))
     first = next((each for each in operations if each.f not in (*PLACES, *NO_OPERATIONS)), None)
     if first is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
     whole = chain([first], operations)
     try:
-        return _registers(path, whole) if first.f in F_OF else _log(path, whole)
+        return _registers(path, directory, whole) if first.f in F_OF else _log(path, directory, whole)
     except RecursionError as error:
         raise ForeignError(
             path, 0, "has a value that is nested too deep; give a history with flatter values"
@@ -90,8 +90,8 @@ def _name(form: Any) -> str | None:
     return str(form.name) if isinstance(form, edn_format.Keyword) else None
 
 
-def _registers(path: Path, operations: Iterator[ForeignOperation]) -> ForeignHistory:
-    rows = RegisterRows(path, failed_cas_is_mismatch=False)
+def _registers(path: Path, directory: Path, operations: Iterator[ForeignOperation]) -> ForeignHistory:
+    rows = RegisterRows(path, directory, failed_cas_is_mismatch=False)
     is_keyed: bool | None = None
     for each in operations:
         if each.f not in F_OF:
@@ -132,8 +132,8 @@ def _text(form: Any) -> str | None:
     return None if form is None else text_of(form)
 
 
-def _log(path: Path, operations: Iterator[ForeignOperation]) -> ForeignHistory:
-    rows = LogRows(path)
+def _log(path: Path, directory: Path, operations: Iterator[ForeignOperation]) -> ForeignHistory:
+    rows = LogRows(path, directory)
     for each in operations:
         if each.f in F_OF:
             raise ForeignError(path, each.line, f":f {each.f} in a history of logs; check logs and registers apart")

@@ -16,17 +16,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from history.foreign.events import ForeignOperation
-from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory, Numbers
+from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory
+from history.foreign.numbered_texts import TextFile
+from history.foreign.operation_files import OperationFiles
 from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
 
 _MOST_PARTITIONS: Final = 1 << 31
 
+OBJECT_ROWS: Final = 1 << 14
+"""The most rows that are objects of Python at once."""
 _START: Final = -1
 """The offset before the first one."""
 _NAMED: Final = 4
@@ -53,11 +58,13 @@ class _Poll:
 
 
 class LogRows:
-    """The rows of one file. Keys and values are texts; a value gets a number for each key that it is sent to."""
+    """The rows of one file, written below a directory. Keys and values are texts; a value gets a number for each key
+    that it is sent to."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, directory: Path) -> None:
         self._path = path
-        self._values = Numbers(OWN_PRODUCER)
+        self._directory = directory
+        self._numbers: dict[tuple[str, str], int] = {}
         self._texts: dict[int, str] = {}
         self._sent: dict[int, int] = {}
         self._sends: list[list[_Send]] = []
@@ -110,18 +117,23 @@ class LogRows:
         sends = self._settled()
         positions = self._positions(sends)
         places = _places([each.key for each in sends] + [each.key for each in self._polls])
-        rows = [_append(each, positions, places) for each in sends]
-        rows += [_read(each, positions, places) for each in self._polls]
+        rows = chain(
+            (_append(each, positions, places) for each in sends),
+            (_read(each, positions, places) for each in self._polls),
+        )
+        files, texts = OperationFiles(self._directory, LOG), TextFile(self._directory, OWN_PRODUCER)
+        parts = iter(lambda: list(islice(rows, OBJECT_ROWS)), [])
+        texts.add(pa.array(self._texts.values(), pa.string()))
         unnamed = "offsets that no answer names: markers of transactions have offsets, too"
-        table = pa.Table.from_pylist(rows, OPERATIONS)
-        return ForeignHistory(LOG, table, self._texts, (*not_judged, unnamed), tuple(self._unread(sends)))
+        tables = (pa.Table.from_pylist(some, OPERATIONS) for some in parts)
+        return files.of(tables, texts.texts(), (*not_judged, unnamed), tuple(self._unread(sends)))
 
     def _forget(self, process: int, but: set[str] | None = None) -> None:
         for place in [place for place in self._last if place[0] == process and place[1] not in (but or ())]:
             del self._last[place]
 
     def _number(self, key: str, text: str) -> int:
-        number = self._values.of(f"{key}\0{text}")
+        number = self._numbers.setdefault((key, text), (len(self._numbers) + 1) * OWN_PRODUCER)
         self._texts[number] = text
         return number
 

@@ -29,9 +29,9 @@ _PAIR: Final = re.compile(rf"\[(nil|{_INTEGER}) ({_INTEGER})\]", re.ASCII)
 _KEY: Final = "register"
 
 
-def read(path: Path) -> ForeignHistory:
-    """The history in a log. Raises ForeignError."""
-    rows = RegisterRows(path, failed_cas_is_mismatch=True)
+def read(path: Path, directory: Path) -> ForeignHistory:
+    """The history in a log, written below a directory. Raises ForeignError."""
+    rows = RegisterRows(path, directory, failed_cas_is_mismatch=True)
     for operation in operations_of(path, _events(path)):
         answered = operation.f == "read" and operation.outcome == OK
         given = str(operation.answer if answered else operation.asked)

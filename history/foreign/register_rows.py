@@ -9,9 +9,11 @@ from typing import Final
 import pyarrow as pa
 
 from history.foreign.events import ForeignOperation
-from history.foreign.history import REGISTER, ForeignError, ForeignHistory, Numbers
+from history.foreign.history import REGISTER, ForeignError, ForeignHistory
+from history.foreign.numbered_texts import NumberedTexts
+from history.foreign.operation_files import OperationFiles
 from history.registers import table_of
-from history.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, WRITE
+from history.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
 
 OBJECT_ROWS: Final = 1 << 14
 """The most rows that are objects of Python at once."""
@@ -19,15 +21,16 @@ F_OF: dict[str, int] = {"read": READ, "write": WRITE, "cas": CAS}
 
 
 class RegisterRows:
-    """The rows of one file. Values are texts, which get numbers; None is nil."""
+    """The rows of one file, written below a directory. Values are texts, which get numbers; None is nil."""
 
-    def __init__(self, path: Path, *, failed_cas_is_mismatch: bool) -> None:
+    def __init__(self, path: Path, directory: Path, *, failed_cas_is_mismatch: bool) -> None:
         self._path = path
         self._mismatch = failed_cas_is_mismatch
-        self._values = Numbers()
+        self._values = NumberedTexts(directory)
         self._counts: Counter[int] = Counter()
         self._rows: list[tuple[object, ...]] = []
-        self._parts: list[pa.Table] = []
+        self._texts: list[str | None] = []
+        self._files = OperationFiles(directory, REGISTER)
 
     def add(self, operation: ForeignOperation, key: str, value: str | None, expected: str | None = None) -> None:
         """One operation. `value`: read or written, or the new value of a cas. Raises ForeignError for a write of
@@ -42,31 +45,35 @@ class RegisterRows:
             error = MISMATCH if f == CAS and self._mismatch else error or "failed"
         number = operation.process << 32 | self._counts[operation.process]
         self._counts[operation.process] += 1
-        given, wanted = self._number(value), self._number(expected)
-        values = (None, wanted, given) if f == CAS else (given, None, None)
+        self._texts += value, expected
         self._rows.append(
             (
                 *(number, operation.process, f"process {operation.process}", f, key, outcome),
-                *(operation.inv, operation.ret, *values, PHASE_MAIN, "" if outcome == OK else error, ""),
+                *(operation.inv, operation.ret, None, None, None, PHASE_MAIN, "" if outcome == OK else error, ""),
             )
         )
         if len(self._rows) >= OBJECT_ROWS:
             self._flush()
 
     def _flush(self) -> None:
+        """Writes the operations that are objects, with the numbers of their values."""
         if self._rows:
-            self._parts.append(table_of(self._rows))
-        self._rows = []
-
-    def _number(self, text: str | None) -> int | None:
-        return None if text is None else self._values.of(text)
+            rows = table_of(self._rows)
+            given, wanted = self._values.numbers(self._texts).reshape(-1, 2).T
+            is_cas = rows["f"].to_numpy() == CAS
+            columns = {"value": (given, ~is_cas), "expected": (wanted, is_cas), "new": (given, is_cas)}
+            for name, (numbers, is_there) in columns.items():
+                column = pa.array(numbers, mask=~is_there | (numbers == 0))
+                rows = rows.set_column(REGISTERS.get_field_index(name), REGISTERS.field(name), column)
+            self._files.add(rows)
+        self._rows, self._texts = [], []
 
     def history(self, *not_judged: str) -> ForeignHistory:
         """All rows. Raises ForeignError without one."""
         self._flush()
-        if not self._parts:
+        found = self._files.of((), self._values.texts(), not_judged)
+        if not found.rows:
             raise ForeignError(
                 self._path, 0, "has no operation that can be judged; name the history of a test that ran"
             )
-        rows = pa.concat_tables(self._parts).unify_dictionaries().combine_chunks()
-        return ForeignHistory(REGISTER, rows, self._values.names, not_judged)
+        return found

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,7 +18,6 @@ from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKN
 from orchestrator.printing import say, verdict_line
 
 if TYPE_CHECKING:
-    from analysis.foreign.judgement import ForeignJudgement
     from history.foreign.history import ForeignHistory
 
 JSONL: Final = "jsonl"
@@ -100,55 +99,53 @@ def _form_of(path: Path) -> str:
 
 
 def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
-    from analysis.foreign.files import RESULT, PlaceError, replaced, write
+    from analysis.foreign.files import PlaceError, replaced, write
     from analysis.foreign.judgement import judge
     from history.foreign.history import ForeignError
-    from history.strict_json import decode
 
     try:
-        history = _read(task, options.model)
         with replaced(task.place) as draft:
-            judgement = judge(history, draft / "certificate", upper_bound=options.upper_bound, budget=options.budget)
-            write(draft, task.paths, task.form, history, judgement)
-            content: dict[str, Any] = decode((draft / RESULT).read_text(encoding="utf-8"))
+            history = _read(task, options.model, draft)
+            judgement = judge(history, upper_bound=options.upper_bound, budget=options.budget)
+            content = write(task.paths, task.form, history, judgement)
     except (ForeignError, PlaceError) as error:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{error.filename or task.place}: {error.strerror}; name another --out") from error
     if not options.json:
-        _print(task, history, judgement)
+        _print(task, content)
     return {**content, "directory": str(task.place)}
 
 
-def _read(task: _Task, model: str | None) -> ForeignHistory:
-    """Raises ForeignError, and UsageError for another model than the files have."""
+def _read(task: _Task, model: str | None, directory: Path) -> ForeignHistory:
+    """The history, whose operations are written below the directory. Raises ForeignError, and UsageError for another
+    model than the files have."""
     from history.foreign import jepsen_edn, json_lines, porcupine
 
     if task.form == JSONL:
-        return json_lines.read(task.paths, model)
+        return json_lines.read(task.paths, model, directory)
     if task.form == JEPSEN and not is_there("edn"):
         raise UsageError(what_is_missing("edn", f"the format {JEPSEN}"))
     read = jepsen_edn.read if task.form == JEPSEN else porcupine.read
-    history = read(task.paths[0])
+    history = read(task.paths[0], directory)
     if model not in (None, history.model):
         raise UsageError(f"{task.paths[0]}: its operations are of a {history.model}; omit --model {model}")
     return history
 
 
-def _print(task: _Task, history: ForeignHistory, judgement: ForeignJudgement) -> None:
-    from analysis.foreign.judgement import SCOPE, shown
-
+def _print(task: _Task, content: Mapping[str, Any]) -> None:
+    """`content`: of `result.json`."""
     names = ", ".join(map(str, task.paths))
-    verdict_line(judgement.verdict, f"{names}: {judgement.sentence}")
-    for anomaly in judgement.anomalies:
-        say(f"  {anomaly.name}: {shown(anomaly, history.names).sentence}")
-    for doubt in judgement.doubts:
+    verdict_line(content["verdict"], f"{names}: {content['sentence']}")
+    for anomaly in content["anomalies"]:
+        say(f"  {anomaly['name']}: {anomaly['sentence']}")
+    for doubt in content["doubts"]:
         say(f"  {doubt}")
-    if judgement.certified:
-        say(f"  certificate confirmed: {judgement.certified}")
-    say(f"  scope: {SCOPE}")
-    if history.not_judged:
-        say(f"  not judged either: {'; '.join(history.not_judged)}")
+    if content["certified"]:
+        say(f"  certificate confirmed: {content['certified']}")
+    say(f"  scope: {content['scope']}")
+    if content["not_judged"]:
+        say(f"  not judged either: {'; '.join(content['not_judged'])}")
     say(f"  details: {task.place}")
 
 

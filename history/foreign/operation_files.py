@@ -1,0 +1,87 @@
+"""Writes the operations of a foreign history while it is read, so that no process holds all of them.
+
+    operations.parquet   the operations in the order of the file
+    tables/              the same, as an analysis of a run writes them: by partition, or ordered by key, with an index
+
+A part of at least `PART_ROWS` operations is a row group of the first file and a piece of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from history.foreign.history import LOG, ForeignHistory
+from history.operation_tables import IndexedGroup, write_index, write_operations
+from history.register_tables import KeyGroup, write_register_index, write_registers
+from history.schemas import INFO, OPERATIONS, REGISTERS
+
+OPERATIONS_FILE: Final = "operations.parquet"
+TABLES: Final = "tables"
+PART_ROWS: Final = 1 << 17
+
+
+class OperationFiles:
+    """The files of one history of the given model, below a directory."""
+
+    def __init__(self, directory: Path, model: str, *, part_rows: int = PART_ROWS) -> None:
+        self.rows = 0
+        self._directory = directory
+        self._model = model
+        self._part_rows = part_rows
+        self._schema = OPERATIONS if model == LOG else REGISTERS
+        self._writer = pq.ParquetWriter(directory / OPERATIONS_FILE, self._schema, compression="zstd")
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = 0
+        self._parts = 0
+        self._groups: list[IndexedGroup] = []
+        self._key_groups: list[KeyGroup] = []
+        self._starts: list[int] = []
+        self._is_answered = False
+
+    def add(self, rows: pa.Table) -> None:
+        """Takes operations of the model's schema."""
+        self._waiting.append(rows)
+        self._waiting_rows += rows.num_rows
+        if self._waiting_rows >= self._part_rows:
+            self._write()
+
+    def of(
+        self,
+        parts: Iterable[pa.Table],
+        names: Mapping[int, str],
+        not_judged: Sequence[str],
+        doubts: Sequence[str] = (),
+    ) -> ForeignHistory:
+        """The history of these operations, behind those that were added. Ends the files."""
+        for rows in parts:
+            self.add(rows)
+        if self._waiting_rows:
+            self._write()
+        self._writer.close()
+        if self._model == LOG:
+            write_index(self._groups, self._directory / TABLES)
+        else:
+            write_register_index(self._key_groups, self._directory / TABLES)
+        start = min(self._starts, default=0)
+        described = tuple(not_judged), tuple(doubts)
+        return ForeignHistory(self._model, self._directory, self.rows, start, self._is_answered, names, *described)
+
+    def _write(self) -> None:
+        rows = pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks()
+        self._waiting, self._waiting_rows = [], 0
+        self._writer.write_table(rows, row_group_size=rows.num_rows)
+        piece = f"history-{self._parts:06d}"
+        if self._model == LOG:
+            self._groups += write_operations(rows, self._directory / TABLES, piece)
+        else:
+            self._key_groups += write_registers(rows, self._directory / TABLES, piece)
+        self._parts += 1
+        self.rows += rows.num_rows
+        self._starts = [min([*self._starts, int(pc.min(rows["inv"]).as_py())])]
+        self._is_answered |= bool(pc.any(pc.not_equal(rows["type"], INFO)).as_py())
