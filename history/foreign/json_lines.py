@@ -11,29 +11,27 @@ with the numbers of their values. In memory remain the values, as runs of consec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from history.distinct import distinct
 from history.foreign.history import LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
 from history.foreign.numbered_texts import GROUP_TEXTS, TextFile
 from history.foreign.operation_files import OperationFiles
+from history.foreign.parts_on_disk import PartsOnDisk
+from history.foreign.value_places import JoinedRuns, ValuePlaces
 from history.jsonl_reader import Recorded, TakenNames, read_lines
 from history.schemas import APPEND, OPERATIONS, REGISTERS
-from history.value_runs import ValueRuns
-
-I64 = npt.NDArray[np.int64]
+from history.value_runs import I64, ValueRuns
 
 _AHEAD_S: Final = 10**9
 """Subtracted from wall clocks, so that their times are times of a run until 2038."""
 _EARLIEST_WALL_NS: Final = 10**17
 """Converted times of wall clocks are later, from 2004 on; those of monotonic clocks are earlier, for three years."""
-_LEAST_RUNS: Final = 1 << 16
 
 
 def read(paths: Sequence[Path], model: str | None, directory: Path) -> ForeignHistory:
@@ -50,16 +48,18 @@ def read(paths: Sequence[Path], model: str | None, directory: Path) -> ForeignHi
         files = OperationFiles(directory, chosen)
         if chosen == REGISTER:
             _require_one_clock(paths, registers)
-            return files.of(registers.tables(), {}, not_judged)
+            for rows in registers.parts.tables():
+                files.add(rows)
+            return files.history({}, not_judged)
         _require_one_clock(paths, log)
         known = _known(paths, log)
-        rows = (_renumbered(each, known) for each in log.tables())
-        return files.of(
-            rows, known.texts(directory), ["the order of a producer's values beyond real time", *not_judged]
-        )
+        for rows in log.parts.tables():
+            files.add(_renumbered(rows, known))
+        not_judged.insert(0, "the order of a producer's values beyond real time")
+        return files.history(_texts(known, directory), not_judged)
     finally:
-        log.remove()
-        registers.remove()
+        log.parts.remove()
+        registers.parts.remove()
 
 
 def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead) -> None:
@@ -105,26 +105,14 @@ class _AsRead:
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.rows = 0
         self.earliest, self.latest = 1 << 62, -1
-        self._path = path
-        self._writer = pa.ipc.new_stream(str(path), schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+        self.parts = PartsOnDisk(path, schema)
 
     def take(self, rows: pa.Table) -> None:
         if rows.num_rows:
             inv = rows["inv"].to_numpy()
             self.earliest, self.latest = min(self.earliest, int(inv.min())), max(self.latest, int(inv.max()))
             self.rows += rows.num_rows
-            self._writer.write_table(rows)
-
-    def tables(self) -> Iterator[pa.Table]:
-        """The operations, in parts. None can be taken afterwards."""
-        self._writer.close()
-        with pa.OSFile(str(self._path)) as file, pa.ipc.open_stream(file) as stream:
-            for batch in stream:
-                yield pa.Table.from_batches([batch])
-
-    def remove(self) -> None:
-        self._writer.close()
-        self._path.unlink(missing_ok=True)
+            self.parts.add(rows)
 
 
 class _LogAsRead(_AsRead):
@@ -132,64 +120,32 @@ class _LogAsRead(_AsRead):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, OPERATIONS)
-        self.appended, self.shown = _JoinedRuns(), _JoinedRuns()
+        self.appended, self.shown = JoinedRuns(), JoinedRuns()
 
     def take(self, rows: pa.Table) -> None:
         super().take(rows)
-        self.appended.add(ValueRuns.of(_appended(rows)))
-        self.shown.add(ValueRuns.of(distinct(rows["values"].combine_chunks().flatten().to_numpy())))
+        self.appended.add(_appended(rows))
+        self.shown.add(distinct(rows["values"].combine_chunks().flatten().to_numpy()))
 
 
-class _JoinedRuns:
-    """The runs of values that come in parts."""
-
-    def __init__(self) -> None:
-        self._all = ValueRuns()
-        self._recent: list[ValueRuns] = []
-
-    def add(self, runs: ValueRuns) -> None:
-        self._recent.append(runs)
-        if sum(len(each.first) for each in self._recent) >= max(_LEAST_RUNS, len(self._all.first)):
-            self.all()
-
-    def all(self) -> ValueRuns:
-        """All runs. `repeated` counts the values that were there before."""
-        self._all, self._recent = ValueRuns.union([self._all, *self._recent]), []
-        return self._all
-
-
-class _KnownValues:
-    """Different values with their places in ascending order, from 0 on."""
-
-    def __init__(self, runs: ValueRuns) -> None:
-        self._first = runs.first
-        self._before = np.concatenate(([0], np.cumsum(runs.last - runs.first + 1)))
-
-    def numbers(self, values: I64) -> I64:
-        """Of values that are known: each as the only one of its producer (`OWN_PRODUCER`)."""
-        run = np.searchsorted(self._first, values, side="right") - 1
-        found: I64 = (self._before[run] + (values - self._first[run]) + 1) * OWN_PRODUCER
-        return found
-
-    def texts(self, directory: Path) -> Mapping[int, str]:
-        """The text of each number, written below the directory."""
-        file = TextFile(directory, OWN_PRODUCER)
-        count = int(self._before[-1])
-        for start in range(0, count, GROUP_TEXTS):
-            place = np.arange(start, min(start + GROUP_TEXTS, count))
-            run = np.searchsorted(self._before, place, side="right") - 1
-            file.add(pa.array(self._first[run] + (place - self._before[run])).cast(pa.string()))
-        return file.texts()
-
-
-def _known(paths: Sequence[Path], log: _LogAsRead) -> _KnownValues:
+def _known(paths: Sequence[Path], log: _LogAsRead) -> ValuePlaces:
     """The values of a log. Raises ForeignError if one is appended twice."""
     appended = log.appended.all()
     if appended.repeated:
-        values, counts = np.unique(np.concatenate([_appended(rows) for rows in log.tables()]), return_counts=True)
+        columns = [_appended(rows) for rows in log.parts.tables()]
+        values, counts = np.unique(np.concatenate(columns), return_counts=True)
         what = f"value {values[counts > 1][0]} is appended twice: values of a log identify the appends"
         raise ForeignError(paths[0], 0, what)
-    return _KnownValues(ValueRuns.union([appended, log.shown.all()]))
+    return ValuePlaces(ValueRuns.union([appended, log.shown.all()]))
+
+
+def _texts(known: ValuePlaces, directory: Path) -> Mapping[int, str]:
+    """The text of each number, written below the directory."""
+    file = TextFile(directory, OWN_PRODUCER)
+    for start in range(0, len(known), GROUP_TEXTS):
+        places = np.arange(start, min(start + GROUP_TEXTS, len(known)))
+        file.add(pa.array(known.integers(places)).cast(pa.string()))
+    return file.texts()
 
 
 def _appended(rows: pa.Table) -> I64:
@@ -198,13 +154,13 @@ def _appended(rows: pa.Table) -> I64:
     return found
 
 
-def _renumbered(rows: pa.Table, known: _KnownValues) -> pa.Table:
-    """The operations with the numbers of their values."""
+def _renumbered(rows: pa.Table, known: ValuePlaces) -> pa.Table:
+    """The operations with each value as the only one of its producer (`OWN_PRODUCER`)."""
     items = rows["values"].combine_chunks()
     numbered = np.full(rows.num_rows, -1, np.int64)
     is_append = rows["f"].to_numpy() == APPEND
-    numbered[is_append] = known.numbers(rows["value"].to_numpy()[is_append])
-    shown = known.numbers(items.flatten().to_numpy())
+    numbered[is_append] = (known.of(rows["value"].to_numpy()[is_append]) + 1) * OWN_PRODUCER
+    shown = (known.of(items.flatten().to_numpy()) + 1) * OWN_PRODUCER
     columns: dict[str, Any] = {
         "value": pa.array(numbered, pa.int64()),
         "values": pa.ListArray.from_arrays(items.offsets, pa.array(shown, pa.int64())),

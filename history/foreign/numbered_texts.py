@@ -3,7 +3,7 @@
 Theory of operation. The n-th text that appears has the number n times a step. The texts are written to `values.parquet`
 and read from there when a sentence needs them. In memory is a key of 16 bytes for each text: the text itself if it is
 short, else a part of its SHA-256, so that two texts of one history have different keys. Keys are in two sorted columns
-with their numbers, a large one and one of recent texts, which becomes a part of the large one when it has grown to a
+with their places, a large one and one of recent texts, which becomes a part of the large one when it has grown to a
 share of it. Texts are looked up in batches, because a lookup of one text would cost as much as one of some hundreds.
 """
 
@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.regular_files import require_regular
@@ -112,36 +113,38 @@ class TextFile:
 
 
 class _KeyColumns:
-    """Distinct keys in ascending order, with their numbers."""
+    """Distinct keys in ascending order, with the places of their texts."""
 
     def __init__(self) -> None:
         self.keys: Keys = np.empty(0, f"S{_KEY_BYTES}")
-        self.numbers: I64 = np.empty(0, np.int64)
+        self.places: I64 = np.empty(0, np.int64)
 
     def find(self, keys: Keys) -> I64:
-        """The number of each key, 0 for one that is not there."""
+        """The place of each key's text, 0 for one that is not there."""
         if not len(self.keys):
             return np.zeros(len(keys), np.int64)
-        place = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
-        return np.where(self.keys[place] == keys, self.numbers[place], 0)
+        at = np.minimum(self.keys.searchsorted(keys), len(self.keys) - 1)
+        return np.where(self.keys[at] == keys, self.places[at], 0)
 
-    def insert(self, keys: Keys, numbers: I64) -> None:
+    def insert(self, keys: Keys, places: I64) -> None:
         """Adds keys that are not there, in ascending order."""
-        place = self.keys.searchsorted(keys)
-        self.keys, self.numbers = np.insert(self.keys, place, keys), np.insert(self.numbers, place, numbers)
+        at = self.keys.searchsorted(keys)
+        self.keys, self.places = np.insert(self.keys, at, keys), np.insert(self.places, at, places)
 
 
 class NumberedTexts:
-    """Gives each distinct text a number: 1, 2, ... in order of appearance."""
+    """Gives each distinct text a place: 1, 2, ... in order of appearance; its number is this place times `step`.
+    `prefixed`: each text starts with a number and a space, which are not written."""
 
-    def __init__(self, directory: Path) -> None:
-        self._file = TextFile(directory)
+    def __init__(self, directory: Path, step: int = 1, *, prefixed: bool = False) -> None:
+        self._file = TextFile(directory, step)
+        self._prefixed = prefixed
         self._count = 0
         self._all = _KeyColumns()
         self._recent = _KeyColumns()
 
-    def numbers(self, texts: Sequence[str | None]) -> I64:
-        """The number of each text; 0 for None."""
+    def places(self, texts: Sequence[str | None]) -> I64:
+        """The place of each text; 0 for None."""
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         distinct = encoded.dictionary
         keys = np.array([_key_of(text) for text in distinct.to_pylist()], f"S{_KEY_BYTES}")
@@ -150,20 +153,21 @@ class NumberedTexts:
         new = np.flatnonzero(found == 0)
         found[new] = np.arange(self._count + 1, self._count + 1 + len(new))
         self._count += len(new)
-        self._file.add(distinct.take(pa.array(new)))
+        written = distinct.take(pa.array(new))
+        self._file.add(pc.replace_substring_regex(written, r"^\d+ ", "") if self._prefixed else written)
         self._learn(keys[new], found[new])
-        numbers: I64 = np.append(found, 0)[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-        return numbers
+        places: I64 = np.append(found, 0)[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        return places
 
     def texts(self) -> Mapping[int, str]:
-        """The text of each number. No text can be numbered afterwards."""
+        """The text of each number. No text can be added afterwards."""
         return self._file.texts()
 
-    def _learn(self, keys: Keys, numbers: I64) -> None:
+    def _learn(self, keys: Keys, places: I64) -> None:
         order = keys.argsort()
-        self._recent.insert(keys[order], numbers[order])
+        self._recent.insert(keys[order], places[order])
         if len(self._recent.keys) >= max(_LEAST_RECENT, len(self._all.keys) // _SHARE):
-            self._all.insert(self._recent.keys, self._recent.numbers)
+            self._all.insert(self._recent.keys, self._recent.places)
             self._recent = _KeyColumns()
 
 

@@ -8,7 +8,7 @@ A part of at least `PART_ROWS` operations is a row group of the first file and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -51,16 +51,10 @@ class OperationFiles:
         if self._waiting_rows >= self._part_rows:
             self._write()
 
-    def of(
-        self,
-        parts: Iterable[pa.Table],
-        names: Mapping[int, str],
-        not_judged: Sequence[str],
-        doubts: Sequence[str] = (),
+    def history(
+        self, names: Mapping[int, str], not_judged: Sequence[str], doubts: Sequence[str] = ()
     ) -> ForeignHistory:
-        """The history of these operations, behind those that were added. Ends the files."""
-        for rows in parts:
-            self.add(rows)
+        """The history of all operations that were added. Ends the files."""
         if self._waiting_rows:
             self._write()
         self._writer.close()

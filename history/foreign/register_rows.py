@@ -59,7 +59,7 @@ class RegisterRows:
         """Writes the operations that are objects, with the numbers of their values."""
         if self._rows:
             rows = table_of(self._rows)
-            given, wanted = self._values.numbers(self._texts).reshape(-1, 2).T
+            given, wanted = self._values.places(self._texts).reshape(-1, 2).T
             is_cas = rows["f"].to_numpy() == CAS
             columns = {"value": (given, ~is_cas), "expected": (wanted, is_cas), "new": (given, is_cas)}
             for name, (numbers, is_there) in columns.items():
@@ -71,7 +71,7 @@ class RegisterRows:
     def history(self, *not_judged: str) -> ForeignHistory:
         """All rows. Raises ForeignError without one."""
         self._flush()
-        found = self._files.of((), self._values.texts(), not_judged)
+        found = self._files.history(self._values.texts(), not_judged)
         if not found.rows:
             raise ForeignError(
                 self._path, 0, "has no operation that can be judged; name the history of a test that ran"

@@ -109,7 +109,7 @@ def test_texts_are_numbered_in_order_of_appearance(tmp_path: Path, monkeypatch: 
     long = "a text that is longer than a key"
     texts = ["b", "", None, "b\0", "a", long, f"{long}!", "\U0001d11e", "b", None, *map(str, range(40)), "a", "7", long]
     numbered = NumberedTexts(tmp_path)
-    found = [number for at in range(0, len(texts), 4) for number in numbered.numbers(texts[at : at + 4]).tolist()]
+    found = [number for at in range(0, len(texts), 4) for number in numbered.places(texts[at : at + 4]).tolist()]
     expected: dict[str, int] = {}
     for text in filter(lambda each: each is not None, texts):
         expected.setdefault(str(text), len(expected) + 1)
@@ -137,4 +137,4 @@ def test_a_history_without_values_has_no_file_of_texts(tmp_path: Path) -> None:
     )
     assert dict(porcupine.read(path, tmp_path).names) == {}
     assert not (tmp_path / "values.parquet").exists()
-    assert np.array_equal(NumberedTexts(tmp_path).numbers([None]), [0])
+    assert np.array_equal(NumberedTexts(tmp_path).places([None]), [0])
