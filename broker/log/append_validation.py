@@ -66,6 +66,8 @@ _timestamp_of = attrgetter("max_timestamp")
 
 def latest_timestamp(batches: Sequence[Batch]) -> int:
     """The largest timestamp of some batches, in ms."""
+    if len(batches) == 1:
+        return batches[0].max_timestamp
     largest: int = max(map(_timestamp_of, batches))
     return largest
 
@@ -152,9 +154,9 @@ def stamp_batches(
         raise CorruptBatch("no batch to append")
     if check is not None:
         check(buf, batches)
-    position = 0
+    position, stamp = 0, _STAMP.pack_into
     for offset, _, size, _, _ in batches:
-        _STAMP.pack_into(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)
+        stamp(buf, position, offset, size - _LENGTH_BEHIND, leader_epoch)
         position += size
     for position, batch in wrong_timestamps:
         _put_timestamp_right(buf, position, batch)
@@ -194,8 +196,7 @@ def is_plain_single(header: BatchHeader) -> bool:
 
 def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Batch]:
     """The batches after a leader's batch that are identical in layout, and that a follower may append after it."""
-    timestamps = alike_of_leader(buf, position, size, offset)
-    return [Batch(at, at + 1, size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+    return _single_records(offset, size, alike_of_leader(buf, position, size, offset))
 
 
 def _alike(view: memoryview, position: int, known: CheckedBatches | None, offset: int) -> list[Batch]:
@@ -205,7 +206,13 @@ def _alike(view: memoryview, position: int, known: CheckedBatches | None, offset
         return []
     timestamps = alike_of_producer(view, position, known)
     count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
-    return [Batch(at, at + 1, known.size, timestamp) for at, timestamp in enumerate(timestamps, offset)]
+    return _single_records(offset, known.size, timestamps)
+
+
+def _single_records(offset: int, size: int, timestamps: Sequence[int]) -> list[Batch]:
+    """Batches of this size with one record each, from `offset` on, without producer's numbers."""
+    new = tuple.__new__  # `Batch(...)` calls it through a Python function, which costs more than the tuple
+    return [new(Batch, (at, at + 1, size, timestamp, None)) for at, timestamp in enumerate(timestamps, offset)]
 
 
 def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batch) -> None:

@@ -219,7 +219,7 @@ class PartitionLog:
             written = self.producers.check(sequenced, any_first=self._config.any_first_sequence)
             if written is not None:
                 return AppendInfo(written.first_offset, written.last_offset, 0)
-        self._append(buf, batches)
+        self._append(buf, batches, has_producers=bool(sequenced))
         return AppendInfo(batches[0].offset, self._end - 1, len(buf))
 
     def append_as_follower(self, buf: Buffer, limit_epoch: int) -> AppendInfo:
@@ -241,7 +241,7 @@ class PartitionLog:
             size += header.size * (1 + len(behind))
         if batches:
             with memoryview(buf) as view, view[:size] as accepted:
-                self._append(accepted, batches)
+                self._append(accepted, batches, has_producers=True)
         return AppendInfo(base, self._end - 1, size)
 
     async def prepare_epochs(self, buf: Buffer, limit_epoch: int) -> None:
@@ -296,12 +296,14 @@ class PartitionLog:
     def _is_prepared(self, header: BatchHeader) -> bool:
         return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
 
-    def _append(self, buf: Buffer, batches: list[Batch]) -> None:
+    def _append(self, buf: Buffer, batches: list[Batch], *, has_producers: bool) -> None:
+        """`has_producers` False: no batch has an idempotent producer, and no offset is missing."""
         for starts, data, part in self._config.divided(self._active, buf, batches):
             segment = self._roll() if starts else self._active
             segment.file.append([data])
             segment.note(part)
-            record_producers(self.producers, part, self._end)
+            if has_producers:
+                record_producers(self.producers, part, self._end)
             self._end = segment.next_offset
 
     def _roll(self) -> Segment:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -38,17 +38,22 @@ class LogConfig:
 
     def divided(
         self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
-    ) -> Iterator[tuple[bool, Buffer, Sequence[Batch]]]:
+    ) -> Iterable[tuple[bool, Buffer, Sequence[Batch]]]:
         """Batches, whose bytes are `buf`, by the segments that they belong to; the first can be the growing `segment`.
 
         Each part: whether a new segment starts with it, its bytes, its batches. A follower gets many batches with one
         fetch. Its segments are complete where a leader's would be, whatever the size of a fetch is.
         """
+        opening = None if segment.size else batches[0]
+        if self._is_complete(segment, opening, segment.size, len(buf), batches):
+            return self._divided_one_by_one(segment, buf, batches)
+        return [(False, buf, batches)]
+
+    def _divided_one_by_one(
+        self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
+    ) -> Iterator[tuple[bool, Buffer, Sequence[Batch]]]:
         is_new_segment, first, start, position = False, 0, 0, 0
         size, opening = segment.size, None if segment.size else batches[0]
-        if not self._is_complete(segment, opening, size, len(buf), batches):
-            yield False, buf, batches
-            return
         with memoryview(buf) as view:
             for index, batch in enumerate(batches):
                 if size and self._is_complete(segment, opening, size, batch.size, [batch]):

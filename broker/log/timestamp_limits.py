@@ -6,8 +6,7 @@ KIP-937, KIP-1030). They apply to every record of a batch. A record without a ti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.append_validation import Batch, latest_timestamp
@@ -17,37 +16,40 @@ from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE, NO_TIMESTAMP, parse_header, read_varint
 
 
-class TimestampLimits(NamedTuple):
-    """The smallest and the largest timestamp that a record may have, both in ms."""
+class TimestampLimits:
+    """The limits of one topic."""
 
-    earliest: int
-    latest: int
-
-    @classmethod
-    def around(cls, now_ms: int, before_max_ms: int, after_max_ms: int) -> TimestampLimits:
-        """The limits at one moment of the broker's clock."""
-        return cls(now_ms - before_max_ms, now_ms + after_max_ms)
+    def __init__(self, before_max_ms: int, after_max_ms: int, now_ms: Callable[[], int]) -> None:
+        """The largest distances from the clock `now_ms`, all in ms. While its time is unknown (-1), all timestamps are
+        allowed."""
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+        self._now_ms = now_ms
 
     def check(self, buf: Buffer, batches: Sequence[Batch]) -> None:
         """Check the records of accepted batches, which are in `buf` one after the other. Raises `ProtocolError`.
 
         A batch's largest timestamp decides about the upper limit. Only a lower limit that can be exceeded requires the
         records themselves."""
-        if batches and (latest := latest_timestamp(batches)) > self.latest:
-            self._refuse(latest)
-        if self.earliest <= LEAST_TIMESTAMP:
+        now_ms = self._now_ms()
+        if now_ms == NO_TIMESTAMP:
+            return
+        if (latest := latest_timestamp(batches)) > now_ms + self._after_max_ms:
+            raise self._refusal(latest, now_ms)
+        lowest = now_ms - self._before_max_ms
+        if lowest <= LEAST_TIMESTAMP:
             return
         position = 0
         for batch in batches:
             is_single = batch.next_offset - batch.offset == 1
             earliest = batch.max_timestamp if is_single else _smallest_timestamp(buf, position, batch.size)
-            if NO_TIMESTAMP != earliest < self.earliest:
-                self._refuse(earliest)
+            if NO_TIMESTAMP != earliest < lowest:
+                raise self._refusal(earliest, now_ms)
             position += batch.size
 
-    def _refuse(self, timestamp: int) -> None:
-        limits = f"from {self.earliest} to {self.latest}"
-        raise ProtocolError(ErrorCode.INVALID_TIMESTAMP, f"a record's timestamp is {timestamp} ms; allowed: {limits}")
+    def _refusal(self, timestamp: int, now_ms: int) -> ProtocolError:
+        limits = f"from {now_ms - self._before_max_ms} to {now_ms + self._after_max_ms}"
+        return ProtocolError(ErrorCode.INVALID_TIMESTAMP, f"a record's timestamp is {timestamp} ms; allowed: {limits}")
 
 
 def _smallest_timestamp(buf: Buffer, position: int, size: int) -> int:

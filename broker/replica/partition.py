@@ -14,7 +14,7 @@ from functools import partial
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
 from broker.errors import ErrorCode, ProtocolError, is_out_of_descriptors
-from broker.log.append_validation import Admit, CheckAccepted
+from broker.log.append_validation import Admit
 from broker.log.log import PartitionLog
 from broker.log.retention import RetainedSegment, expired_below
 from broker.log.segment import Segment
@@ -74,8 +74,8 @@ class Partition:
         self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self._high_watermark = max(min(high_watermark, log.log_end_offset), log.log_start_offset)
         self._config = config
-        self._settings = TopicSettings.of({}, config)
-        self._admit = _admit_by(self._settings)
+        self._now_ms = now_ms or (lambda: NO_TIMESTAMP)
+        self._use(TopicSettings.of({}, config))
         self._tracer = tracer
         self._background = background
         self._on_disk_failure = on_disk_failure
@@ -87,7 +87,6 @@ class Partition:
         self.clamps_pending_upload = not self._mutants.active("epuo_no_clamp")
         self.looks_up_locally = self._mutants.active("lookup_ignores_remote")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
-        self._now_ms = now_ms or (lambda: NO_TIMESTAMP)
         self._flushing: asyncio.Task[None] | None = None
         self._flushing_segments: asyncio.Task[None] | None = None
         log.after_roll = self._flush_segments_soon
@@ -139,8 +138,7 @@ class Partition:
 
     def configure(self, settings: TopicSettings) -> None:
         """Apply the topic's committed configuration."""
-        self._settings = settings
-        self._admit = _admit_by(settings)
+        self._use(settings)
         changed = partial(
             replace,
             segment_bytes=settings.segment_bytes,
@@ -149,6 +147,15 @@ class Partition:
             file_delete_delay_ms=settings.file_delete_delay_ms,
         )
         self.log.configure(changed)
+
+    def _use(self, settings: TopicSettings) -> None:
+        """Derive from the settings once what each append needs."""
+        self._settings = settings
+        self.flush_before_commit = settings.flush_before_commit
+        """Whether a record must be on disk before it counts for the ISR (`flush.messages` = 1)."""
+        self._admit: Admit = admit_keyed if COMPACT in settings.cleanup else admit
+        before_max_ms, after_max_ms = settings.timestamp_before_max_ms, settings.timestamp_after_max_ms
+        self._check_timestamps = TimestampLimits(before_max_ms, after_max_ms, self._now_ms).check
 
     @property
     def settings(self) -> TopicSettings:
@@ -159,11 +166,6 @@ class Partition:
     def has_few_local_records(self) -> bool:
         """Whether the replica started after the last tiered offset, and has not reached its local retention since."""
         return self.jumped_to is not None and self.log.log_start_offset < self.log.local_start_offset <= self.jumped_to
-
-    @property
-    def flush_before_commit(self) -> bool:
-        """Whether a record must be on disk before it counts for the ISR (`flush.messages` = 1)."""
-        return self._settings.flush_before_commit
 
     # -- roles --------------------------------------------------------------------------------------------------
 
@@ -305,7 +307,9 @@ class Partition:
             limit = f"{len(records)} bytes exceed max.message.bytes={self._settings.max_message_bytes}"
             raise ProtocolError(ErrorCode.MESSAGE_TOO_LARGE, limit)
         try:
-            info = self.log.append_as_leader(records, leader.leader_epoch, admit=self._admit, check=self._limits())
+            info = self.log.append_as_leader(
+                records, leader.leader_epoch, admit=self._admit, check=self._check_timestamps
+            )
         except CorruptBatch as error:
             raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         except OSError as error:
@@ -317,14 +321,6 @@ class Partition:
         return PendingAppend(
             info.base_offset, self.log.log_start_offset, self._answer(leader, info.last_offset + 1, acks, timeout)
         )
-
-    def _limits(self) -> CheckAccepted | None:
-        """The check of producers' timestamps at this moment."""
-        now_ms = self._now_ms()
-        if now_ms == NO_TIMESTAMP:
-            return None
-        before_max_ms, after_max_ms = self._settings.timestamp_before_max_ms, self._settings.timestamp_after_max_ms
-        return TimestampLimits.around(now_ms, before_max_ms, after_max_ms).check
 
     def _log_grew(self, leader: PartitionLeader) -> None:
         if self.flush_before_commit:
@@ -565,7 +561,3 @@ class Partition:
         if starts != self._traced_starts:
             self._traced_starts = starts
             self.trace("replica_starts", **starts)
-
-
-def _admit_by(settings: TopicSettings) -> Admit:
-    return admit_keyed if COMPACT in settings.cleanup else admit

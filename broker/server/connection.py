@@ -427,12 +427,10 @@ class Connection(asyncio.BufferedProtocol):
         """The queued bytes before the next slice of a file or the next large buffer, as one buffer. A large buffer is
         returned alone: it is not copied."""
         output = self._output
-        run: list[Buffer] = []
-        size = 0
-        while output:
-            part = output[0]
-            if isinstance(part, Slice) or (run and size + len(part) > COPIED_TO_JOIN):
-                break
+        first = output.popleft()
+        assert not isinstance(first, Slice)
+        run, size = [first], len(first)
+        while output and not isinstance(part := output[0], Slice) and size + len(part) <= COPIED_TO_JOIN:
             output.popleft()
             run.append(part)
             size += len(part)

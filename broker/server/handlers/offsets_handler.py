@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from broker.errors import ErrorCode
+from broker.log.validation import bytes_examined
 from broker.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP,
@@ -24,7 +25,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopicResult,
 )
 from broker.replica.queries import EpochEndFound, OffsetFound
-from broker.server.work_budget import Turns, Work, entries_examined
+from broker.server.work_budget import EXAMINED_PER_ENTRY, Turns, Work
 
 # The first version that allows each special timestamp (K1023-2).
 SINCE = {
@@ -69,9 +70,9 @@ class OffsetsHandler:
             result = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(result)
             for asked in topic.partitions:
-                before = entries_examined()
+                before = bytes_examined() // EXAMINED_PER_ENTRY
                 result.partitions.append(self._offset(topic.name, asked, version, by_replica))
-                self._turns.spend(entries_examined() - before)
+                self._turns.spend(bytes_examined() // EXAMINED_PER_ENTRY - before)
                 yield
         return response
 

@@ -51,9 +51,10 @@ MOST_BYTES = 1 << 18  # bytes of records that are appended together
 COMPRESSED = 16  # factor for the size of compressed records: they are decompressed within one turn of the loop
 
 _PRODUCE = APIS[ApiKey.PRODUCE]
-_BATCH_FIELDS = "8xi4xb4xh34xi"
+_BATCH = Struct(">8xi4xb4xh34xi")
 """Fields of a batch header: its length (of what follows the field), format, attributes, number of records."""
-_BATCH = Struct(f">{_BATCH_FIELDS}")
+_BATCH_START = 17
+"""Bytes of a batch header in front of the CRC: they are equal in all batches of a producer that have one length."""
 _LENGTH_BEHIND = 12
 
 
@@ -82,9 +83,9 @@ class _Layout(NamedTuple):
     """and of the byte after the last."""
     weight: int
     fields: Struct
-    """Length and API; correlation id; bytes in front of the records; length, format, attributes and number of records
-    of the batch; tags."""
-    common: tuple[bytes, bytes, int, int, int, bytes]
+    """Length and API; correlation id; bytes up to the CRC of the batch, its length and format included; attributes and
+    number of records of the batch; tags."""
+    common: tuple[bytes, bytes, int, bytes]
     """The values of all these fields, without the correlation id and the number of records."""
 
 
@@ -180,9 +181,10 @@ class ProduceShortcut:
         if len(frame) != self._length:  # a layout pays off only for a length that repeats
             self._length, self._layout = len(frame), None
         elif self._layout is None:
-            fields = Struct(f">8si{start - 8}s{_BATCH_FIELDS}{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
+            crc = start + _BATCH_START
+            fields = Struct(f">8si{crc - 8}s4xh34xi{size - BATCH_HEADER_SIZE}x{len(NO_TAGS)}s")
             front = len(frame).to_bytes(LENGTH_SIZE, "big") + key
-            common = (front, bytes(frame[8:start]), batch_length, magic, attributes, NO_TAGS)
+            common = (front, bytes(frame[8:crc]), attributes, NO_TAGS)
             self._layout = _Layout(fields.size, LENGTH_SIZE + start, LENGTH_SIZE + end, weight, fields, common)
         return True
 
@@ -197,10 +199,8 @@ class ProduceShortcut:
         if most < 1:
             return 0
         gathered, at = self._gathered, 0
-        for front, correlation_id, head, length, magic, attributes, count, tags in fields.iter_unpack(
-            unread[: most * size]
-        ):
-            if (front, head, length, magic, attributes, tags) != common:
+        for front, correlation_id, head, attributes, count, tags in fields.iter_unpack(unread[: most * size]):
+            if (front, head, attributes, tags) != common:
                 break
             gathered.append((correlation_id, unread[at + start : at + end], count))
             at += size

@@ -13,7 +13,7 @@ from typing import cast
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
-from broker.log.validation import require_one_batch
+from broker.log.validation import bytes_examined, require_one_batch
 from broker.ports import Buffer
 from broker.protocol.messages.produce import (
     PartitionProduceData,
@@ -27,7 +27,7 @@ from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, Dispatcher
 from broker.server.handlers.produce_fast_path import LEADER_ONLY, Appending, learn
 from broker.server.reply import Reply
-from broker.server.work_budget import ENTRIES_PER_TURN, Turns, Work, entries_examined
+from broker.server.work_budget import ENTRIES_PER_TURN, EXAMINED_PER_ENTRY, Turns, Work
 
 NO_ACKS = 0
 
@@ -44,11 +44,11 @@ class _Charged:
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> PendingAppend:
         """See `Appending`."""
-        before = entries_examined()
+        before = bytes_examined() // EXAMINED_PER_ENTRY
         try:
             return self._replicas.append(topic, partition, records, acks, timeout)
         finally:
-            if entries := entries_examined() - before:
+            if entries := bytes_examined() // EXAMINED_PER_ENTRY - before:
                 self._turns.spend(entries)
                 self.spent += entries
 

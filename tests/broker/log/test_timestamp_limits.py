@@ -31,7 +31,7 @@ def batch(*timestamps: int, codec: str = "none") -> bytes:
 def append(log: PartitionLog, records: bytes, *, before_ms: int = NEVER, after_ms: int = NEVER) -> ErrorCode:
     """The error of an append under these limits; the log grows exactly if the append succeeds."""
     end = log.log_end_offset
-    check = TimestampLimits.around(NOW, before_ms, after_ms).check
+    check = TimestampLimits(before_ms, after_ms, lambda: NOW).check
     try:
         log.append_as_leader(bytearray(records), 1, admit=admit, check=check)
     except ProtocolError as error:
