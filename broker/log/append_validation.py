@@ -116,10 +116,14 @@ def stamp_batches(
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
             checked = None if before is None else before.checked
-            if alike := _alike(view, position, checked, offset):
+            if (
+                checked is not None
+                and length - position > checked.size  # for only one batch the ordinary check is faster
+                and (alike := _alike(view, position, checked, offset))
+            ):
                 batches += alike
                 offset += len(alike)
-                position += len(alike) * alike[0].size
+                position += len(alike) * checked.size
                 continue
             header = _CHECKED.unpack_from(view, position)
             base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
@@ -199,11 +203,8 @@ def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Ba
     return _single_records(offset, size, alike_of_leader(buf, position, size, offset))
 
 
-def _alike(view: memoryview, position: int, known: CheckedBatches | None, offset: int) -> list[Batch]:
-    """The batches from `position` on that are identical in layout to the known one, with offsets from `offset` on.
-    Empty if there is room for only one, because the ordinary check of one batch is faster."""
-    if known is None or len(view) - position <= known.size:
-        return []
+def _alike(view: memoryview, position: int, known: CheckedBatches, offset: int) -> list[Batch]:
+    """The batches from `position` on that are identical in layout to the known one, with offsets from `offset` on."""
     timestamps = alike_of_producer(view, position, known)
     count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
     return _single_records(offset, known.size, timestamps)

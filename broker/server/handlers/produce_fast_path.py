@@ -210,22 +210,20 @@ class ProduceShortcut:
     def finish(self) -> Outcome:
         """Append the gathered requests together. If that is refused, append each alone: faulty ones spoil no others."""
         gathered, self._gathered, self._bytes = self._gathered, [], 0
-        if len(gathered) == 1:
-            return self._append_alone(gathered[0])
-        records = bytearray().join([records for _, records, _ in gathered])
+        correlation_id, records, _ = gathered[0]
+        is_single = len(gathered) == 1
+        together = records if is_single else bytearray().join([records for _, records, _ in gathered])
         try:
-            appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
-        except ProtocolError:
-            return self._append_each(gathered)
-        return self._answer(gathered, appended)
-
-    def _append_alone(self, it: _Gathered) -> Outcome:
-        correlation_id, records, _ = it
-        try:
-            appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
+            appended = self._replicas.append(self._topic, self._partition, together, self._acks, self._timeout)
         except ProtocolError as refused:
-            return self._refused(correlation_id, refused.code, str(refused))
-        return self._answer([it], appended)
+            if is_single:
+                return self._refused(correlation_id, refused.code, str(refused))
+            return self._append_each(gathered)
+        if appended.done is None:
+            return self._accepted(gathered, appended)
+        slot = Slot(self._connection, blocking=False)
+        appended.done.add_done_callback(lambda future: slot.fill([self._acknowledged(future, gathered, appended)]))
+        return slot
 
     def _append_each(self, gathered: list[_Gathered]) -> Outcome:
         """Append each request alone, with one slot for all: their answers are sent when the last one is available."""
@@ -260,13 +258,6 @@ class ProduceShortcut:
                 known(index, self._acknowledged(future, [it], appended))
 
             appended.done.add_done_callback(settled)
-        return slot
-
-    def _answer(self, gathered: list[_Gathered], appended: PendingAppend) -> Outcome:
-        if appended.done is None:
-            return self._accepted(gathered, appended)
-        slot = Slot(self._connection, blocking=False)
-        appended.done.add_done_callback(lambda future: slot.fill([self._acknowledged(future, gathered, appended)]))
         return slot
 
     def _acknowledged(
