@@ -62,6 +62,7 @@ _OF_ONE_RUN: Final = frozenset(
     ("run", "invocation", "seed", "started", "replay", "versions", "limits", "campaign", "cell", "world_reason")
 )
 """Keys of run.toml that differ between any two runs, or that another part of a comparison shows."""
+_MAPPINGS: Final = {"stats": dict[str, float], "versions": dict[str, str]}
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -242,7 +243,7 @@ def _decision(store: Path, run: IndexedRun, *, has_settings: bool) -> dict[str, 
         "made": run.made,
         **{name: getattr(found, name) for name in copied},
         **{name: list(getattr(found, name)) for name in ("reasons", "anomalies", "mutants")},
-        **{name: json.dumps(dict(getattr(found, name))) for name in ("stats", "versions")},
+        **{name: json.dumps(dict(getattr(found, name))) for name in _MAPPINGS},
         **(_settings(directory_of(store, run) / _DESCRIPTION) if has_settings else {}),
     }
     return {name: storable(value) for name, value in row.items()}
@@ -282,7 +283,8 @@ def _parsed(rows: Iterable[Mapping[str, Any]]) -> TableOfRuns:
     runs = list[IndexedRun]()
     settings, unread = dict[tuple[str, str], Mapping[str, Any]](), dict[tuple[str, str], str]()
     for row in rows:
-        summary = {**row, **{name: strict_json.decode(row[name] or "") for name in ("stats", "versions")}}
+        mappings = {name: msgspec.json.decode(row[name] or "", type=kind) for name, kind in _MAPPINGS.items()}
+        summary = {**row, **mappings}
         run = msgspec.convert({**row, "summary": summary, "report": ""}, IndexedRun)
         runs.append(run)
         cell = (run.campaign, run.summary.cell)

@@ -51,6 +51,10 @@ ALLOWED: Final = frozenset(
             "orchestrator/campaign/store_index.py",
             "msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)",
         ),
+        (  # of 10,000 runs, as above
+            "orchestrator/campaign/table_of_runs.py",
+            "msgspec.json.decode(row[name] or '', type=kind)",
+        ),
         ("orchestrator/campaign/table_of_runs.py", "open(path, 'wb')"),  # in a directory that was just made
         (
             "orchestrator/campaign/table_of_runs.py",
