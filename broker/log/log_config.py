@@ -44,10 +44,10 @@ class LogConfig:
         Each part: whether a new segment starts with it, its bytes, its batches. A follower gets many batches with one
         fetch. Its segments are complete where a leader's would be, whatever the size of a fetch is.
         """
-        opening = None if segment.size else batches[0]
-        if self._is_complete(segment, opening, segment.size, len(buf), batches):
-            return self._divided_one_by_one(segment, buf, batches)
-        return [(False, buf, batches)]
+        has_room = 0 < segment.size <= self.segment_bytes - len(buf)
+        if has_room and segment.age_ms(latest_timestamp(batches)) <= self.segment_ms:
+            return [(False, buf, batches)]
+        return self._divided_one_by_one(segment, buf, batches)
 
     def _divided_one_by_one(
         self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
@@ -56,7 +56,7 @@ class LogConfig:
         size, opening = segment.size, None if segment.size else batches[0]
         with memoryview(buf) as view:
             for index, batch in enumerate(batches):
-                if size and self._is_complete(segment, opening, size, batch.size, [batch]):
+                if size and self._is_complete(segment, opening, size, batch):
                     if index:
                         yield is_new_segment, view[start:position], batches[first:index]
                     is_new_segment, first, start = True, index, position
@@ -65,17 +65,14 @@ class LogConfig:
                 position += batch.size
             yield is_new_segment, view[start:position], batches[first:]
 
-    def _is_complete(
-        self, segment: Segment, opening: Batch | None, size: int, added: int, batches: Sequence[Batch]
-    ) -> bool:
-        """Whether a segment of this size is complete when these batches, `added` bytes together, follow. `opening`: its
-        first batch if it is not written yet."""
-        if size + added > self.segment_bytes:
+    def _is_complete(self, segment: Segment, opening: Batch | None, size: int, batch: Batch) -> bool:
+        """Whether a segment of this size is complete when `batch` follows. `opening`: its first batch if it is not
+        written yet."""
+        if size + batch.size > self.segment_bytes:
             return True
-        latest = latest_timestamp(batches)
         if opening is None:
-            return segment.age_ms(latest) > self.segment_ms
-        return opening.max_timestamp >= 0 and latest - opening.max_timestamp > self.segment_ms
+            return segment.age_ms(batch.max_timestamp) > self.segment_ms
+        return opening.max_timestamp >= 0 and batch.max_timestamp - opening.max_timestamp > self.segment_ms
 
     @classmethod
     def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False) -> LogConfig:

@@ -146,7 +146,7 @@ class ProduceShortcut:
         """See `connection.Shortcut`."""
         while True:
             received.skip(self.take_equal(received.unread))
-            if (frame := received.next_frame()) is None:
+            if self._bytes >= MOST_BYTES or (frame := received.next_frame()) is None:
                 break
             if not self.take(frame):
                 received.put_back(frame)
