@@ -84,7 +84,9 @@ def remove(path: Path) -> None:
 
 
 def draft_of(path: Path) -> Path:
-    """The draft through which `replace_text` writes a file."""
+    """The draft through which `replace_text` writes a file. Raises IsADirectoryError for a path without a name."""
+    if not path.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     return path.with_name(f"{path.name}.tmp")
 
 

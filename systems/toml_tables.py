@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from history.regular_files import read_text
+from history.regular_files import read_bytes
 from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_lines import key_lines
@@ -49,15 +49,16 @@ class TomlSource:
     def read(cls, path: Path) -> TomlSource:
         """Read a file that a user names, which may be a pipe. Raises `InputError` when it is missing, unreadable or not
         UTF-8."""
-        return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))  # some editors write a BOM
+        return cls._read(path, lambda path: path.read_text(encoding="utf-8-sig"))
 
     @classmethod
     def read_stored(cls, path: Path) -> TomlSource:
         """Read a file of a store, which must be a regular file. Raises as `read`."""
-        return cls._read(path, read_text)
+        return cls._read(path, lambda path: read_bytes(path).decode("utf-8-sig"))
 
     @classmethod
     def _read(cls, path: Path, content: Callable[[Path], str]) -> TomlSource:
+        """`content` skips a mark of the byte order, which some editors write."""
         try:
             return cls(str(path), content(path))
         except OSError as error:

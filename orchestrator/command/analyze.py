@@ -144,7 +144,14 @@ def _print_verdict(run: RunDirectory) -> None:
     for reason in verdict.reasons:
         say(f"  {reason}")
     page = run.path / "report.html"
-    say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {run.path / BROKEN}")
+    say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {_cause(run.path / BROKEN)}")
+
+
+def _cause(broken: Path) -> str:
+    """The error at the end of a traceback in a file, and the file; on a full disk the file is empty or missing."""
+    lines = broken.read_text(encoding="utf-8").split("\n") if broken.is_file() else []
+    error = next((line for line in reversed(lines) if line and not line.startswith(" ")), "")
+    return f"{error}; traceback: {broken}" if error else f"{broken} could not be written either; is the disk full?"
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

@@ -103,11 +103,15 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     from analysis.foreign.judgement import judge
     from history.foreign.history import ForeignError
 
+    before = _states(task.paths)
     try:
         with replaced(task.place) as draft:
             history = _read(task, options.model, draft)
             judgement = judge(history, upper_bound=options.upper_bound, budget=options.budget)
             content = write(task.paths, task.form, history, judgement)
+            for path, old, new in zip(task.paths, before, _states(task.paths), strict=True):
+                if old != new:
+                    raise UsageError(f"{path}: changed while it was read; check it again when its writer has ended")
     except (ForeignError, PlaceError) as error:
         raise UsageError(str(error)) from error
     except OSError as error:
@@ -115,6 +119,12 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     if not options.json:
         _print(task, content)
     return {**content, "directory": str(task.place)}
+
+
+def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:
+    """What changes with a file's content, for each file that exists."""
+    found = (path.stat() if path.is_file() else None for path in paths)
+    return [None if it is None else (it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns) for it in found]
 
 
 def _read(task: _Task, model: str | None, directory: Path) -> ForeignHistory:

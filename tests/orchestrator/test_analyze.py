@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import multiprocessing
 import os
@@ -172,6 +173,20 @@ def test_a_failed_plot_does_not_change_the_verdict(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(render, "draw", broken)
     assert ask("analyze", *IN_PROCESS, run).code == 1
     assert "no such picture" in (run / "analysis-error.txt").read_text()
+
+
+def test_a_page_that_cannot_be_written_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from analysis import report
+
+    def full(_: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    (run / "report.html").unlink(missing_ok=True)
+    monkeypatch.setattr(report, "render_run", full)
+    answer = ask("analyze", *IN_PROCESS, run)
+    broken = run / "analysis-error.txt"
+    assert f"not be rendered: OSError: [Errno 28] No space left on device; traceback: {broken}" in answer.out
 
 
 def test_only_a_directory_without_a_run_is_wrong_usage(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from analysis.verifiers.log import verify
 from analysis.verifiers.register import verify_registers
+from history.foreign import porcupine as porcupine_log
+from history.foreign.history import ForeignHistory
 from orchestrator.command import line
 from tests.analysis.foreign_files import edn, polls, porcupine, sends
 
@@ -327,6 +329,23 @@ def test_an_interrupted_check_keeps_the_earlier_result(monkeypatch: pytest.Monke
     assert check(READS_WHAT_IS_GONE, "h.log") == 130
     assert result("h") == before
     assert os.listdir("checks") == ["h"]
+
+
+def test_a_file_that_grows_during_the_check_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    read = porcupine_log.read
+
+    def reads_then_grows(path: Path, directory: Path) -> ForeignHistory:
+        history = read(path, directory)
+        with path.open("a") as file:
+            file.write(porcupine("1 invoke read nil", "1 ok read 7"))
+        return history
+
+    monkeypatch.setattr(porcupine_log, "read", reads_then_grows)
+    assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 64
+    assert "h.log: changed while it was read" in capsys.readouterr().err
+    assert os.listdir("checks") == []
 
 
 def test_histories_of_one_name_have_a_directory_each() -> None:

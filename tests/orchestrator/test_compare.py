@@ -136,12 +136,13 @@ def test_the_page_and_markdown_escape_text_of_runs(tmp_path: Path) -> None:
     assert r"\|" in text
 
 
-@pytest.mark.parametrize("place", ["nothing", "page"])
+@pytest.mark.parametrize("place", ["nothing", "page", "no name"])
 def test_a_directory_without_a_campaign_or_store_is_wrong_usage(tmp_path: Path, place: str) -> None:
     before = campaign(tmp_path / "a", [10])
     (tmp_path / "nothing").mkdir()
     other = tmp_path / "nothing" if place == "nothing" else before
-    options: list[str | Path] = ["--page", tmp_path / "absent" / "x.html"] if place == "page" else []
+    pages = {"page": str(tmp_path / "absent" / "x.html"), "no name": ""}
+    options: list[str | Path] = ["--page", pages[place]] if place in pages else []
     answer = ask("compare", before, other, *options)
     assert answer.code == 64
     expected = "is neither a campaign's directory nor a store" if place == "nothing" else "give a file that can be"

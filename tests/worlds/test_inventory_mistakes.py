@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -59,6 +60,12 @@ def test_a_mistake_exits_with_64_and_names_file_and_remedy(
     printed = capsys.readouterr().err
     assert said in printed
     assert str(tmp_path / name) in printed
+
+
+def test_an_inventory_that_is_a_pipe_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "hosts.ini")
+    assert run(tmp_path, None) == 64
+    assert "hosts.ini: is neither a file nor a directory" in capsys.readouterr().err
 
 
 def test_a_host_without_a_listener_is_an_error_of_the_environment(

@@ -59,6 +59,8 @@ def read(path: Path, wanted: Sequence[str]) -> Inventory:
     """
     if not path.exists():
         raise UsageError(f"{path}: there is no such inventory; give an Ansible inventory with --inventory")
+    if not (path.is_file() or path.is_dir()):  # Ansible would wait for a pipe, and read a device without end
+        raise UsageError(f"{path}: is neither a file nor a directory; give an Ansible inventory with --inventory")
     listed = _list(path)
     # An empty group appears only as a child name. It must not count as missing, or all hosts would become nodes.
     named = {child for entry in listed.values() for child in entry.get("children", [])} | set(listed)

@@ -82,6 +82,14 @@ def test_each_demand(tmp_path: Path, text: str, changes: dict[str, Any], verdict
     assert words in " ".join(unmet)
 
 
+def test_a_policy_that_an_editor_marked_as_utf_8_is_read(tmp_path: Path) -> None:
+    (tmp_path / "gate.toml").write_text("\ufeff[require]\nseeds = 3\n")
+    campaign = StoredCampaign(tmp_path / "store", "")
+    campaign.made()
+    answer = ask("gate", campaign.path)
+    assert (answer.code, "seeds" in answer.out) == (2, True), answer.err
+
+
 def test_faults_that_their_run_disbelieves_are_not_counted(tmp_path: Path) -> None:
     """It failed as it was to, so that what is undecided besides leaves it met."""
     lossy = '[[cell]]\nname = "lossy"\nexpect = { verdict = "fail", anomaly = "lost-acknowledged-write" }\n'
