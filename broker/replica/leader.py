@@ -136,7 +136,8 @@ class PartitionLeader:
 
     def log_grew(self, committable_end: int) -> bool:
         """The leader's log counts up to here (up to what is on disk if flushes are required). True: the HW rose."""
-        self._committable_end = max(self._committable_end, committable_end)
+        if committable_end > self._committable_end:
+            self._committable_end = committable_end
         return self._advance_high_watermark()
 
     def follower_fetched(
@@ -168,7 +169,8 @@ class PartitionLeader:
         candidate = self._committable_end
         if candidate <= self.high_watermark:
             return False  # the leader is in each of its ISRs: the other replicas cannot raise it further
-        for replica in self.maximal_isr:
+        others = self.maximal_isr if self._followers else ()  # a single replica waits for no other
+        for replica in others:
             if replica != self.node_id:
                 candidate = min(candidate, self._followers[replica].log_end_offset)
         if candidate <= self.high_watermark:
