@@ -3,9 +3,9 @@
     python -m benchmarks.beside_porcupine [--repeat N]
 
 Needs Go, and the module's source through Go's own module proxy. Porcupine decides the logs in its own tests, whose
-source also states each known answer; both sides read the files. Ours additionally writes a certificate of each pass
-and verifies it, or finds the few operations of a fail. The times of `brownout check` as users call it, with tables and
-plots, are printed separately.
+source also states each known answer; both sides read the files. Ours additionally writes the operations, a certificate
+of each pass, which it verifies, or the few operations of a fail. The times of `brownout check` as users call it, with
+the result and plots, are printed separately.
 """
 
 from __future__ import annotations

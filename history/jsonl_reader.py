@@ -43,6 +43,8 @@ MOST_CLOCK_ERROR_NS: Final = 1_000_000_000
 
 _AT_ONCE: Final = 1 << 24
 """Bytes of a piece, unless a single line is longer."""
+OBJECT_ROWS: Final = 1 << 14
+"""The operations of a piece that are objects of Python at once; the others are columns."""
 
 
 @dataclass
@@ -214,6 +216,8 @@ class _File:
         self._defects = found.defects.setdefault(path.name, [])
         self._of_logs: list[dict[str, Any]] = []
         self._of_registers: list[tuple[Any, ...]] = []
+        self._tables_of_logs: list[pa.Table] = []
+        self._tables_of_registers: list[pa.Table] = []
 
     def read(self) -> None:
         before = 0
@@ -279,10 +283,18 @@ class _File:
 
     def _flush(self) -> None:
         """Hands on the rows that were read line by line."""
+        self._to_columns()
+        if self._tables_of_logs:
+            self._hand_on(_joined(self._tables_of_logs))
+        if self._tables_of_registers:
+            self._hand_on_registers(_joined(self._tables_of_registers))
+        self._tables_of_logs, self._tables_of_registers = [], []
+
+    def _to_columns(self) -> None:
         if self._of_logs:
-            self._hand_on(pa.Table.from_pylist(self._of_logs, OPERATIONS))
+            self._tables_of_logs.append(pa.Table.from_pylist(self._of_logs, OPERATIONS))
         if self._of_registers:
-            self._hand_on_registers(table_of(self._of_registers))
+            self._tables_of_registers.append(table_of(self._of_registers))
         self._of_logs, self._of_registers = [], []
 
     def _read_lines(self, before: int, piece: bytes) -> bool:
@@ -360,6 +372,8 @@ class _File:
         else:
             of_log = self._log_row(operation, inv, ret)
             (self._found.unfinished_operations if unfinished else self._of_logs).append(of_log)
+        if len(self._of_logs) + len(self._of_registers) >= OBJECT_ROWS:
+            self._to_columns()
 
     def _claim(self, value: int) -> None:
         self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
@@ -414,6 +428,10 @@ class _File:
             "phase": operation.get("phase", PHASE_MAIN),
             "error": operation["error"],
         }
+
+
+def _joined(tables: list[pa.Table]) -> pa.Table:
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0]
 
 
 def parsed_line(line: bytes) -> dict[str, Any]:
