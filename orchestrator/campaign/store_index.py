@@ -31,6 +31,8 @@ from orchestrator.campaign.plans import stamps
 from orchestrator.campaign.store import LATEST, RunDirectory
 
 SUMMARY: Final = "summary.json"
+_LONGEST_NAME: Final = 255  # bytes, on Linux's filesystems
+_SHOWN: Final = 80  # characters of a name in a message
 
 
 class CampaignSummary(msgspec.Struct):
@@ -131,8 +133,17 @@ def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
 
 
 def read_summary(campaign_dir: Path) -> CampaignSummary:
-    """A campaign's summary.json. Raises `OSError` and `msgspec.DecodeError` (a `ValueError`)."""
-    return msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)
+    """A campaign's summary.json. Raises `OSError`, and `ValueError` for a damaged one."""
+    summary = msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)
+    for run in summary.runs:
+        if not _is_name_of_directory(run.run):
+            raise ValueError(f"{run.run[:_SHOWN]!r} is not the name of a run's directory")
+    return summary
+
+
+def _is_name_of_directory(text: str) -> bool:
+    is_one_name = "/" not in text and "\0" not in text and text not in ("", ".", "..")
+    return is_one_name and len(os.fsencode(text)) <= _LONGEST_NAME
 
 
 def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:

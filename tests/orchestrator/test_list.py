@@ -78,6 +78,14 @@ def test_a_damaged_summary_is_unknown_and_names_the_remedy(tmp_path: Path, text:
     assert "./brownout gate" in (tmp_path / "index.html").read_text()
 
 
+@pytest.mark.parametrize("name", ["a\0b", "../elsewhere", "", ".", "x" * 256])
+def test_a_summary_whose_run_has_no_name_of_a_directory_is_damaged(tmp_path: Path, name: str) -> None:
+    summarized(tmp_path, run=name)
+    answer = ask("list", "--store", tmp_path, "--json")
+    assert (answer.code, answer.err) == (0, "")
+    assert [(row["verdict"], row["counts"]) for row in answer.json] == [("unknown", False)]
+
+
 def test_a_run_without_summary_shows_its_stored_verdict_and_does_not_count(tmp_path: Path) -> None:
     directory = summarized(tmp_path)
     other = directory.parent / "20260101T000000aa-main-1"
