@@ -20,6 +20,7 @@ from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 from orchestrator.printing import say, verdict_line
+from orchestrator.worlds.simulation.files import SUMMARY
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
@@ -35,7 +36,8 @@ def main(options: argparse.Namespace) -> int:
             runs[run.path] = run
             named[run.path.parent] = store.locate(name) / run.path.relative_to(store.find(name))
     # The scratch directory is beside the verdict, since that place must be writable anyway.
-    kind, _ = choose_engine(engine_asked(options.engine, options.master))
+    simulated = all((path / SUMMARY).is_file() for path in runs)
+    kind, _ = choose_engine(engine_asked(options.engine, options.master), simulated=simulated)
     engine = Engine(kind, next(iter(runs)) / ".spark", options.master or LOCAL)
     documents = _Documents(named)
     try:

@@ -189,6 +189,14 @@ def test_a_page_that_cannot_be_written_is_explained(tmp_path: Path, monkeypatch:
     assert f"not be rendered: OSError: [Errno 28] No space left on device; traceback: {broken}" in answer.out
 
 
+def test_analyze_starts_no_spark_for_a_simulated_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = StoredRun(tmp_path / "story" / "r").write()
+    (run / "simulation.json").write_text("{}")
+    monkeypatch.setattr("analysis.engines.spark.find_java", lambda: None)  # Spark would be refused
+    answer = ask("analyze", run)
+    assert (answer.code in (0, 1, 2), answer.err) == (True, "")
+
+
 def test_only_a_directory_without_a_run_is_wrong_usage(tmp_path: Path) -> None:
     (tmp_path / "nothing").mkdir()
     run = StoredRun(tmp_path / "story" / "r").write()
