@@ -79,7 +79,7 @@ def test_a_damaged_summary_is_unknown_and_names_the_remedy(tmp_path: Path, text:
 
 
 @pytest.mark.parametrize("name", ["a\0b", "../elsewhere", "", ".", "x" * 256])
-def test_a_summary_whose_run_has_no_name_of_a_directory_is_damaged(tmp_path: Path, name: str) -> None:
+def test_a_summary_is_damaged_by_a_run_without_a_directory_name(tmp_path: Path, name: str) -> None:
     summarized(tmp_path, run=name)
     answer = ask("list", "--store", tmp_path, "--json")
     assert (answer.code, answer.err) == (0, "")
