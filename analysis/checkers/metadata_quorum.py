@@ -1,11 +1,16 @@
 """The metadata quorum: the files and traces of its members. `analysis/core/elections.py` and
-`analysis/core/committed_metadata.py` state the rules."""
+`analysis/core/committed_metadata.py` state the rules.
+
+The check is one task of the engine's map. On Spark a worker holds the logs of the metadata, and the driver only the
+outcome.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
@@ -23,9 +28,9 @@ if TYPE_CHECKING:
     from analysis.core.quorum import QuorumMember
     from analysis.core.replica_evidence import ReplicaReport
     from analysis.evidence.earlier_dumps import Demanded
+    from analysis.evidence.run_directory import RunDescription
     from analysis.evidence.traces import Event
     from analysis.replicafiles.kraft import MetadataReplica
-    from history.reader import History
 
 ONE_LEADER: Final = Promise("2L", "an epoch has one leader, elected by a majority")
 
@@ -72,11 +77,18 @@ CLOCK_SLACK_NS: Final = 500_000_000
 UNDECIDED: Final = Reason("metadata-undecided", "Files or traces of the metadata quorum are missing or unreadable.")
 
 
+@dataclass(frozen=True)
+class QuorumTask:
+    """A run: its directory, its description, the lines of its journal, and the names of the phases that it reached."""
+
+    directory: Path
+    description: RunDescription
+    journal: Sequence[Event]
+    phases: frozenset[str]
+
+
 def check(run: CheckedRun) -> Outcome:
     """Read the files and traces of all planned nodes and check them."""
-    from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
-    from analysis.core.elections import check_elections
-
     description = run.description
     if description.metadata_format == NONE:
         return Outcome(NOT_APPLICABLE, "this system has no metadata quorum whose files can be read")
@@ -85,20 +97,28 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(
             UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {known}"
         )
-    members = _members(run)
+    phases = frozenset(run.history.phases["name"].to_pylist())
+    return run.spread()(_check, [QuorumTask(run.directory, description, run.history.journal, phases)])[0]
+
+
+def _check(run: QuorumTask) -> Outcome:
+    from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
+    from analysis.core.elections import check_elections
+
+    description, members = run.description, _members(run)
     if len(members) == 1 and not description.metadata_traced:
         return Outcome(NOT_APPLICABLE, "the quorum is one node without a trace: there is nothing to compare")
     logs = check_logs(members)
     earlier = _against_earlier(run, members)
     anomalies = (
         *check_elections(members),
-        *check_committed(members, _quiet_from(run.history, members)),
+        *check_committed(members, _quiet_from(run.journal, members)),
         *logs.anomalies,
         *earlier.anomalies,
     )
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
-    missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.history))
+    missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.journal))
     doubts = tuple(dict.fromkeys((*missing, *_foreign(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)} in {who}", anomalies, doubts)
@@ -110,12 +130,12 @@ def check(run: CheckedRun) -> Outcome:
     return Outcome(PASS, f"{who} agree: {compared}")
 
 
-def _members(run: CheckedRun) -> list[QuorumMember]:
+def _members(run: QuorumTask) -> list[QuorumMember]:
     from analysis.core.quorum import QuorumMember
     from analysis.evidence.traces import Trace, read_trace
     from analysis.replicafiles.kraft import read_metadata
 
-    stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
+    stopped = {line["node"] for line in run.journal if line.get("what") == "stopped"}
     members = []
     for node in run.description.node_names:
         directory = run.directory / "nodes" / node
@@ -124,12 +144,12 @@ def _members(run: CheckedRun) -> list[QuorumMember]:
             at_rest = node in stopped and trace.ends_in_order
         else:
             trace, at_rest = Trace(node, ()), node in stopped
-        replaced = suffered(run.history.journal, node, OTHER_DISK)
+        replaced = suffered(run.journal, node, OTHER_DISK)
         members.append(QuorumMember(node, read_metadata(node, directory / "data"), trace, at_rest, replaced))
     return members
 
 
-def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> ReplicaReport:
+def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> ReplicaReport:
     """D7: what a node had reported as committed before it was dumped is unchanged in the end. If a clock was changed,
     only the snapshots in a dump show what was committed."""
     from analysis.core.committed_metadata import HIGH_WATERMARK
@@ -140,7 +160,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
     from analysis.evidence.run_directory import moment
     from analysis.replicafiles.kraft import read_metadata
 
-    journal = run.history.journal
+    journal = run.journal
     dumps = demanded(journal, run.description.node_names, run.description.world)
     heals = [line["wall"] * 1e9 for line in journal if line.get("event") == "phase" and line.get("name") == "heal"]
     clocks = any(str(line.get("kind", "")).startswith("clock-") for line in journal)
@@ -168,7 +188,7 @@ def _against_earlier(run: CheckedRun, members: Sequence[QuorumMember]) -> Replic
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 
-def _doubts_of_dump(run: CheckedRun, member: QuorumMember, found: MetadataReplica, dumps: Demanded) -> Iterator[str]:
+def _doubts_of_dump(run: QuorumTask, member: QuorumMember, found: MetadataReplica, dumps: Demanded) -> Iterator[str]:
     """What is wrong with the files of a dump beside its log's records: missing and damaged ones, and a vote that the
     node had not on its disk then."""
     for name in ("quorum-state", "leader-epoch-checkpoint"):
@@ -184,7 +204,7 @@ def _doubts_of_dump(run: CheckedRun, member: QuorumMember, found: MetadataReplic
             )
     if found.state is None or not run.description.metadata_traced:
         return
-    known = list(dict.fromkeys(map(_content, _persisted_during(run.history.journal, member, dumps))))
+    known = list(dict.fromkeys(map(_content, _persisted_during(run.journal, member, dumps))))
     if known and found.state[:3] not in known:
         yield (
             f"the earlier dump of {member.node} has a quorum-state file with epoch {found.state.epoch}, leader "
@@ -211,32 +231,32 @@ def _persisted_during(journal: Sequence[Event], member: QuorumMember, dumps: Dem
     yield from [each for each in reports if moment(each) > last_dump and each["event"] == RESTORED][:1]
 
 
-def _foreign(run: CheckedRun, members: Sequence[QuorumMember]) -> Iterator[str]:
+def _foreign(run: QuorumTask, members: Sequence[QuorumMember]) -> Iterator[str]:
     """Identities in the nodes' files that the quorum does not know. A run that did not reach its final reads may have
     stopped before a broker had registered."""
     from analysis.evidence.identities import RESTORED, unknown_identities
 
-    if "final" in run.history.phases["name"].to_pylist():
+    if "final" in run.phases:
         nodes = {member.node: run.directory / "nodes" / member.node / "data" for member in members}
         traces = {member.node: list(member.events_named(RESTORED)) for member in members}
         yield from unknown_identities(nodes, traces, traced=run.description.metadata_traced)
 
 
-def _quiet_from(history: History, members: Sequence[QuorumMember]) -> int | None:
+def _quiet_from(journal: Sequence[Event], members: Sequence[QuorumMember]) -> int | None:
     """When the cluster was left alone, in ns; None if it was not left alone before its nodes stopped, or if later times
     may look earlier."""
-    starts = {line["name"]: line["wall"] for line in history.journal if line.get("event") == "phase"}
+    starts = {line["name"]: line["wall"] for line in journal if line.get("event") == "phase"}
     if "final" not in starts or "quiesce" not in starts or not all(member.at_rest for member in members):
         return None
-    return None if any(_set_back(history)) else int(starts["quiesce"] * 1e9)
+    return None if any(_set_back(journal)) else int(starts["quiesce"] * 1e9)
 
 
-def _set_back(history: History) -> Iterator[str]:
+def _set_back(journal: Sequence[Event]) -> Iterator[str]:
     """Whether the wall clock, which stamps the events, was set back after the cluster had been left alone."""
     from history.journal import wall_ahead
 
-    names = [line.get("name") for line in history.journal]
-    ahead = wall_ahead(history.journal[names.index("quiesce") :]) if "quiesce" in names else []
+    names = [line.get("name") for line in journal]
+    ahead = wall_ahead(journal[names.index("quiesce") :]) if "quiesce" in names else []
     set_back = max((before - now for before, now in zip(accumulate(ahead, max), ahead, strict=True)), default=0)
     if set_back > CLOCK_SLACK_NS:
         yield (

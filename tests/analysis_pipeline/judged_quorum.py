@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analysis.checker import CheckedRun, Outcome
 from analysis.checkers.metadata_quorum import CHECKER
@@ -10,11 +11,14 @@ from analysis.evidence.run_directory import describe, events_by_node
 from history.reader import read_run
 from tests.analysis_pipeline.stored_quorum import TOPIC, StoredQuorum
 
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
 LOG = f"data/{TOPIC}-0"
 
 
-def judged(run: Path) -> Outcome:
-    return CHECKER.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run)))
+def judged(run: Path, spark: SparkContext | None = None) -> Outcome:
+    return CHECKER.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run), spark))
 
 
 def reasons_of(outcome: Outcome) -> str:

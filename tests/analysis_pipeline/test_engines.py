@@ -27,7 +27,9 @@ from tests.analysis import register_histories
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
 from tests.analysis_pipeline import register_tables, test_remote_store
+from tests.analysis_pipeline.judged_quorum import judged, replace
 from tests.analysis_pipeline.replica_sets import ReplicaSet
+from tests.analysis_pipeline.stored_quorum import StoredQuorum, mark
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.analysis_pipeline.test_replica_mutations import FAIL, LAWFUL, UNKNOWN, replicas_check
@@ -192,6 +194,18 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
 def test_remote_storage_has_the_same_findings(spark: SparkHandle, tmp_path: Path) -> None:
     tasks = test_remote_store.all_of(tmp_path)
     assert compare_store(tasks, SparkTasks(spark.context())) == compare_store(tasks, in_sequence)
+
+
+@pytest.mark.spark
+def test_a_worker_reads_the_logs_of_the_metadata_quorum(
+    spark: SparkHandle, quorum: StoredQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": 7})
+    run = quorum.write()
+    expected, context = judged(run), spark.context()
+    monkeypatch.delattr("analysis.replicafiles.kraft.read_metadata")  # in this process, not in the worker
+    assert [anomaly.name for anomaly in expected.anomalies] == ["applied-metadata-mismatch"]
+    assert judged(run, context) == expected
 
 
 @pytest.mark.spark
