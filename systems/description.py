@@ -195,9 +195,9 @@ def _role(name: str, table: Table) -> RoleDescription:
         shows=table.texts("shows", ()),
         defaults=_texts(table.table("defaults")),
         setting_argument=table.text("setting_argument", default.setting_argument),
-        start_deadline_s=table.number("start_deadline_s", default.start_deadline_s, minimum=0.1),
-        stop_deadline_s=table.number("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
-        prepare_deadline_s=table.number("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
+        start_deadline_s=table.seconds("start_deadline_s", default.start_deadline_s, minimum=0.1),
+        stop_deadline_s=table.seconds("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
+        prepare_deadline_s=table.seconds("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
         kills_at_stop=table.boolean("kills_at_stop", default.kills_at_stop),
         stop_exit_codes=_exit_codes(table, default.stop_exit_codes),
         start_order=table.integer("start_order", default.start_order),
@@ -226,7 +226,7 @@ def _client(table: Table) -> ClientDescription:
     client = ClientDescription(
         class_name=table.text("class", "") or None,
         command=_words(table, "command") if "command" in table else (),
-        timeout_s=table.number("timeout_s", minimum=0.01) if "timeout_s" in table else None,
+        timeout_s=table.seconds("timeout_s", minimum=0.01) if "timeout_s" in table else None,
         options=_texts(table.table("options")),
     )
     if client.class_name and re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", client.class_name) is None:

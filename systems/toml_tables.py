@@ -19,6 +19,8 @@ from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_lines import key_lines
 
+LONGEST_S = 1e7
+"""The longest time that a file may name, a third of a year: a longer wait would not end."""
 _MISSING: Any = object()
 _BITS = 63
 
@@ -222,6 +224,10 @@ class Table:
         value: float = self._attempt(key, default, read)
         return value
 
+    def seconds(self, key: str, default: float = _MISSING, *, minimum: float) -> float:
+        """A time that something takes or may take."""
+        return self.number(key, default, minimum=minimum, maximum=LONGEST_S)
+
     def boolean(self, key: str, default: bool = _MISSING) -> bool:
         value: bool = self._attempt(key, default, lambda: self._take(key, default, (bool,), "true or false"))
         return value
@@ -257,6 +263,8 @@ class Table:
             self.refuse(f"{key}: {low:g} is negative", key)
         if high < low:
             self.refuse(f"{key}: the upper bound {high:g} is smaller than the lower bound {low:g}", key)
+        if high > LONGEST_S:
+            self.refuse(f"{key}: {high:g} is larger than {LONGEST_S:g}", key)
         return low, high
 
     def raw(self, key: str, default: Any) -> Any:

@@ -11,6 +11,9 @@ The files are made in a draft directory beside the final one, which then takes i
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import glob
 import json
 import os
 import shutil
@@ -46,15 +49,31 @@ def replaced(place: Path) -> Iterator[Path]:
         raise PlaceError(f"{place} exists and is not the result of a check: name another directory with --out")
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = place.with_name(f".{place.name}.{os.getpid()}")
-    shutil.rmtree(draft, ignore_errors=True)
+    for abandoned in place.parent.glob(f".{glob.escape(place.name)}.[0-9]*"):
+        if not abandoned.suffix[1:].isdecimal():
+            continue
+        with contextlib.suppress(OSError), _locked(abandoned):  # a check that runs holds the lock of its draft
+            shutil.rmtree(abandoned)
     draft.mkdir()
     try:
-        yield draft
+        with _locked(draft):
+            yield draft
         if place.is_dir():
             shutil.rmtree(place)
         draft.rename(place)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Hold the lock of a directory. Raises `BlockingIOError` when another process holds it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _is_result(place: Path) -> bool:

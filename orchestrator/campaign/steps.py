@@ -247,7 +247,7 @@ class StepParser:
 
     def _step(self, number: int, table: Table) -> Step:
         do = table.text("do", choices=WORDS)
-        deadline_s = table.number("deadline_s", DEFAULT_DEADLINE_S, minimum=0.001)
+        deadline_s = table.seconds("deadline_s", DEFAULT_DEADLINE_S, minimum=0.001)
         why = table.text("why", "")
         step: Step
         if do in NODE_WORDS:
@@ -345,7 +345,7 @@ class StepParser:
             partition=self._partition(table),
             count=count,
             acks=-1 if acks in ("all", -1) else acks,
-            timeout_s=table.number("timeout_s", 5.0, minimum=0.1),
+            timeout_s=table.seconds("timeout_s", 5.0, minimum=0.1),
             expect=expect,
             until_ok=until_ok,
         )
@@ -433,7 +433,7 @@ class StepParser:
     def _wait_seconds(self, table: Table) -> dict[str, object]:
         """Wait for this time while clients continue. A script that was made from a recorded run uses this to keep its
         timing. Other scripts should wait for a condition instead."""
-        return {"seconds": table.number("seconds", minimum=0.0)}
+        return {"seconds": table.seconds("seconds", minimum=0.0)}
 
     def _partition(self, table: Table) -> int:
         return self._index(table, "partition", 0)

@@ -124,6 +124,15 @@ def campaign_directories(store: Path) -> list[Path]:
     return [path for path in visible if path.is_dir()]
 
 
+def names_of_directories(path: Path) -> list[str]:
+    """The names of the directories in a directory, sorted; also links to directories, but no link that leads to itself.
+    Raises `OSError`."""
+    with os.scandir(path) as entries:
+        return sorted(
+            entry.name for entry in entries if (os.path.isdir(entry) if entry.is_symlink() else entry.is_dir())
+        )
+
+
 def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
     """All runs: unexpected ones first, then the newest first, then by name."""
     rows = [run for campaign in campaigns for run in campaign.runs]
@@ -161,8 +170,8 @@ def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
         summary, written = None, 0
         decision = (UNKNOWN, f"{SUMMARY} cannot be read ({error}); make it with: {command('gate', str(directory))}")
     counted = {} if summary is None else {run.run: run for run in summary.runs}
-    others = [entry.name for entry in os.scandir(directory) if entry.name not in counted and entry.is_dir()]
-    uncounted = [directory / name for name in sorted(others) if name != LATEST and is_run(directory / name)]
+    others = [name for name in names_of_directories(directory) if name not in counted and name != LATEST]
+    uncounted = [directory / name for name in others if is_run(directory / name)]
     if summary is None and not uncounted and not stamps(directory):
         return
     rows = [_counted(directory, run, written) for run in counted.values()]

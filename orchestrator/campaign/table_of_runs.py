@@ -28,7 +28,13 @@ from analysis.verdict import VERDICT_FILE, Verdict
 from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text, remove
 from orchestrator.campaign.store import locked
-from orchestrator.campaign.store_index import SUMMARY, IndexedRun, campaign_directories, read_index
+from orchestrator.campaign.store_index import (
+    SUMMARY,
+    IndexedRun,
+    campaign_directories,
+    names_of_directories,
+    read_index,
+)
 from orchestrator.errors import UsageError
 
 FOLDER: Final = ".tables"
@@ -127,10 +133,8 @@ def stamp_of(store: Path) -> str:
     """The state of the documents that the rows are made from. Raises `OSError` when a directory cannot be listed."""
     digest = hashlib.sha256()
     for campaign in campaign_directories(store):
-        with os.scandir(campaign) as entries:
-            runs = sorted(entry.name for entry in entries if entry.is_dir())
         digest.update(_line(campaign.name, f"{campaign}/{SUMMARY}", f"{campaign}/{_DESCRIPTION}"))
-        for run in runs:
+        for run in names_of_directories(campaign):
             path = f"{campaign}/{run}"  # objects of paths would take half of the time
             digest.update(_line(f"{campaign.name}/{run}", f"{path}/{VERDICT_FILE}", f"{path}/{_DESCRIPTION}"))
     return _FORM + digest.hexdigest()

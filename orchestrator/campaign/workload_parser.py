@@ -8,7 +8,6 @@ from pathlib import Path
 from history.topic_folders import is_topic
 from orchestrator.campaign.free_settings import read_settings
 from orchestrator.campaign.model import (
-    MAX_DURATION_S,
     MAX_PARTITIONS,
     MAX_RATE,
     PLACEMENTS,
@@ -35,7 +34,7 @@ def read_workload(table: Table, topology: Topology) -> Workload:
     workload = Workload(
         kind=kind.name,
         rate=table.number("rate", default.rate, minimum=0.1, maximum=MAX_RATE),
-        duration_s=table.number("duration_s", default.duration_s, minimum=0, maximum=MAX_DURATION_S),
+        duration_s=table.seconds("duration_s", default.duration_s, minimum=0),
         operations=table.integer("operations", default.operations, minimum=0),
         parameters=_parameters(table, kind),
         **_placed(table, topology) if kind.partitioned else {"topic": "", "partitions": 0},  # type: ignore[arg-type]
@@ -69,7 +68,7 @@ def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnCli
         client_class=_beside(table, client_class, beside) if client_class else base.client_class,
         client_command=tuple(_program(command, beside)) if command else base.client_command,
         command_directory=str(beside.resolve()) if command else base.command_directory,
-        timeout_s=table.number("timeout_s", base.timeout_s, minimum=0.01),
+        timeout_s=table.seconds("timeout_s", base.timeout_s, minimum=0.01),
         options={**base.options, **_options(table)},
     )
     table.done()

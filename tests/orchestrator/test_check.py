@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from pathlib import Path
@@ -329,6 +330,16 @@ def test_an_interrupted_check_keeps_the_earlier_result(monkeypatch: pytest.Monke
     assert check(READS_WHAT_IS_GONE, "h.log") == 130
     assert result("h") == before
     assert os.listdir("checks") == ["h"]
+
+
+def test_the_draft_of_a_killed_check_is_removed_by_the_next_one() -> None:
+    Path("checks/.h.4711/tables").mkdir(parents=True)
+    Path("checks/.h.4712").mkdir()
+    running = os.open("checks/.h.4712", os.O_RDONLY)
+    fcntl.flock(running, fcntl.LOCK_EX)
+    assert check(READS_WHAT_WAS_WRITTEN, "h.log") == 0
+    os.close(running)
+    assert sorted(os.listdir("checks")) == [".h.4712", "h"]
 
 
 def test_a_file_that_grows_during_the_check_is_refused(

@@ -86,6 +86,15 @@ def test_a_summary_is_damaged_by_a_run_without_a_directory_name(tmp_path: Path, 
     assert [(row["verdict"], row["counts"]) for row in answer.json] == [("unknown", False)]
 
 
+def test_a_link_that_leads_to_itself_is_not_a_run(tmp_path: Path) -> None:
+    directory = summarized(tmp_path)
+    for place in (tmp_path, directory.parent):
+        (place / "loop").symlink_to("loop")
+    assert [row["run"] for row in rows(tmp_path)] == [directory.name]
+    answer = ask("compare", tmp_path, directory.parent)
+    assert answer.code == 0, answer.err
+
+
 def test_a_run_without_summary_shows_its_stored_verdict_and_does_not_count(tmp_path: Path) -> None:
     directory = summarized(tmp_path)
     other = directory.parent / "20260101T000000aa-main-1"

@@ -58,6 +58,8 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "wait"; log = "("; node = "n1"', "is not a regular expression"),
         ('do = "wait"; log = "x"', "node is missing"),
         ('do = "wait"; seconds = -1', "seconds"),
+        ('do = "wait"; seconds = 1e300', "seconds"),
+        ('do = "wait"; seconds = 1; deadline_s = 1e8', "deadline_s"),
         ('do = "wait"; offset = "start"; at_least = 1', "offset"),
         ('do = "wait"; offset = "last-tiered"', "at_least"),
         ('do = "configure"', "settings is missing"),
