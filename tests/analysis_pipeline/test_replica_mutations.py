@@ -441,4 +441,4 @@ def test_a_phantom_is_undecided_when_a_client_record_is_torn(tmp_path: Path) -> 
 
     verdict = judged(tmp_path, change)
     assert "phantom-on-replica" not in {each.name for each in verdict.anomalies}
-    assert any("an incomplete record of what clients sent" in each for each in verdict.reasons), verdict.reasons
+    assert any("an incomplete record of sent operations" in each for each in verdict.reasons), verdict.reasons

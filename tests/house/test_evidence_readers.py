@@ -16,6 +16,10 @@ LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
 """Readers of a library that open a path themselves."""
 ALLOWED: Final = frozenset(
     {
+        (
+            "analysis/foreign/files.py",
+            "os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)",
+        ),  # the lock of a draft
         ("history/regular_files.py", "os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)"),
         ("history/regular_files.py", "open(draft, 'x', encoding='utf-8', errors='backslashreplace')"),
         ("history/strict_toml.py", "tomllib.loads(text)"),
