@@ -19,7 +19,7 @@ from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_lines import key_lines
 
-LONGEST_S = 1e7
+LONGEST_S = 10_000_000
 """The longest time that a file may name, a third of a year: a longer wait would not end."""
 _MISSING: Any = object()
 _BITS = 63
@@ -202,12 +202,12 @@ class Table:
         value: int = self._attempt(key, default, read)
         return value
 
-    def integer_if_given(self, key: str, *, minimum: int | None = None) -> int | None:
+    def integer_if_given(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int | None:
         """None if the key is absent: its value then follows from other keys."""
         if key not in self.data:
             self._asked.add(key)
             return None
-        return self.source.attempt(lambda: self.integer(key, minimum=minimum), None)
+        return self.source.attempt(lambda: self.integer(key, minimum=minimum, maximum=maximum), None)
 
     def number(
         self, key: str, default: float = _MISSING, *, minimum: float | None = None, maximum: float | None = None

@@ -154,7 +154,7 @@ def _place(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
     if operation.f == "assign" and operation.outcome == OK:
         rows.assigned(operation.process, {text_of(key) for key in keys}, from_start=keys is not asked)
     else:
-        rows.left_to_the_service(operation.process)
+        rows.subscribed(operation.process)
 
 
 def _transact(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
@@ -177,7 +177,7 @@ def _transact(path: Path, rows: LogRows, operation: ForeignOperation) -> None:
             )
             raise ForeignError(path, operation.line, problem)
     if operation.outcome != OK and any(_name(step[0]) == "poll" for step in asked):
-        rows.polled_in_vain(operation.process, operation.outcome)
+        rows.poll_without_answer(operation.process, operation.outcome)
     rows.send(operation, sends)
 
 

@@ -63,7 +63,7 @@ def read(paths: Sequence[Path], model: str | None, directory: Path) -> ForeignHi
 
 
 def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead) -> None:
-    """Raises ForeignError for a line that is no operation."""
+    """Read all lines. Raises ForeignError for a line without a valid operation."""
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
     recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), log.take, registers.take)
     _require_whole(paths, recorded)

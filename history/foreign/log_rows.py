@@ -89,12 +89,12 @@ class LogRows:
         if from_start:
             self._last.update({(process, key): _START for key in keys})
 
-    def left_to_the_service(self, process: int) -> None:
+    def subscribed(self, process: int) -> None:
         """A consumer subscribed, or it is not known whether it got the keys that it chose."""
         self._drifts.add(process)
         self._forget(process)
 
-    def polled_in_vain(self, process: int, outcome: int) -> None:
+    def poll_without_answer(self, process: int, outcome: int) -> None:
         """An operation with polls that failed, or whose outcome is unknown."""
         if outcome == INFO:
             self._forget(process)

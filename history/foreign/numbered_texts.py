@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.regular_files import require_regular
+from history.value_runs import I64
 
-I64 = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.bytes_]
 
 VALUES_FILE: Final = "values.parquet"

@@ -41,7 +41,7 @@ class OperationFiles:
         self._parts = 0
         self._groups: list[IndexedGroup] = []
         self._key_groups: list[KeyGroup] = []
-        self._starts: list[int] = []
+        self._start: int | None = None
         self._is_answered = False
 
     def add(self, rows: pa.Table) -> None:
@@ -62,9 +62,10 @@ class OperationFiles:
             write_index(self._groups, self._directory / TABLES)
         else:
             write_register_index(self._key_groups, self._directory / TABLES)
-        start = min(self._starts, default=0)
         described = tuple(not_judged), tuple(doubts)
-        return ForeignHistory(self._model, self._directory, self.rows, start, self._is_answered, names, *described)
+        return ForeignHistory(
+            self._model, self._directory, self.rows, self._start or 0, self._is_answered, names, *described
+        )
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks()
@@ -77,5 +78,6 @@ class OperationFiles:
             self._key_groups += write_registers(rows, self._directory / TABLES, piece)
         self._parts += 1
         self.rows += rows.num_rows
-        self._starts = [min([*self._starts, int(pc.min(rows["inv"]).as_py())])]
+        earliest = int(pc.min(rows["inv"]).as_py())
+        self._start = earliest if self._start is None else min(self._start, earliest)
         self._is_answered |= bool(pc.any(pc.not_equal(rows["type"], INFO)).as_py())

@@ -58,6 +58,6 @@ def _events(path: Path) -> Iterator[Event]:
             continue
         if f not in ("read", "write", "cas"):
             raise ForeignError(path, number, f"the operation {f} is not an operation of a register: read, write, cas")
-        if f == "read" and kind == "ok" and value is None:
+        if (f, kind) == ("read", "ok") and not value:
             raise ForeignError(path, number, "the value of an answered read is missing: an integer or nil is needed")
         yield Event(number, int(process), kind, f, value or "nil", error=(value or "").removeprefix(":"))

@@ -39,7 +39,7 @@ from orchestrator.campaign.workload_parser import read_cell_options, read_client
 from orchestrator.world_kinds import NAMES
 from systems import InputError, Settings, System, load_system
 from systems.description import read as read_description
-from systems.toml_tables import Table, TomlSource
+from systems.toml_tables import LONGEST_S, Table, TomlSource
 from workloads.kind import SCRIPT_STEPS
 from workloads.kinds import KINDS as WORKLOADS
 
@@ -327,8 +327,8 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
         min_queries=table.integer_if_given("min_queries", minimum=0),
         min_share=read_min_share(table),
         required_faults=table.texts("required_faults", (), choices=KINDS),
-        converge_s=table.integer_if_given("converge_s", minimum=1),
-        progress_s=table.integer_if_given("progress_s", minimum=1),
+        converge_s=table.integer_if_given("converge_s", minimum=1, maximum=LONGEST_S),
+        progress_s=table.integer_if_given("progress_s", minimum=1, maximum=LONGEST_S),
         min_remote_segments=table.integer_if_given("min_remote_segments", minimum=0),
     )
     table.done()

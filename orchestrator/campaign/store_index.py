@@ -211,7 +211,7 @@ def _uncounted(path: Path, superseded: tuple[str, ...]) -> IndexedRun:
         cell=stored.cell,
         seed=stored.seed,
         verdict=stored.verdict if stored.finished else UNKNOWN,
-        expected="" if stored.expected is None else str(stored.expected),
+        expected=str(stored.expected or ""),
         met=stored.met and stored.finished,
         reasons=(why,),
         anomalies=tuple(sorted({str(each.get("name", "?")) for each in stored.anomalies})),

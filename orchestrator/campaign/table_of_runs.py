@@ -52,11 +52,11 @@ _OF_DECISION: Final = [
     ("duration_s", pa.float64()), ("stats", pa.string()), ("versions", pa.string()), ("settings", pa.string()),
     ("settings_unread", pa.string()),
 ]  # fmt: skip
-_STORED: Final = [
+_STORED_COLUMNS: Final = [
     ("stored_verdict", pa.string()), ("stored_met", pa.bool_()), ("stored_reasons", TEXTS), ("finished", pa.bool_()),
     ("codes", TEXTS),
 ]  # fmt: skip
-RUNS: Final = pa.schema([*KEY, *_OF_DECISION, *_STORED])
+RUNS: Final = pa.schema([*KEY, *_OF_DECISION, *_STORED_COLUMNS])
 
 _STAMP: Final = b"brownout.store"
 _FORM: Final = "1 "
@@ -121,10 +121,10 @@ def read_table(path: Path, stamp: str | None = None) -> TableOfRuns:
 
 
 def _content(file: pq.ParquetFile, stamp: str | None) -> TableOfRuns:
-    said = (file.schema_arrow.metadata or {}).get(_STAMP, b"").decode("ascii", "replace")
-    if not file.schema_arrow.equals(RUNS) or not said.startswith(_FORM):
+    written = (file.schema_arrow.metadata or {}).get(_STAMP, b"").decode("ascii", "replace")
+    if not file.schema_arrow.equals(RUNS) or not written.startswith(_FORM):
         raise ValueError("its columns are not those of this version")
-    if stamp not in (None, said):
+    if stamp not in (None, written):
         raise ValueError("the store has changed since")
     return _parsed(file.read([name for name, _ in (*KEY[:2], *_OF_DECISION)]).to_pylist())
 
@@ -218,7 +218,7 @@ def row_of(store: Path, run: IndexedRun, *, has_settings: bool) -> tuple[dict[st
     row = _decision(store, run, has_settings=has_settings)
     try:
         verdict = Verdict.read(directory_of(store, run) / VERDICT_FILE, any_form=True)
-        return row | storable(_said(verdict)), verdict
+        return row | storable(_stored(verdict)), verdict
     except (OSError, ValueError) as error:
         return row, error
 
@@ -270,7 +270,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
-def _said(verdict: Verdict) -> dict[str, Any]:
+def _stored(verdict: Verdict) -> dict[str, Any]:
     return {
         "evidence": verdict.evidence,
         "analysis": verdict.analysis,

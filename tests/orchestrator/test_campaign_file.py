@@ -258,6 +258,7 @@ WRONG = {
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [1, 1e17]': (
         "c.toml:5: [nemesis] interval_s: 1e+17 is larger than 1e+07"
     ),
+    "[checks]\nprogress_s = 10000001": "c.toml:3: [checks] progress_s: 10000001 is larger than 10000000",
     "[workload]\nrate = 1e200": "c.toml:3: [workload] rate: 1e+200 is larger than 1e+06",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [0, 0]\nduration_s = [0, 1e-9]': (
         "c.toml:4: [nemesis] faults: 60 s with a fault each 5e-10 s result in more than 100,000 faults; lengthen "
