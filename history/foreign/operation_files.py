@@ -29,11 +29,10 @@ PART_ROWS: Final = 1 << 17
 class OperationFiles:
     """The files of one history of the given model, below a directory."""
 
-    def __init__(self, directory: Path, model: str, *, part_rows: int = PART_ROWS) -> None:
+    def __init__(self, directory: Path, model: str) -> None:
         self.rows = 0
         self._directory = directory
         self._model = model
-        self._part_rows = part_rows
         self._schema = OPERATIONS if model == LOG else REGISTERS
         self._writer = pq.ParquetWriter(directory / OPERATIONS_FILE, self._schema, compression="zstd")
         self._waiting: list[pa.Table] = []
@@ -48,7 +47,7 @@ class OperationFiles:
         """Takes operations of the model's schema."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
-        if self._waiting_rows >= self._part_rows:
+        if self._waiting_rows >= PART_ROWS:
             self._write()
 
     def history(

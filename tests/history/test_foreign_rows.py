@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history.foreign import jepsen_edn, json_lines, numbered_texts, operation_files, porcupine, register_rows
+from history import jsonl_reader
+from history.foreign import (
+    jepsen_edn,
+    json_lines,
+    log_rows,
+    numbered_texts,
+    operation_files,
+    porcupine,
+    register_rows,
+)
 from history.foreign.history import ForeignError, ForeignHistory
 from history.foreign.numbered_texts import NumberedTexts, TextFile
 from history.operation_tables import read_operations
@@ -76,10 +85,12 @@ def test_a_history_that_is_written_in_parts_is_the_same(
     for directory in (tmp_path / "whole", tmp_path / "parts"):
         directory.mkdir()
         found.append(stored(reader(path, directory)))
-        monkeypatch.setattr(register_rows, "OBJECT_ROWS", at_once)
-        monkeypatch.setattr(operation_files.OperationFiles.__init__, "__kwdefaults__", {"part_rows": at_once})
+        for module in (register_rows, log_rows, jsonl_reader):
+            monkeypatch.setattr(module, "OBJECT_ROWS", at_once)
+        monkeypatch.setattr(operation_files, "PART_ROWS", at_once)
+        monkeypatch.setattr("history.foreign.value_places._LEAST_RUNS", at_once)
         monkeypatch.setattr(numbered_texts, "_LEAST_RECENT", at_once)
-        monkeypatch.setattr("history.jsonl_reader._AT_ONCE", at_once << 7)
+        monkeypatch.setattr(jsonl_reader, "_AT_ONCE", at_once << 7)
     whole, parts = found
     assert parts == whole
     assert whole[0]
