@@ -42,7 +42,7 @@ EDGES: Final[Mapping[str, frozenset[str]]] = {
 _SEGMENT, _UPDATE, _PARTITION_DELETE = 0, 1, 2  # the API keys of Apache Kafka's messages
 _FRAME: Final = 1  # the version of the frame around each message
 _UUID_BYTES: Final = 16
-_BROWNOUT_FORMAT: Final = 1
+_BROWNOUT_FORMAT: Final = 2
 
 
 @dataclass(frozen=True)

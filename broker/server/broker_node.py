@@ -250,6 +250,7 @@ class BrokerNode:
             clock=self._clock,
             rng=rng,
             tracer=self._tracer,
+            say=self._say,
             on_disk_failure=self._disk_failed,
             on_defect=self.fail,
         )

@@ -109,7 +109,10 @@ def remote_storage_metrics(tiered: TieredStorage) -> Iterator[Metric]:
     for operation in OPERATIONS:
         failing, labels = operation in tiered.store.failing, {"operation": operation}
         yield Metric("broker_remote_storage_failing", "1 while an operation of the store fails.", failing, labels)
-    yield Metric("broker_remote_read_failures_total", "Parts of remote segments not read.", tiered.reads.failures)
+    for kind, count in sorted(tiered.reads.failures.items()):
+        yield Metric(
+            "broker_remote_read_failures_total", "Parts of remote segments that were not read.", count, {"kind": kind}
+        )
     yield Metric("broker_remote_read_cache_bytes", "Bytes of remote segments in memory.", tiered.reads.size)
 
 

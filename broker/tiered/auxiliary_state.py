@@ -3,7 +3,7 @@
 The remote segment with the record below the follower's start is found by epoch and offset, never by the offset alone
 (H28). Its `.epochs` object has the epochs of the log up to its end, and its `.snapshot` the producers there. If the
 follower starts inside the segment, because its leader's segments have other borders, the state of producers is that of
-the segment before, plus the batches up to the start.
+the segment before, plus the batches up to the start. Every object is compared with its digest in the metadata first.
 """
 
 from __future__ import annotations
@@ -23,12 +23,17 @@ from broker.replica.partition import Partition
 from broker.replica.remote_state import RemoteStateError
 from broker.tiered.manifest import Manifest
 from broker.tiered.metadata_log import PublishError
+from broker.tiered.object_digests import BLOCK_BYTES, ObjectDifferentError
 from broker.tiered.object_store import ObjectStore, StoreError
-from broker.tiered.segments import EPOCHS, LOG, SNAPSHOT, TieredSegment
+from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
+from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, TieredSegment
 
-READ_BYTES: Final = 1 << 20
-LARGEST_OBJECT: Final = 64 << 20
-"""Bytes of epochs or of a producer snapshot that are read."""
+READ_BYTES: Final = 16 * BLOCK_BYTES
+
+
+_FAILURES: Final = (
+    PublishError, StoreError, CorruptCheckpointError, CorruptSnapshot, CorruptBatch, CorruptIndexError
+)  # fmt: skip
 
 
 class Metadata(Protocol):
@@ -44,10 +49,14 @@ class Metadata(Protocol):
 class AuxiliaryState:
     """Implements `RemoteState` for the logs that this broker follows."""
 
-    def __init__(self, store: ObjectStore, metadata: Metadata, cluster_id: Callable[[], str | None]) -> None:
+    def __init__(
+        self, store: ObjectStore, metadata: Metadata, cluster_id: Callable[[], str | None], *, compares: bool = True
+    ) -> None:
+        """`compares`: objects are compared with the metadata."""
         self._store = store
         self._metadata = metadata
         self._cluster_id = cluster_id
+        self._compares = compares
 
     async def below(self, partition: Partition, offset: int, epoch: int, log_start: int) -> StateBelow:
         """As `RemoteState.below`."""
@@ -60,18 +69,26 @@ class AuxiliaryState:
                 raise RemoteStateError(f"remote storage has no record of epoch {epoch} at offset {offset - 1}")
             entries = await self._epochs(segment)
             producers = await self._producers(manifest, entries, segment, offset)
-        except (PublishError, StoreError, CorruptCheckpointError, CorruptSnapshot, CorruptBatch) as error:
+        except _FAILURES as error:
             raise RemoteStateError(str(error)) from error
         epochs = [entry for entry in entries if entry.start_offset < offset]
         if not epochs or epochs[0].start_offset > log_start:
             raise RemoteStateError(f"{segment.id}{EPOCHS}: the epoch of offset {log_start} is unknown")
         return StateBelow(log_start, epochs, producers)
 
-    async def _object(self, segment: TieredSegment, suffix: str) -> bytes:
+    def _name(self, segment: TieredSegment, suffix: str) -> str:
         cluster_id = self._cluster_id()
         if cluster_id is None:
             raise RemoteStateError("the cluster id is not known yet")
-        return await self._store.get(segment.object_name(cluster_id, suffix), 0, LARGEST_OBJECT)
+        return segment.object_name(cluster_id, suffix)
+
+    async def _object(self, segment: TieredSegment, suffix: str) -> bytes:
+        """A whole object. Raises `StoreError`."""
+        name, digest = self._name(segment, suffix), segment.digest(suffix)
+        data = await self._store.get(name, 0, digest.size + 1)
+        if self._compares:
+            digest.check(name, data)
+        return data
 
     async def _epochs(self, segment: TieredSegment) -> list[EpochEntry]:
         name = f"{segment.id}{EPOCHS}"
@@ -109,19 +126,19 @@ class AuxiliaryState:
         return decode_snapshot(await self._object(before, SNAPSHOT), now)
 
     async def _batches(self, segment: TieredSegment) -> AsyncIterator[Batch]:
-        """The batches of a segment's `.log` object. Raises `CorruptBatch`."""
-        cluster_id = self._cluster_id()
-        assert cluster_id is not None, "the segment's epochs were read"
-        name, position = segment.object_name(cluster_id, LOG), 0
-        while position < segment.size:
-            data = await self._store.get(name, position, READ_BYTES)
-            read = 0
-            for at, header in iter_batches(data):
+        """The batches of a segment's `.log` object. Raises `StoreError`, `CorruptBatch`, `CorruptIndexError`."""
+        name, index = self._name(segment, LOG), RemoteIndex.decode(await self._object(segment, INDEX))
+        rest = b""
+        for position in range(0, segment.size, READ_BYTES):
+            length = min(READ_BYTES, segment.size - position)
+            data = await self._store.get(name, position, length)
+            if len(data) < length:
+                raise ObjectDifferentError(name, f"it ends at byte {position + len(data)}")
+            different = index.different_block(position, data) if self._compares else None
+            if different is not None:
+                raise ObjectDifferentError(name, f"the checksum of the block at {different}")
+            rest, read = rest + data, 0
+            for at, header in iter_batches(rest):
                 yield Batch.of(header)
                 read = at + header.size
-            if not read:
-                data = await self._store.get(name, position, segment.size - position)
-                _, header = next(iter(iter_batches(data)))
-                yield Batch.of(header)
-                read = header.size
-            position += read
+            rest = rest[read:]

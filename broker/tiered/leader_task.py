@@ -170,7 +170,7 @@ class LeaderTask:
             return False
         self._trace(segment, STARTED)
         try:
-            await upload.put(self._worker.store, self._worker.cluster_id, segment)
+            segment = await upload.put(self._worker.store, self._worker.cluster_id, segment)
             if not self.leads:
                 return False  # the next leader gives the copy up
             finished = await self._worker.metadata.publish(SegmentEvent.to(FINISHED, segment))

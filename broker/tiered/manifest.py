@@ -84,7 +84,9 @@ class Manifest:
         before = None if known is None else known.state
         if event.state not in EDGES[before] or event.expected not in (None, before):
             return False
-        changed = event.segment if known is None else replace(known, state=event.state)
+        changed = event.segment
+        if known is not None:
+            changed = replace(known, state=event.state, objects=event.objects or known.objects)
         if changed is None:
             return False
         self._drop(event.id)

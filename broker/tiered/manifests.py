@@ -8,8 +8,9 @@ a snapshot decides which records are deleted, so damage must not look like anoth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from crc32c import crc32c
 
@@ -17,7 +18,15 @@ from broker.protocol.decoder import DecodeError
 from broker.protocol.records import CorruptBatch, UnsupportedCompression, iter_batches, read_records
 from broker.protocol.uuids import id_text
 from broker.tiered.manifest import Manifest
-from broker.tiered.segments import FORMAT, MetadataFormatError, SegmentEvent, SegmentState
+from broker.tiered.segments import (
+    FORMAT,
+    MetadataFormatError,
+    SegmentEvent,
+    SegmentState,
+    TieredSegment,
+    digests_of,
+    fields_of,
+)
 
 Key = tuple[bytes, int]
 
@@ -67,7 +76,11 @@ class Manifests:
     def snapshot(self, topic_id: bytes) -> bytes:
         """The text of the snapshot."""
         segments = [
-            {**SegmentEvent.started(segment).to_fields(), "state_now": segment.state.value}
+            {
+                **SegmentEvent.started(segment).to_fields(),
+                "state_now": segment.state.value,
+                "objects": fields_of(segment.objects),
+            }
             for _, manifest in self
             for segment in manifest
         ]
@@ -87,15 +100,20 @@ class Manifests:
                 return None
             found = cls()
             found.offset, found.epoch = int(content["offset"]), int(content["epoch"])
-            segments: dict[Key, list[SegmentEvent]] = {}
-            states: dict[str, SegmentState] = {}
+            segments: dict[Key, list[TieredSegment]] = {}
             for fields in content["segments"]:
-                event = SegmentEvent.from_fields(fields)
-                segments.setdefault(event.partition.key, []).append(event)
-                states[event.id] = SegmentState(fields["state_now"])
+                segment = _segment_of(fields)
+                segments.setdefault(segment.partition.key, []).append(segment)
         except (ValueError, KeyError, TypeError):
             return None
-        for key, events in segments.items():
-            known = [replace(it.segment, state=states[it.id]) for it in events if it.segment is not None]
-            found._manifests[key] = Manifest(known)
+        found._manifests = {key: Manifest(known) for key, known in segments.items()}
         return found
+
+
+def _segment_of(fields: Mapping[str, Any]) -> TieredSegment:
+    """A segment of a snapshot. Raises `ValueError`, `KeyError` or `TypeError`."""
+    segment = SegmentEvent.from_fields(fields).segment
+    if segment is None:
+        raise ValueError(f"the segment {fields['id']} has no metadata")
+    objects = digests_of(fields["objects"]) if fields["objects"] else ()
+    return replace(segment, state=SegmentState(fields["state_now"]), objects=objects)

@@ -12,7 +12,12 @@ from typing import NamedTuple, Protocol
 
 
 class StoreError(Exception):
-    """An operation of the store failed. The message has no credentials. It may succeed later."""
+    """An operation of the store failed. The message has no credentials. It may succeed later. `kind`: what failed, in a
+    few words that are the same for every object."""
+
+    def __init__(self, message: str, *, kind: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind or message
 
 
 class ObjectMissingError(StoreError):

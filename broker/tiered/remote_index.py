@@ -1,20 +1,24 @@
-"""The sparse index of a remote segment: the `.index` object.
+"""The sparse index of a remote segment, and the checksums of its records: the `.index` object.
 
-Entries of 24 bytes, big-endian: the offset of a batch, its position in the `.log` object, and the largest timestamp
-(ms, -1: none) before it; then the same for the end, and the CRC-32C (4 bytes) of all bytes before it.
+Big-endian. Entries of 24 bytes: the offset of a batch, its position in the `.log` object, and the largest timestamp
+(ms, -1: none) before it; the last one is the end. Then the CRC-32C (4 bytes) of each block of the `.log` object. Then
+four times 4 bytes: the number of entries, the bytes of a block, the number of blocks, and the CRC-32C of all before.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from crc32c import crc32c
 
+from broker.tiered.object_digests import BLOCK_BYTES
+
 _ENTRY = Struct(">qqq")
-_CRC = Struct(">I")
+_SUM = Struct(">I")
+_SHAPE = Struct(">III")
 
 
 class CorruptIndexError(ValueError):
@@ -30,10 +34,15 @@ class IndexEntry(NamedTuple):
 
 
 class RemoteIndex:
-    """Some batches of a remote segment. The last entry is its end."""
+    """Some batches of a remote segment; the last entry is its end. `block_sums`: the CRC-32C of each block of
+    `block_bytes` of the `.log` object."""
 
-    def __init__(self, entries: Iterable[IndexEntry]) -> None:
+    def __init__(
+        self, entries: Iterable[IndexEntry], block_sums: Sequence[int], block_bytes: int = BLOCK_BYTES
+    ) -> None:
         self._entries = list(entries)
+        self._block_sums = block_sums
+        self._block_bytes = block_bytes
 
     @property
     def size(self) -> int:
@@ -50,15 +59,35 @@ class RemoteIndex:
         index = bisect_left(self._entries, timestamp, key=lambda entry: entry.timestamp) - 1
         return self._entries[index].position if index >= 0 else 0
 
+    def different_block(self, position: int, data: bytes) -> int | None:
+        """The position of the first block of the `.log` object that is not as it was uploaded; None: all are.
+        `position`: that of `data`, which are whole blocks."""
+        size, view = self._block_bytes, memoryview(data)
+        first, misplaced = divmod(position, size)
+        if misplaced or (len(data) % size and position + len(data) != self.size):
+            return position
+        wanted = self._block_sums[first : first + -(-len(data) // size)]
+        for number, expected in enumerate(wanted):
+            if crc32c(view[number * size : (number + 1) * size]) != expected:
+                return position + number * size
+        return None if len(wanted) * size >= len(data) else position + len(wanted) * size
+
     def encode(self) -> bytes:
         """The content of the object."""
         data = b"".join(_ENTRY.pack(*entry) for entry in self._entries)
-        return data + _CRC.pack(crc32c(data))
+        data += b"".join(map(_SUM.pack, self._block_sums))
+        data += _SHAPE.pack(len(self._entries), self._block_bytes, len(self._block_sums))
+        return data + _SUM.pack(crc32c(data))
 
     @classmethod
     def decode(cls, data: bytes) -> RemoteIndex:
         """Raises `CorruptIndexError`."""
-        body, crc = data[: -_CRC.size], data[-_CRC.size :]
-        if len(data) < _ENTRY.size + _CRC.size or len(body) % _ENTRY.size or crc32c(body) != _CRC.unpack(crc)[0]:
+        body, end = data[: -_SUM.size], len(data) - _SHAPE.size - _SUM.size
+        if end < _ENTRY.size or crc32c(body) != _SUM.unpack(data[-_SUM.size :])[0]:
             raise CorruptIndexError(f"{len(data)} bytes are not the index of a remote segment")
-        return cls(IndexEntry(*entry) for entry in _ENTRY.iter_unpack(body))
+        entries, block_bytes, blocks = _SHAPE.unpack_from(body, end)
+        sums = entries * _ENTRY.size
+        if not entries or not block_bytes or sums + blocks * _SUM.size != end:
+            raise CorruptIndexError(f"{entries} entries and {blocks} blocks are not {end} bytes")
+        found = [IndexEntry(*entry) for entry in _ENTRY.iter_unpack(body[:sums])]
+        return cls(found, [number for (number,) in _SUM.iter_unpack(body[sums:end])], block_bytes)

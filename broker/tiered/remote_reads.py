@@ -6,15 +6,17 @@ parked at the partition. A search by timestamp is refused with OFFSET_NOT_AVAILA
 A read also starts to load the chunks that follow it, also those of the next segment. Answers are views of the cached
 chunks: large answers are not copied, and keep their chunks in memory until they are sent.
 
-Bytes from the store are not trusted: of every batch that is served the CRC, the continuity of the offsets and the
-leader epoch (by the log's own epoch cache, H28) are checked. A failed load is not repeated for `RETRY_S`; until then
-reads of it fail with KAFKA_STORAGE_ERROR, which clients retry, and the rest of the partition is served.
+Bytes from the store are not trusted. An index and each chunk are compared with the segment's metadata when they are
+first used (`object_digests.py`), so an object of another segment is never served. Of every batch that is served the
+CRC, the continuity of the offsets and the leader epoch (by the log's own epoch cache, H28) are checked. A failed load
+is not repeated for `RETRY_S`; until then reads of it fail with KAFKA_STORAGE_ERROR, which clients retry, and the rest
+of the partition is served.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +26,7 @@ from broker.ports import Buffer
 from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch, parse_header, validate_batch
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest
+from broker.tiered.object_digests import BLOCK_BYTES, DIFFERENT, ObjectDifferentError
 from broker.tiered.object_store import ObjectStore, StoreError
 from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
 from broker.tiered.segments import INDEX, LOG, TieredSegment
@@ -36,6 +39,8 @@ CHUNKS_AHEAD = 3
 """One is sent, one is loaded, and one hides that a load sometimes takes longer than the answer before it."""
 INDEX_BYTES = 64 << 20
 """More than the index of any segment."""
+DAMAGED = "the object is damaged"
+"""The kind of failure of an object that is that of the metadata, and cannot be understood."""
 _INDEX_CHUNK = -1
 
 _Place = tuple[str, int]
@@ -69,8 +74,17 @@ class _Piece(NamedTuple):
         return memoryview(self.data)[self.start : self.end]
 
 
+class _Failure(NamedTuple):
+    """When a part of an object could not be read, in loop time, and why."""
+
+    at: float
+    reason: str
+
+
 class RemoteReads:
-    """The cache of one broker. `cache_bytes`: the size of chunks and indexes together; at least what one read needs."""
+    """The cache of one broker. `cache_bytes`: the size of chunks and indexes together; at least what one read needs.
+    `chunk_bytes` is rounded up to whole blocks of `block_bytes`. `compares`: objects are compared with the metadata.
+    `say` gets a line for the log of the process. `failures`: parts of objects that could not be read, by kind."""
 
     def __init__(
         self,
@@ -80,20 +94,26 @@ class RemoteReads:
         cache_bytes: int,
         chunk_bytes: int,
         run: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+        say: Callable[[str], None],
+        block_bytes: int = BLOCK_BYTES,
+        compares: bool = True,
     ) -> None:
         self._store = store
         self._cluster_id = cluster_id
         self._cache_bytes = cache_bytes
-        self._chunk_bytes = chunk_bytes
+        self._chunk_bytes = -(-chunk_bytes // block_bytes) * block_bytes
         self._run = run
+        self._say = say
+        self._compares = compares
         self._chunks: OrderedDict[_Place, bytes] = OrderedDict()
+        self._unchecked: set[_Place] = set()
         self._indexes: dict[str, RemoteIndex] = {}
         self._size = 0
         self._largest_index = self._largest_copied = 0
         self._loading: dict[_Place, list[Partition]] = {}
-        self._failed: dict[_Place, float] = {}
+        self._failed: dict[_Place, _Failure] = {}
         self._turn = asyncio.Semaphore(LOADS_AT_ONCE)
-        self.failures = 0
+        self.failures: Counter[str] = Counter()
 
     @property
     def size(self) -> int:
@@ -221,37 +241,60 @@ class RemoteReads:
         return _Piece(data, within, end)
 
     def _damaged(self, source: _Source, segment: TieredSegment, position: int, reason: str) -> _FailedError:
-        """Forget the chunk: the next load may bring other bytes."""
-        place = (segment.id, position // self._chunk_bytes)
-        self._forget(place)
-        self._note_failure(source.partition, place, f"{segment.id}: byte {position}: {reason}")
+        number = position // self._chunk_bytes
+        return self._refused(source, segment, number, DAMAGED, f"byte {position}: {reason}")
+
+    def _refused(self, source: _Source, segment: TieredSegment, number: int, kind: str, reason: str) -> _FailedError:
+        """Forget a chunk or index: the next load may bring other bytes."""
+        self._forget((segment.id, number))
+        name = segment.object_name(self._cluster_id() or "", INDEX if number == _INDEX_CHUNK else LOG)
+        self._note_failure(source.partition, (segment.id, number), kind, f"{name}: {kind}: {reason}")
         return _FailedError(reason)
 
     # -- the cache ----------------------------------------------------------------------------------------------
 
     def _index(self, source: _Source, segment: TieredSegment) -> RemoteIndex:
-        data = self._cached(source, segment, _INDEX_CHUNK)
+        data = self._loaded(source, segment, _INDEX_CHUNK)
         index = self._indexes.get(segment.id)
         if index is None:
             try:
+                if self._compares:
+                    segment.digest(INDEX).check("", data)
                 index = RemoteIndex.decode(data)
+            except ObjectDifferentError as error:
+                raise self._refused(source, segment, _INDEX_CHUNK, DIFFERENT, error.difference) from error
             except CorruptIndexError as error:
-                self._forget((segment.id, _INDEX_CHUNK))
-                self._note_failure(source.partition, (segment.id, _INDEX_CHUNK), f"{segment.id}: {error}")
-                raise _FailedError(str(error)) from error
+                raise self._refused(source, segment, _INDEX_CHUNK, DAMAGED, str(error)) from error
             self._indexes[segment.id] = index
+            self._failed.pop((segment.id, _INDEX_CHUNK), None)
         return index
 
     def _cached(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
+        """A chunk of a `.log` object. At its first use it is compared with the index."""
+        data = self._loaded(source, segment, number)
+        place = (segment.id, number)
+        if place in self._unchecked and self._compares:
+            position = self._index(source, segment).different_block(number * self._chunk_bytes, data)
+            if position is not None:
+                raise self._refused(source, segment, number, DIFFERENT, f"the checksum of the block at {position}")
+            self._failed.pop(place, None)
+        self._unchecked.discard(place)
+        return data
+
+    def _loaded(self, source: _Source, segment: TieredSegment, number: int) -> bytes:
         place = (segment.id, number)
         data = self._chunks.get(place)
         if data is not None:
             self._chunks.move_to_end(place)
             return data
-        if self._failed.get(place, float("-inf")) > _now() - RETRY_S:
+        if self._failed_now(place):
             raise _FailedError
         self._load(source.partition, segment, number)
         raise _Pending
+
+    def _failed_now(self, place: _Place) -> bool:
+        failure = self._failed.get(place)
+        return failure is not None and failure.at > _now() - RETRY_S
 
     def _read_ahead(self, source: _Source, segment: TieredSegment, position: int) -> None:
         """Load the chunks after the one in which the answer ends, at most as many as half of the cache holds.
@@ -270,7 +313,7 @@ class RemoteReads:
     def _load(self, partition: Partition, segment: TieredSegment, number: int) -> None:
         """Start to load a chunk, unless it is here, or failed a short time ago."""
         place = (segment.id, number)
-        if place in self._chunks or self._failed.get(place, float("-inf")) > _now() - RETRY_S:
+        if place in self._chunks or self._failed_now(place):
             return
         waiting = self._loading.get(place)
         if waiting is None:
@@ -284,10 +327,9 @@ class RemoteReads:
         try:
             async with self._turn:
                 data = await self._get(segment, number)
-            self._failed.pop(place, None)
             self._put(place, data)
         except StoreError as error:
-            self._note_failure(partitions[0], place, str(error))
+            self._note_failure(partitions[0], place, error.kind, str(error))
         finally:
             self._loading.pop(place, None)
         for partition in partitions:
@@ -303,11 +345,13 @@ class RemoteReads:
         length = min(self._chunk_bytes, segment.size - start)
         data = await self._store.get(segment.object_name(cluster_id, LOG), start, length)
         if len(data) < length:
-            raise StoreError(f"{segment.object_name(cluster_id, LOG)}: the object ends at byte {start + len(data)}")
+            raise ObjectDifferentError(segment.object_name(cluster_id, LOG), f"it ends at byte {start + len(data)}")
         return data
 
     def _put(self, place: _Place, data: bytes) -> None:
         self._chunks[place] = data
+        if place[1] != _INDEX_CHUNK:
+            self._unchecked.add(place)
         self._size += len(data)
         self._largest_index = max(self._largest_index, len(data) if place[1] == _INDEX_CHUNK else 0)
         # One read needs an index and the chunks of a batch at the same time. A smaller cache would never answer it.
@@ -317,14 +361,19 @@ class RemoteReads:
 
     def _forget(self, place: _Place) -> None:
         self._size -= len(self._chunks.pop(place, b""))
+        self._unchecked.discard(place)
         if place[1] == _INDEX_CHUNK:
             self._indexes.pop(place[0], None)
 
-    def _note_failure(self, partition: Partition, place: _Place, reason: str) -> None:
-        if place not in self._failed:
-            self.failures += 1
+    def _note_failure(self, partition: Partition, place: _Place, kind: str, reason: str) -> None:
+        """Count a failure. It is reported when its reason is new for this part of the object."""
+        self.failures[kind] += 1
+        before = self._failed.pop(place, None)
+        if before is None or before.reason != reason:
             partition.trace("remote_read_failed", reason=reason)
-        self._failed[place] = _now()
+            if kind in (DIFFERENT, DAMAGED):  # the store's own failures are reported once for all objects
+                self._say(f"records in remote storage cannot be served: {reason}")
+        self._failed[place] = _Failure(_now(), reason)
         while len(self._failed) > 1_000:
             self._failed.pop(next(iter(self._failed)))
 

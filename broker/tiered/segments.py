@@ -9,10 +9,10 @@ An event may name the state that it expects (`expected`). A leader that gives up
 COPY_FINISHED of that copy is in the log before, although its answer was lost, brokers may have deleted local records
 because of it, and the segment must stay. The order of the events in the log decides.
 
-COPY_STARTED is committed before the first byte is written to the store, so every object in the store belongs to a
-segment that the metadata know. COPY_FINISHED is committed after all objects are complete. A segment is readable, and
-proves that its records are in the store, only in COPY_FINISHED. DELETE_FINISHED is committed after all objects are
-gone; the segment is unknown afterwards.
+COPY_STARTED is committed before the first byte is written to the store, so every object that this cluster has put
+belongs to a segment that the metadata know. COPY_FINISHED is committed after all objects are complete, and states the
+size and the SHA-256 of each. A segment is readable, and proves that its records are in the store, only in
+COPY_FINISHED. DELETE_FINISHED is committed after all objects are gone; the segment is unknown afterwards.
 
 Objects. The names of a segment's objects contain its id, a random UUID that is never used again, so no object is ever
 overwritten:
@@ -20,7 +20,7 @@ overwritten:
     <cluster id>/<topic>-<topic id>/<partition>/<base offset, 20 digits>-<segment id, 32 hex digits><suffix>
 
     .log       whole record batches with the offsets `base_offset` to `end_offset`, as they are in the replica's log
-    .index     the sparse index of the .log object: `remote_index.py`
+    .index     the sparse index of the .log object and the checksums of its blocks: `remote_index.py`
     .epochs    the leader epochs of the replica's log from its start to the segment's end, in the format of the file
                `leader-epoch-checkpoint`: version, count, one `epoch start_offset` a line
     .snapshot  the state of the log's producers at the segment's end: `broker.producers.snapshot_format`
@@ -31,18 +31,21 @@ Events are the values of records of `__remote_log_metadata`: JSON objects with t
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from broker.log.epochs import EpochEntry
 from broker.protocol.uuids import id_text, parse_id
+from broker.tiered.object_digests import ObjectDigest
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 LOG, INDEX, EPOCHS, SNAPSHOT = ".log", ".index", ".epochs", ".snapshot"
 SUFFIXES: Final = (LOG, INDEX, EPOCHS, SNAPSHOT)
 """All objects of a segment, in the order in which they are written. The others are removed before `.log`."""
+_SHA256: Final = re.compile("[0-9a-f]{64}")
 
 
 class SegmentState(Enum):
@@ -87,7 +90,7 @@ class TieredSegment:
 
     `end_offset` is the last offset. `epochs`: each leader epoch of the segment's records and its first offset here; the
     first entry starts at `base_offset`. `max_timestamp` in ms, -1: none. `size`: bytes of the `.log` object. `broker`,
-    `leader_epoch`: the leader that copies it.
+    `leader_epoch`: the leader that copies it. `objects`: a digest for each of `SUFFIXES`, from COPY_FINISHED on.
     """
 
     id: str
@@ -100,6 +103,7 @@ class TieredSegment:
     broker: int
     leader_epoch: int
     state: SegmentState = SegmentState.COPY_STARTED
+    objects: tuple[ObjectDigest, ...] = ()
 
     def __post_init__(self) -> None:
         starts = [entry.start_offset for entry in self.epochs]
@@ -132,6 +136,10 @@ class TieredSegment:
         """The name of one of the segment's objects."""
         return f"{self.partition.prefix(cluster_id)}{self.base_offset:020d}-{self.id}{suffix}"
 
+    def digest(self, suffix: str) -> ObjectDigest:
+        """What the metadata state of one of the objects of a segment whose copy is finished."""
+        return self.objects[SUFFIXES.index(suffix)]
+
     def object_names(self, cluster_id: str) -> list[str]:
         """The names of all of the segment's objects, in the order of `SUFFIXES`."""
         return [self.object_name(cluster_id, suffix) for suffix in SUFFIXES]
@@ -152,7 +160,7 @@ class MetadataFormatError(ValueError):
 
 @dataclass(frozen=True)
 class SegmentEvent:
-    """A change of state of a remote segment. Only COPY_STARTED has the `segment`.
+    """A change of state of a remote segment. Only COPY_STARTED has the `segment`, only COPY_FINISHED the `objects`.
     `expected`: the event has an effect only in this state; None: in every state with an edge to the new one."""
 
     partition: RemotePartition
@@ -160,17 +168,19 @@ class SegmentEvent:
     state: SegmentState
     segment: TieredSegment | None = None
     expected: SegmentState | None = None
+    objects: tuple[ObjectDigest, ...] = ()
 
     @classmethod
     def started(cls, segment: TieredSegment) -> SegmentEvent:
         """COPY_STARTED, the first event of a segment."""
-        segment = replace(segment, state=SegmentState.COPY_STARTED)
+        segment = replace(segment, state=SegmentState.COPY_STARTED, objects=())
         return cls(segment.partition, segment.id, SegmentState.COPY_STARTED, segment)
 
     @classmethod
     def to(cls, state: SegmentState, segment: TieredSegment, *, expected: SegmentState | None = None) -> SegmentEvent:
         """A later event of a segment."""
-        return cls(segment.partition, segment.id, state, expected=expected)
+        objects = segment.objects if state is SegmentState.COPY_FINISHED else ()
+        return cls(segment.partition, segment.id, state, expected=expected, objects=objects)
 
     def encode(self) -> bytes:
         """The value of the event's record."""
@@ -188,6 +198,8 @@ class SegmentEvent:
         }
         if self.expected is not None:
             fields["expected"] = self.expected.value
+        if self.objects:
+            fields["objects"] = fields_of(self.objects)
         if self.segment is not None:
             fields |= {
                 "base_offset": self.segment.base_offset,
@@ -229,4 +241,20 @@ class SegmentEvent:
                 leader_epoch=int(fields["leader_epoch"]),
             )
         expected = SegmentState(fields["expected"]) if "expected" in fields else None
-        return cls(partition, fields["id"], state, segment, expected)
+        objects = digests_of(fields["objects"]) if state is SegmentState.COPY_FINISHED else ()
+        return cls(partition, fields["id"], state, segment, expected, objects)
+
+
+def fields_of(objects: Iterable[ObjectDigest]) -> dict[str, dict[str, Any]]:
+    """Digests as the field `objects` of an event: size and SHA-256 by suffix."""
+    return {each.suffix: {"size": each.size, "sha256": each.sha256} for each in objects}
+
+
+def digests_of(objects: Any) -> tuple[ObjectDigest, ...]:
+    """The digests of the field `objects`. Raises `ValueError`, `KeyError` or `TypeError` if one is not there."""
+    if sorted(objects) != sorted(SUFFIXES):
+        raise ValueError(f"digests of {sorted(objects)}; expected {sorted(SUFFIXES)}")
+    found = tuple(ObjectDigest(it, int(objects[it]["size"]), str(objects[it]["sha256"])) for it in SUFFIXES)
+    if any(each.size < 0 or _SHA256.fullmatch(each.sha256) is None for each in found):
+        raise ValueError(f"digests {objects}")
+    return found

@@ -48,6 +48,7 @@ class TieredStorage:
         clock: Callable[[], int] | None,
         rng: random.Random,
         tracer: Tracer,
+        say: Callable[[str], None],
         on_disk_failure: Callable[[OSError], None],
         on_defect: Callable[[str, BaseException], None],
     ) -> None:
@@ -75,6 +76,7 @@ class TieredStorage:
             cache_bytes=config.remote_log_reader_cache_bytes,
             chunk_bytes=config.remote_log_reader_chunk_bytes,
             run=self._background.run,
+            say=say,
         )
 
     # -- life ---------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ completely below the high watermark, so no record in the store is ever truncated
 part that the store has already is left out. So the segments of one lineage neither overlap nor leave a gap, also if the
 new leader's segments have other borders than those of the old one.
 
-An upload is: COPY_STARTED is committed - the objects are put - COPY_FINISHED is committed. If anything fails, the copy
+An upload is: COPY_STARTED is committed - the objects are put - COPY_FINISHED, with the digest of each object, is
+committed. If anything fails, the copy
 is given up: DELETE_STARTED (only if COPY_FINISHED is not in the log), the objects are deleted, DELETE_FINISHED. A copy
 that a crash interrupted is given up by the next leader.
 """
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.log.checkpoint import format_lines
 from broker.log.epochs import EpochEntry
@@ -24,6 +25,7 @@ from broker.log.segment import Segment
 from broker.producers.snapshot_format import encode_snapshot
 from broker.protocol.records import CorruptBatch, validate_batch
 from broker.tiered.manifest import Lineage, Manifest
+from broker.tiered.object_digests import LogDigest, ObjectDigest
 from broker.tiered.object_store import ObjectStore, chunks_of
 from broker.tiered.remote_index import IndexEntry, RemoteIndex
 from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, RemotePartition, TieredSegment
@@ -74,6 +76,7 @@ class Upload:
         self.base_offset, self._position = stretch.segment.batch_start(stretch.base_offset)
         self.end = stretch.segment.next_offset
         self.size = stretch.segment.size - self._position
+        self._records = LogDigest()
 
     def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> TieredSegment:
         """The metadata. Raises `ValueError` if the log does not know the epochs of its records."""
@@ -89,15 +92,19 @@ class Upload:
             leader_epoch=epoch,
         )
 
-    async def put(self, store: ObjectStore, cluster_id: str, segment: TieredSegment) -> None:
-        """Store all objects. Raises `StoreError`, `SourceGoneError`, and `OSError` of the disk."""
+    async def put(self, store: ObjectStore, cluster_id: str, segment: TieredSegment) -> TieredSegment:
+        """Store all objects; returns the metadata with their digests. Raises `StoreError`, `SourceGoneError`, and
+        `OSError` of the disk."""
         await store.put(segment.object_name(cluster_id, LOG), self._chunks())
+        digests = [self._records.digest(LOG)]
         for suffix, data in (
             (INDEX, self._index().encode()),
             (EPOCHS, self._epochs().encode()),
             (SNAPSHOT, await self._producers()),
         ):
             await store.put(segment.object_name(cluster_id, suffix), chunks_of([data]))
+            digests.append(ObjectDigest.of(suffix, data))
+        return replace(segment, objects=tuple(digests))
 
     def _check(self) -> None:
         """No await between this and a read of the segment: it exists, and is what it was."""
@@ -109,6 +116,7 @@ class Upload:
         while position < end:
             self._check()
             chunk = self._batches(position, end)
+            self._records.add(chunk)
             yield chunk
             position += len(chunk)
             await asyncio.sleep(0)
@@ -135,7 +143,8 @@ class Upload:
             for offset, position, timestamp in self._segment.index.entries()
             if position > self._position
         ]
-        return RemoteIndex([start, *inner, IndexEntry(self.end, self.size, self._segment.max_timestamp)])
+        end = IndexEntry(self.end, self.size, self._segment.max_timestamp)
+        return RemoteIndex([start, *inner, end], self._records.block_sums)
 
     def _epochs(self) -> str:
         self._check()

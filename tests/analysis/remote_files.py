@@ -63,7 +63,7 @@ def json_update(identity: UUID, state: str, *, topic: str = "log", partition: in
 
 def _json(identity: UUID, state: str, topic: str, partition: int, fields: dict[str, object]) -> bytes:
     where = {"topic": topic, "topic_id": text_id(TOPIC_ID), "partition": partition}
-    return json.dumps({"format": 1, "state": state, "id": identity.hex, **where, **fields}).encode()
+    return json.dumps({"format": 2, "state": state, "id": identity.hex, **where, **fields}).encode()
 
 
 def write_events(data: Path, events: Sequence[bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 from broker.log.epochs import EpochEntry
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
+from broker.tiered.manifests import Manifests
+from broker.tiered.object_digests import ObjectDigest
 from broker.tiered.segments import (
     EDGES,
+    SUFFIXES,
     MetadataFormatError,
     RemotePartition,
     SegmentEvent,
@@ -21,13 +25,17 @@ from broker.tiered.segments import (
 )
 
 PARTITION = RemotePartition("t", bytes(range(16)), 3)
+DIGESTS = tuple(ObjectDigest.of(suffix, suffix.encode()) for suffix in SUFFIXES)
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
 DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 
 
 def segment(name: str, base: int, end: int, *epochs: tuple[int, int], state: SegmentState = FINISHED) -> TieredSegment:
     entries = tuple(EpochEntry(*each) for each in epochs) or (EpochEntry(0, base),)
-    return TieredSegment(name * 32, PARTITION, base, end, entries, 1_000 + end, 100, 1, entries[-1].epoch, state)
+    objects = () if state is SegmentState.COPY_STARTED else DIGESTS
+    return TieredSegment(
+        name * 32, PARTITION, base, end, entries, 1_000 + end, 100, 1, entries[-1].epoch, state, objects
+    )
 
 
 def lineage(end: int, *epochs: tuple[int, int]) -> Lineage:
@@ -151,14 +159,34 @@ def test_a_finished_copy_is_kept() -> None:
 
 
 def test_events_survive_their_encoding() -> None:
-    one = segment("a", 5, 14, (2, 5), (4, 9), state=STARTED)
+    one = segment("a", 5, 14, (2, 5), (4, 9))
     assert SegmentEvent.decode(SegmentEvent.started(one).encode()) == SegmentEvent.started(one)
-    later = SegmentEvent.to(FINISHED, one)
-    assert SegmentEvent.decode(later.encode()) == later
+    for state in (FINISHED, DELETING, DELETED):
+        later = SegmentEvent.to(state, one)
+        assert SegmentEvent.decode(later.encode()) == later
+    assert SegmentEvent.to(FINISHED, one).objects == DIGESTS
+
+
+@pytest.mark.parametrize("missing", SUFFIXES)
+def test_the_end_of_a_copy_without_the_digest_of_an_object_is_refused(missing: str) -> None:
+    one = segment("a", 5, 14)
+    event = SegmentEvent.to(FINISHED, replace(one, objects=tuple(it for it in DIGESTS if it.suffix != missing)))
+    with pytest.raises(MetadataFormatError, match="digests of"):
+        SegmentEvent.decode(event.encode())
+
+
+def test_the_digests_survive_events_and_snapshots() -> None:
+    manifests, one, two = Manifests(), segment("a", 0, 9), segment("b", 10, 19)
+    for event in (SegmentEvent.started(one), SegmentEvent.to(FINISHED, one), SegmentEvent.started(two)):
+        assert manifests.of(PARTITION.key).apply(event)
+    restored = Manifests.restored(manifests.snapshot(bytes(16)), bytes(16))
+    assert restored is not None
+    expected = [one, replace(two, state=STARTED, objects=())]
+    assert list(restored.of(PARTITION.key)) == list(manifests.of(PARTITION.key)) == expected
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"{}", b"[]", b"null", b'{"format":2}', b'{"format":1,"state":"COPY_HALF"}', b"\xff"]
+    "value", [b"", b"{}", b"[]", b"null", b'{"format":3}', b'{"format":2,"state":"COPY_HALF"}', b"\xff"]
 )
 def test_an_invalid_segment_event_is_refused(value: bytes) -> None:
     with pytest.raises(MetadataFormatError):

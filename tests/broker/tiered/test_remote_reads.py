@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,9 +17,10 @@ from broker.log.timestamps import TimedOffset
 from broker.ports import Buffer
 from broker.protocol.records import Record, build_batch
 from broker.tiered.manifest import Lineage, Manifest
+from broker.tiered.object_digests import DIFFERENT, LogDigest, ObjectDigest
 from broker.tiered.remote_index import IndexEntry, RemoteIndex
 from broker.tiered.remote_reads import CHUNKS_AHEAD, LEAST_SHARE, RemoteReads
-from broker.tiered.segments import INDEX, LOG, RemotePartition, SegmentState, TieredSegment
+from broker.tiered.segments import INDEX, LOG, SUFFIXES, RemotePartition, SegmentState, TieredSegment
 
 BATCH_BYTES, BATCHES, SEGMENTS = 300, 40, 3
 END = SEGMENTS * BATCHES
@@ -26,11 +28,11 @@ WHOLE = 1 << 20
 """More than all bytes of a segment."""
 
 
-def batch(offset: int) -> bytes:
-    """A batch of `BATCH_BYTES` with one record."""
+def batch(offset: int, content: int = 0) -> bytes:
+    """A batch of `BATCH_BYTES` with one record, whose bytes are all `content`."""
     record = Record(offset=0, timestamp=10 * offset, key=None, value=bytes(200))
     missing = BATCH_BYTES - len(build_batch([record], offset, 0))
-    return build_batch([record._replace(value=bytes(200 + missing))], offset, 0)
+    return build_batch([record._replace(value=bytes([content]) * (200 + missing))], offset, 0)
 
 
 def segment(number: int) -> TieredSegment:
@@ -47,14 +49,19 @@ class RemoteLog:
     def __init__(self, chunk_bytes: int, *, cached_chunks: int = 1_000) -> None:
         self.segments = [segment(number) for number in range(SEGMENTS)]
         self.objects: dict[str, bytes] = {}
-        for each in self.segments:
-            offsets = range(each.base_offset, each.next_offset)
-            self.objects[each.object_name("c", LOG)] = b"".join(map(batch, offsets))
-            index = [IndexEntry(each.base_offset, 0, -1), IndexEntry(each.next_offset, each.size, each.max_timestamp)]
-            self.objects[each.object_name("c", INDEX)] = RemoteIndex(index).encode()
+        for number, each in enumerate(self.segments):
+            records, digest = b"".join(map(batch, range(each.base_offset, each.next_offset))), LogDigest(chunk_bytes)
+            digest.add(records)
+            ends = [IndexEntry(each.base_offset, 0, -1), IndexEntry(each.next_offset, each.size, each.max_timestamp)]
+            index = RemoteIndex(ends, digest.block_sums, chunk_bytes).encode()
+            self.objects |= {each.object_name("c", LOG): records, each.object_name("c", INDEX): index}
+            others = [ObjectDigest.of(suffix, b"") for suffix in SUFFIXES[2:]]
+            objects = (digest.digest(LOG), ObjectDigest.of(INDEX, index), *others)
+            self.segments[number] = replace(each, objects=objects)
         self.loaded: Counter[tuple[str, int]] = Counter()
         self.returned: dict[int, bytes] = {}
         """What the store has returned, by identity."""
+        self.printed: list[str] = []
         self.arrived = asyncio.Event()
         log = SimpleNamespace(log_start_offset=0, local_start_offset=END)
         fetches = SimpleNamespace(wake=self.arrived.set)
@@ -66,6 +73,8 @@ class RemoteLog:
             cache_bytes=cached_chunks * chunk_bytes,
             chunk_bytes=chunk_bytes,
             run=lambda work, _: asyncio.ensure_future(work),
+            say=self.printed.append,
+            block_bytes=chunk_bytes,
         )
 
     async def get(self, name: str, start: int, length: int) -> bytes:
@@ -183,7 +192,7 @@ def test_a_search_by_time_waits_for_the_chunk_with_the_record(chunk_bytes: int) 
     run_story(story)
 
 
-def test_the_batches_before_a_damaged_one_are_served() -> None:
+def test_the_batches_before_a_damaged_block_are_served() -> None:
     async def story() -> None:
         log = RemoteLog(1_000)
         name = log.segments[0].object_name("c", LOG)
@@ -192,11 +201,62 @@ def test_the_batches_before_a_damaged_one_are_served() -> None:
         log.objects[name] = bytes(damaged)
         await log.read(0)
         await asyncio.sleep(0.01)
-        assert b"".join(await log.read(2)) == b"".join(map(batch, range(2, 5)))
+        assert b"".join(await log.read(1)) == b"".join(map(batch, range(1, 3))), "the block starts in the fourth batch"
         lineage, manifest = Lineage((EpochEntry(0, 0),), END), Manifest(log.segments)
-        found = log.reads.read(log.partition, lineage, manifest, 5, WHOLE, min_one=True)
+        found = log.reads.read(log.partition, lineage, manifest, 3, WHOLE, min_one=True)
         assert found is ErrorCode.KAFKA_STORAGE_ERROR
-        assert log.reads.failures == 1
+        assert log.reads.failures == {DIFFERENT: 1}
+        assert [name in line and DIFFERENT in line for line in log.printed] == [True]
+
+    run_story(story)
+
+
+def cut(data: bytes) -> bytes:
+    return data[:-1]
+
+
+def continued(data: bytes) -> bytes:
+    return data + data
+
+
+def other_byte(data: bytes) -> bytes:
+    return data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]
+
+
+@pytest.mark.parametrize("chunk_bytes", [1_000, WHOLE])
+@pytest.mark.parametrize("suffix", [LOG, INDEX])
+@pytest.mark.parametrize("change", [cut, continued, other_byte, "of another topic", "of the segment before"])
+def test_a_foreign_object_is_an_error_and_never_an_answer(chunk_bytes: int, suffix: str, change: Any) -> None:
+    """An object of another topic has the same borders, is valid in itself, and has other records."""
+
+    async def story() -> None:
+        log = RemoteLog(chunk_bytes)
+        before, one, _ = log.segments
+        name, own = one.object_name("c", suffix), log.objects[one.object_name("c", suffix)]
+        if change == "of the segment before":
+            log.objects[name] = log.objects[before.object_name("c", suffix)]
+        elif change == "of another topic":
+            records, digest = (
+                b"".join(batch(offset, 7) for offset in range(one.base_offset, one.next_offset)),
+                LogDigest(),
+            )
+            digest.add(records)
+            ends = [IndexEntry(one.base_offset, 0, -1), IndexEntry(one.next_offset, one.size, 0)]
+            log.objects[name] = records if suffix == LOG else RemoteIndex(ends, digest.block_sums).encode()
+        else:
+            log.objects[name] = change(own)
+        lineage, manifest = Lineage((EpochEntry(0, 0),), END), Manifest(log.segments)
+        answers: list[Any] = []
+        for _ in range(20):
+            offset = one.next_offset - 1  # the last block, which each change reaches
+            answers.append(log.reads.read(log.partition, lineage, manifest, offset, WHOLE, min_one=True))
+            await asyncio.sleep(0)
+        if change is continued and suffix == LOG:
+            assert b"".join(answers[-1]) == batch(one.next_offset - 1), "what follows the end is not read"
+            return
+        assert set(map(str, answers)) == {"None", str(ErrorCode.KAFKA_STORAGE_ERROR)}
+        assert set(log.reads.failures) == {DIFFERENT}
+        assert name in log.printed[0] if log.printed else change is cut
 
     run_story(story)
 
