@@ -24,7 +24,7 @@ def main(options: argparse.Namespace) -> int:
     """List the pages, print the named page, or list the lines that contain all words. Raises `UsageError` if no line
     contains them."""
     words: list[str] = options.words
-    pages = {path.stem: path for path in sorted(_PLACE.glob("[!.]*.md"))}
+    pages = {path.relative_to(_PLACE).with_suffix("").as_posix(): path for path in sorted(_PLACE.rglob("[!.]*.md"))}
     if not words:
         show("docs", [{"page": name, "about": _title(path)} for name, path in pages.items()], ("page", "about"))
         say(f"print a page: {command('docs', 'your-system')}; search: {command('docs', 'power', 'cut')}")

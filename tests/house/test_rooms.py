@@ -14,7 +14,7 @@ FOR_DEVELOPERS = {"benchmarks", "tests"}
 DATA = {"campaigns", "docs", "playbooks"}
 GENERATORS = "docs.generators"
 """The package that writes pages of `docs`. It is checked like a room, and the wheel does not have it."""
-NO_PART_OF_A_SOURCE_ARCHIVE = {".ci", "store"}
+NO_PART_OF_A_SOURCE_ARCHIVE = {".ci", ".github", "store"}
 
 
 def tracked() -> list[str]:
