@@ -9,11 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Final, Protocol, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
+_LAST_WAIT_S: Final = 10.0
+"""How long calls in progress may still take after an interrupt."""
 
 
 class Pending(Protocol):
@@ -55,14 +57,28 @@ class Scheduler(Protocol):
 
 def for_each(items: Iterable[T], action: Callable[[T], R]) -> list[R]:
     """The results of `action` for each item, in the items' order; each call has a thread of its own. Raises the first
-    exception after all have ended."""
-    todo = list(items)
-    if not todo:
-        return []
-    with ThreadPoolExecutor(len(todo), thread_name_prefix="each") as pool:
-        futures = [pool.submit(action, item) for item in todo]
-        wait(futures)  # an interrupt raised in here waits for all; one that is raised after it does not
-    return [future.result() for future in futures]
+    exception after all have ended. An interrupt ends the wait. Calls in progress then have `_LAST_WAIT_S` to end before
+    the caller cleans up."""
+    todo, results = list(items), dict[int, R]()
+
+    def call(position: int) -> None:
+        results[position] = action(todo[position])
+
+    calls = list[_OnThread]()
+    try:
+        for position in range(len(todo)):
+            calls.append(_OnThread(partial(call, position)))
+            calls[-1].start()
+        for each in calls:
+            each.wait()
+    except KeyboardInterrupt:
+        deadline_s = time.monotonic() + _LAST_WAIT_S
+        for each in calls:
+            each.wait(max(deadline_s - time.monotonic(), 0.0))
+        raise
+    for each in calls:
+        each.result()
+    return [results[position] for position in range(len(todo))]
 
 
 def results_by_name(names: Iterable[str], action: Callable[[str], R]) -> dict[str, R]:
@@ -93,7 +109,7 @@ class ThreadScheduler:
         return for_each(items, action)
 
     def begin(self, function: Callable[[], None]) -> Pending:
-        return _OnThread(function)
+        return _OnThread(function).start()
 
 
 class _OnThread:
@@ -102,18 +118,28 @@ class _OnThread:
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
         self._error: BaseException | None = None
+        # `Thread.join` takes a thread for ended when an interrupt is raised in it (Python 3.11).
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def start(self) -> _OnThread:
         self._thread.start()
+        return self
 
     def _work(self) -> None:
         try:
             self._call()
         except BaseException as error:  # re-raised by `result`
             self._error = error
+        finally:
+            self._ended.set()
+
+    def wait(self, most_s: float | None = None) -> None:
+        """Wait for the end of the call, at most `most_s` seconds (None: without a limit)."""
+        self._ended.wait(most_s)
 
     def result(self) -> None:
-        while self._thread.is_alive():
-            self._thread.join(0.2)  # a join without a limit cannot be interrupted
+        self.wait()
         if self._error is not None:
             raise self._error
 

@@ -20,9 +20,9 @@ _DEADLINE_S = 60.0
 
 @question
 def digest_files_script(directory: str, pattern: str) -> str:
-    """For each non-empty file of a directory that matches the pattern: its path below it, with its size and the SHA-256
-    digest of its content; and `noted`."""
-    digest = '[ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"'
+    """For each non-empty regular file of a directory that matches the pattern: its path below it, its size, and the
+    SHA-256 digest of its content; and `noted`."""
+    digest = '[ -f "$file" ] && [ ! -L "$file" ] && [ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"'
     return f"{_DIGEST}\ncd {shlex.quote(directory)} || exit\nfor file in {pattern}; do\n{digest}\ndone\necho noted=yes"
 
 

@@ -28,6 +28,8 @@ EARLIER = "earlier"
 def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: str = DATA) -> None:
     """Copy the current files of a service; replaces an earlier collection at the destination.
 
+    Links are left out, and what is below linked directories: from the tester, a link leads to the tester's files.
+
     The outermost files come first: a checkpoint then holds for the copy of a log, which is made later, also while the
     service runs.
 
@@ -41,15 +43,21 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: st
     draft.mkdir(parents=True)
     for parent in {str(Path(pattern).parent) for pattern in patterns} - {"."}:
         for directory in source.glob(parent):
-            if directory.is_dir() and not directory.is_symlink():
+            if directory.is_dir() and not _is_linked(directory, source):
                 (draft / shown_as(directory.relative_to(source))).mkdir(parents=True, exist_ok=True)
     found = {path for pattern in patterns for path in source.glob(pattern)}
     for path in sorted(found, key=lambda path: (len(path.parts), path)):
-        if path.is_file() and not path.is_symlink():
+        if not _is_linked(path, source) and path.is_file():
             copy = draft / shown_as(path.relative_to(source))
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy)
     draft.rename(target)
+
+
+def _is_linked(path: Path, source: Path) -> bool:
+    """Whether a path below `source` is a link, or leads through one."""
+    parts = path.relative_to(source).parts
+    return any(source.joinpath(*parts[:count]).is_symlink() for count in range(1, len(parts) + 1))
 
 
 def has_data(destination: Path) -> bool:

@@ -45,11 +45,17 @@ def main() -> None:
 def add_tree(archive: tarfile.TarFile, source: str, name: str, patterns: list[str]) -> None:
     add_directory(archive, name)
     for path in matching(source, {os.path.dirname(pattern) for pattern in patterns} - {""}):
-        if path.is_dir() and not path.is_symlink():
+        if path.is_dir() and not is_linked(path, source):
             add_directory(archive, f"{name}/{visible(path.relative_to(source))}")
     for path in matching(source, set(patterns)):
-        if path.is_file() and not path.is_symlink():
+        if not is_linked(path, source) and path.is_file():
             add(archive, f"{name}/{visible(path.relative_to(source))}", read(path))
+
+
+def is_linked(path: Path, source: str) -> bool:
+    """Whether a path below `source` is a link, or leads through one."""
+    parts = path.relative_to(source).parts
+    return any(Path(source, *parts[:count]).is_symlink() for count in range(1, len(parts) + 1))
 
 
 def visible(path: Path) -> str:

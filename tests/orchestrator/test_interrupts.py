@@ -82,7 +82,7 @@ def test_an_interrupt_waits_for_parallel_actions() -> None:
     left, left_before = threading.Event(), list[bool]()
 
     def action(_: str) -> None:
-        while "submit" in calls_of_main_thread():  # until it waits for the results
+        while "start" in calls_of_main_thread():  # until it waits for the results
             time.sleep(0.001)
         interrupt()
         left_before.append(left.wait(0.5))
@@ -183,3 +183,21 @@ def test_another_error_of_the_notice_is_not_hidden() -> None:
 
     with pytest.raises(RuntimeError, match="another one"), Interrupts(notice, lambda: None).installed():
         interrupt()
+
+
+def test_an_interrupt_ends_the_wait_for_a_call_that_blocks_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nemeses.scheduling._LAST_WAIT_S", 0.05)
+    never, done = threading.Event(), list[str]()
+
+    def act(name: str) -> None:
+        if name == "blocks":
+            interrupt()
+            never.wait()
+        done.append(name)
+
+    try:
+        with pytest.raises(Interrupted), quiet().installed():
+            REAL_TIME.for_each(["ends", "blocks"], act)
+        assert done == ["ends"]
+    finally:
+        never.set()

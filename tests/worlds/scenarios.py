@@ -23,7 +23,7 @@ import nodeimage
 from installation.files import PROJECT_ROOT
 from nemeses import Fault, HostError, Nemesis
 from orchestrator.errors import Interrupted, WorldError
-from orchestrator.machine import cgroups
+from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.worlds import node_collection
 from orchestrator.worlds.base import WorldSpec
@@ -254,6 +254,73 @@ def torn(run_dir: str) -> Any:
             content = _ask(made, "n1", "tail -c +10001 /data/f | tr -s '\\0u' '.u'")
             found.append({**lost, "size": size, "kept": kept, "rest": content})
     return found
+
+
+_STRANGE_FILES = """\
+import os, socket
+os.chdir("/data")
+socket.socket(socket.AF_UNIX).bind("socket")
+os.mkfifo("pipe")
+os.mknod("device", 0o020600, os.makedev(1, 5))
+os.symlink("nowhere", "dangling")
+os.symlink("/etc", "outside")
+os.mkdir("directory"); open("directory/inside.log", "w").close(); os.mkfifo("directory/pipe.log")
+os.symlink("directory", "to-directory")
+open("file", "w").write("x" * 50000)
+os.link("file", "directory/hard-link.log")
+open("sparse", "w").truncate(1 << 34)
+open("unreadable", "w").write("x"); os.chmod("unreadable", 0)
+"""
+
+
+def strange_files(run_dir: str) -> Any:
+    """Cuts that tear, with every kind of file in the data directory, and what is collected of them."""
+    with world(run_dir, 1) as made:
+        made.start_services()
+        _ask(made, "n1", f"{sys.executable} -c {shlex.quote(_STRANGE_FILES)} && sync -f /data && echo made")
+        nemesis = Nemesis(made.site)
+        seen: dict[str, Any] = {}
+        for seed in range(3):
+            lost = Fault("power-loss", ("n1",), parameters={"tear": seed})
+            seen[f"cut {seed}"] = [nemesis.inject(lost).to_json(), nemesis.heal(lost).to_json()]
+        source, patterns = made._machines["n1"].data, ("*", "*/*.log", "*/hostname", "**/passwd")
+        node_collection.copy_data(source, patterns, Path(run_dir, "collected"))
+        collected = Path(run_dir, "collected", "data").rglob("*")
+        seen["collected"] = sorted(path.name for path in collected if path.is_file())
+        return seen
+
+
+def failing_cuts(run_dir: str) -> Any:
+    """Power cuts that fail at each stage: whether each node is on afterwards, and whether it answers in the end."""
+
+    def fail(*_: object) -> Any:
+        raise OSError(errno.EIO, "the test's error")
+
+    def fail_for_n2(name: str) -> None:
+        if name.endswith("n2"):
+            fail()
+        set_down(name)
+
+    set_down, seen = links.set_down, dict[str, Any]()
+    stages = (
+        (links, "set_down", fail_for_n2),
+        (machine, "tear", fail),
+        (syscalls, "shut_filesystem_down", fail),
+    )
+    with world(run_dir, 2) as made:
+        made.start_services()
+        for holder, name, failing in stages:
+            real = getattr(holder, name)
+            setattr(holder, name, failing)
+            try:
+                said = str(made.power.cut(["n1", "n2"], 7))
+            except WorldError as error:
+                said = str(error)
+            setattr(holder, name, real)
+            on = [made.power.is_on(name) for name in ("n1", "n2")]
+            made.power.restore(["n1", "n2"])
+            seen[name] = {"said": said, "on": on, "answers": [_ask(made, each, "echo yes") for each in ("n1", "n2")]}
+    return seen
 
 
 def partitions(run_dir: str) -> Any:

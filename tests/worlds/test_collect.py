@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -106,6 +107,12 @@ def test_patterns_mean_the_same_on_machines_of_their_own(
     for name in (".hidden.log", "wal.log", "meta", ".old/x.log", "db/x.log", "db/2024/x.log"):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_text(name)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "foreign.log").write_text("of another machine")
+    (source / "linked").symlink_to(tmp_path / "elsewhere")
+    (source / "linked.log").symlink_to(tmp_path / "elsewhere" / "foreign.log")
+    (source / "db" / "around.log").symlink_to(source)
+    os.mkfifo(source / "db" / "pipe.log")
     copy_data(source, patterns, tmp_path / "copied")
     archive = tmp_path / "archive"
     tree = {"source": str(source), "name": "data", "patterns": list(patterns)}

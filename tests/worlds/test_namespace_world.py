@@ -122,6 +122,29 @@ def test_a_torn_cut_may_keep_pages_but_never_loses_synced_ones(tmp_path: Path) -
     assert len({cut["size"] for cut in cuts}) > 1, "some of the seeds tear"
 
 
+def test_a_torn_cut_works_with_every_kind_of_file_in_the_data_directory(tmp_path: Path) -> None:
+    seen = play("strange_files", str(tmp_path))
+    collected = seen.pop("collected")
+    for injected, healed in seen.values():
+        assert injected["status"] == "confirmed", injected
+        assert healed["status"] == "confirmed", healed
+    assert {"file", "hard-link.log", "inside.log", "sparse", "unreadable"} <= set(collected)
+    not_data = {"socket", "pipe", "device", "dangling", "pipe.log", "outside", "passwd", "hostname"}
+    assert not not_data & set(collected), "a link may lead to files of the tester's machine"
+
+
+def test_a_power_cut_that_fails_halfway_is_completed_or_rolled_back(tmp_path: Path) -> None:
+    seen = play("failing_cuts", str(tmp_path))
+    assert {name: each["on"] for name, each in seen.items()} == {
+        "set_down": [True, True],
+        "tear": [False, False],
+        "shut_filesystem_down": [True, True],
+    }
+    for name, each in seen.items():
+        assert "the test's error" in each["said"], name
+        assert [answer.strip() for answer in each["answers"]] == ["yes", "yes"], name
+
+
 def test_partitions_cut_exactly_the_directions_they_name(tmp_path: Path) -> None:
     seen = play("partitions", str(tmp_path))
     assert (seen["before"], seen["after"], seen["left"]) == ([], [], [])

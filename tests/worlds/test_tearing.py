@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -80,3 +82,61 @@ def test_an_older_kernel_gives_no_count_of_dropped_pages(monkeypatch: pytest.Mon
     monkeypatch.setattr(syscalls, "dirty_pages", unknown)
     (tmp_path / "log").write_bytes(b"x")
     assert tear(tmp_path, Random(1)).dropped is None
+
+
+def bind_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.bind(str(path))
+
+
+def make_device(path: Path) -> None:
+    try:
+        os.mknod(path, 0o600 | 0o020000, os.makedev(1, 5))  # as /dev/zero
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+def make_unreadable(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root reads it all the same, as a node's power cut does")
+    path.write_bytes(b"x" * PAGE)
+    path.chmod(0)
+
+
+def make_sparse(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.parametrize(
+    ("make", "pages"),
+    [
+        pytest.param(bind_socket, 1, id="socket"),
+        pytest.param(os.mkfifo, 1, id="pipe"),
+        pytest.param(make_device, 1, id="device"),
+        pytest.param(lambda path: path.symlink_to("nowhere"), 1, id="dangling link"),
+        pytest.param(lambda path: path.symlink_to("/"), 1, id="link to a directory outside"),
+        pytest.param(lambda path: path.symlink_to("/etc/passwd"), 1, id="link to a file outside"),
+        pytest.param(lambda path: path.symlink_to(path), 1, id="link to itself"),
+        pytest.param(lambda path: path.hardlink_to(path.with_name("log")), 1, id="hard link"),
+        pytest.param(lambda path: path.mkdir(0), 1, id="unreadable directory"),
+        pytest.param(lambda path: path.write_bytes(b""), 1, id="empty file"),
+        pytest.param(make_unreadable, 2, id="unreadable file"),
+        pytest.param(make_sparse, 2, id="sparse file"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a", "z", "\udcff\n"])
+def test_only_regular_files_are_torn_and_each_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], None], pages: int, name: str
+) -> None:
+    """A link, pipe, socket or device beside the log neither blocks the cut nor ends it."""
+    monkeypatch.setattr(syscalls, "dirty_pages", lambda _descriptor, offset, _length: int(offset == 0))
+    written: list[int] = []
+    monkeypatch.setattr(syscalls, "write_back", lambda descriptor, *_: written.append(os.fstat(descriptor).st_ino))
+    (tmp_path / "log").write_bytes(b"x" * PAGE)
+    make(tmp_path / name)
+    assert tear(tmp_path, None).dropped == pages, "each file has one dirty page, the first one"
+    for seed in range(20):
+        tear(tmp_path, Random(seed))
+    torn = {tmp_path / "log", *([tmp_path / name] if pages > 1 else [])}
+    assert set(written) == {path.stat().st_ino for path in torn}

@@ -82,6 +82,8 @@ class Machine:
         """Boot and wait until sshd answers. Raises `WorldError`; the machine is then off."""
         boot_id = str(uuid.uuid4())
         try:
+            if self._attached is not None:
+                self.halt()  # the last one did not end: its disk must not be attached twice
             self._attached = self._disk.attach()
             pid = self._launch(boot_id, self._attached.device)
             namespace = os.stat(f"/proc/{pid}/ns/pid").st_ino
@@ -98,16 +100,32 @@ class Machine:
         links.set_down(self.link)
         self._group.freeze(True)
 
+    def plug_in(self) -> None:
+        """Take `unplug` back: the machine continues as if nothing had happened. Raises `OSError`."""
+        clean_up(lambda: links.set_up(self.link), self._thaw)
+
     def lose_power(self, rng: Random | None) -> Torn:
-        """The rest of a power cut: unsynced data is lost. `rng` chooses what is still written back; None: nothing."""
-        torn = tear(self.data, rng)
+        """The rest of a power cut: unsynced data is lost. `rng` chooses what is still written back; None: nothing.
+
+        Raises `OSError` and `WorldError`. If the filesystem cannot be shut down, nothing is lost, and the machine
+        continues. After every other error the power is off, also if the data could not be torn."""
+        torn, problem = Torn(0, None, False), None
         mount = os.open(self.data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            try:
+                torn = tear(self.data, rng)
+            except OSError as error:
+                problem = error
             how = syscalls.SHUTDOWN_AFTER_LOG_FLUSH if torn.journal_flushed else syscalls.SHUTDOWN_AT_ONCE
             syscalls.shut_filesystem_down(mount, how)
+        except OSError as error:
+            clean_up(self.plug_in, cause=error)
+            raise
         finally:
             os.close(mount)
         self.halt()
+        if problem is not None:
+            raise problem
         return torn
 
     def discard(self) -> None:
@@ -122,7 +140,8 @@ class Machine:
         clean_up(self.halt, self._disk.close, self._group.remove)
 
     def halt(self) -> None:
-        """Kill every process, and wait until filesystem, loop device and cable are gone. Raises `WorldError`."""
+        """Kill every process, and wait until filesystem, loop device and cable are gone. Raises `WorldError`; the power
+        is off all the same."""
         try:
             clean_up(
                 self._group.kill,
@@ -133,7 +152,8 @@ class Machine:
             )
         except (OSError, DataDiskError) as error:
             raise WorldError(f"{self.node.name}: {error}") from error
-        self.boot = None
+        finally:
+            self.boot = None
 
     def _thaw(self) -> None:
         with contextlib.suppress(FileNotFoundError):  # the group was not made yet

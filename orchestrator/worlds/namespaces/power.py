@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from nemeses.scheduling import results_by_name
+from orchestrator.cleanup import clean_up
 from orchestrator.errors import WorldError
 from orchestrator.worlds.namespaces.machine import Machine
 
@@ -39,7 +40,8 @@ class NamespacePower:
             for machine in affected.values():
                 machine.unplug()
         except OSError as error:
-            raise WorldError(f"the power of {', '.join(affected)} cannot be cut: {error}") from error
+            clean_up(*(machine.plug_in for machine in affected.values()), cause=error)
+            raise WorldError(f"the power of {', '.join(affected)} cannot be cut: {error}; it stays on") from error
         return results_by_name(affected, lambda name: self._cut_one(name, tear))
 
     def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -52,9 +54,12 @@ class NamespacePower:
         started = time.monotonic()
         try:
             torn = machine.lose_power(None if tear is None else Random(f"{tear}:{name}"))
-        except OSError as error:
-            raise WorldError(f"{name}: the power cut failed halfway: {error}") from error
-        self._on_cut(name)
+        except (OSError, WorldError) as error:
+            state = "stays on" if self.is_on(name) else "is off"
+            raise WorldError(f"{name}: the power cut failed, the power {state}: {error}") from error
+        finally:
+            if not self.is_on(name):
+                self._on_cut(name)
         return {
             "boot_id": before.boot_id,
             "pid_namespace": before.pid_namespace,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +72,47 @@ def _choose(pages: list[int], rng: Random) -> list[int]:
 
 
 def _files(root: Path) -> Iterator[tuple[int, int]]:
-    """Every regular file below `root`, open, with its size, in the order of their paths. Files may disappear
-    meanwhile."""
-    for directory, names, files in os.walk(root):
-        names.sort()
+    """Every regular file on the filesystem of `root`, open, with its size, in the order of their paths; a file with
+    several names once. Links, pipes, sockets and devices have no pages here. Files may disappear meanwhile."""
+    top, seen = os.stat(root), set[int]()
+    for _, names, files, directory in os.fwalk(root):
+        names[:] = [name for name in sorted(names) if _is_on(top.st_dev, name, directory)]
         for name in sorted(files):
-            with contextlib.suppress(FileNotFoundError):
-                descriptor = os.open(f"{directory}/{name}", os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with contextlib.suppress(FileNotFoundError, _OtherKindError):
+                descriptor = _open_regular(name, directory)
                 try:
-                    yield descriptor, os.fstat(descriptor).st_size
+                    status = os.fstat(descriptor)
+                    if status.st_dev == top.st_dev and status.st_ino not in seen:
+                        seen.add(status.st_ino)
+                        yield descriptor, status.st_size
                 finally:
                     os.close(descriptor)
+
+
+class _OtherKindError(Exception):
+    """The name belongs to something else than a regular file."""
+
+
+def _open_regular(name: str, directory: int) -> int:
+    """Open a regular file of a directory. The kind is read before the opening, because a pipe would block
+    and a device may react, and after it, because the name may belong to another file by then."""
+    if not stat.S_ISREG(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+        raise _OtherKindError
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOATIME | os.O_NOFOLLOW | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, or a socket, since a moment ago
+            raise _OtherKindError from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _OtherKindError
+    return descriptor
+
+
+def _is_on(device: int, name: str, directory: int) -> bool:
+    """Whether a directory belongs to this filesystem: another one that is mounted in it is not cut."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_dev == device
+    return False
