@@ -32,7 +32,6 @@ class WorldKind:
     `place`: its position in lists of the worlds; `auto` prefers lower places. `description`: what its nodes are.
     `limits`: the limits that each of its runs has, as sentences; the gate demands them of each stored run.
     `automatic`: `auto` may select it. `extra`: the optional part of Brownout that it needs (`installation.extras`).
-    `stretches_time`: times may be longer there than on this machine.
 
     Its implementation is the package `orchestrator.worlds.<name>`, whose module `lab` has the lab's class as `LAB`.
     """
@@ -43,7 +42,6 @@ class WorldKind:
     limits: tuple[str, ...]
     automatic: bool = False
     extra: str | None = None
-    stretches_time: bool = False
 
     def __post_init__(self) -> None:
         """Raises `WorldKindError` for an incomplete world."""

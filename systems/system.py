@@ -25,6 +25,7 @@ from typing import Any
 
 import jinja2
 
+from history.time_scale import ORDINARY, scaled
 from installation.counted import counted
 from nemeses.scheduling import for_each
 from systems.description import FILE_NAME, Description, RoleDescription
@@ -166,14 +167,13 @@ class System:
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
         """A node's settings: the role's defaults, overridden by the given ones; times are multiplied by the scale."""
         settings = {**self.description.roles[role].defaults, **given}
-        if time_scale == 1.0:
+        if time_scale == ORDINARY:
             return settings
         return {key: self._scaled(key, value, time_scale) for key, value in settings.items()}
 
     def _scaled(self, key: str, value: str, time_scale: float) -> str:
         is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.times)
-        is_scaled = is_time and is_whole(value) and int(value) > 0
-        return str(max(1, int(int(value) * time_scale))) if is_scaled else value
+        return str(scaled(int(value), time_scale)) if is_time and is_whole(value) else value
 
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
         """Arguments of the command for these mutants."""

@@ -1,15 +1,17 @@
 """The nodes' configuration files: each node has those that `run.toml` states, line by line.
 
 `[configuration.<node>]` of run.toml has, for each file, its lines as glob patterns. In a pattern, `*` stands for what
-depends on the run's name and on the place of the node: addresses, ports, directories. In a world with a time scale, a
-number may be multiplied by the scale, and lines may be added, but none that sets a key again. `[settings]` of run.toml,
-by which other checkers judge, is what these files set.
+depends on the run's name and on the place of the node: addresses, ports, directories. `[settings]` of run.toml, by
+which other checkers judge, is what these files set. Its times are those of an ordinary world, and those of the files
+are multiplied by the world's time scale.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
+from itertools import zip_longest
 from typing import Final
 
 from analysis.checker import PLAN, CheckedRun, Checker, Outcome
@@ -17,6 +19,7 @@ from analysis.doubt import Reason
 from analysis.evidence.run_directory import RunDescription
 from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
+from history.time_scale import scaled
 from installation.counted import counted
 
 KAFKA: Final = "kafka"
@@ -49,33 +52,21 @@ def _doubts(run: CheckedRun) -> Iterator[str]:
             except (OSError, UnicodeDecodeError) as error:
                 yield f"{path}, which shows how {node} was configured, cannot be read: {error}"
                 continue
-            if difference := different_line(stated, found, description.time_scale):
+            if difference := different_line(stated, found):
                 yield f"{path} is not the configuration that run.toml states: {difference}"
         yield from _other_settings(node, description)
 
 
-def different_line(stated: Sequence[str], found: Sequence[str], scale: float) -> str:
+def different_line(stated: Sequence[str], found: Sequence[str]) -> str:
     """The first difference, as the end of a sentence; empty without one."""
-    keys = {_key(line) for line in stated} - {""}
-    due = list(reversed(stated))
-    for number, line in enumerate(found, 1):
-        if due and _matches(due[-1], line, scale):
-            due.pop()
-        elif scale == 1 or _key(line) in keys:
-            return f"line {number} is {line!r}" + (f", not {due[-1]!r}" if due else ", and there should be none")
-    return f"it has no line {due[-1]!r}" if due else ""
-
-
-def _matches(stated: str, line: str, scale: float) -> bool:
-    if fnmatchcase(line, stated):
-        return True
-    key, _, number = stated.partition("=")
-    other, _, scaled = line.partition("=")
-    return scale != 1 and key == other and _is_scaled(number, scaled, scale)
-
-
-def _is_scaled(number: str, scaled: str, scale: float) -> bool:
-    return number.isdecimal() and scaled.isdecimal() and int(scaled) == max(1, int(int(number) * scale))
+    for number, (due, line) in enumerate(zip_longest(stated, found), 1):
+        if due is None:
+            return f"line {number} is {line!r}, and there should be none"
+        if line is None:
+            return f"it has no line {due!r}"
+        if not fnmatchcase(line, due):
+            return f"line {number} is {line!r}, not {due!r}"
+    return ""
 
 
 def _other_settings(node: str, description: RunDescription) -> Iterator[str]:
@@ -89,8 +80,15 @@ def _other_settings(node: str, description: RunDescription) -> Iterator[str]:
         if key not in sets:
             if in_files:
                 yield f"[settings] of run.toml has {key} = {value} for {node}, whose configuration files do not set it"
-        elif not fnmatchcase(value, sets[key]) and "*" not in sets[key]:
+        elif "*" not in sets[key] and sets[key] not in map(escape, _values(value, description.time_scale)):
             yield f"[settings] of run.toml has {key} = {value} for {node}, and its configuration files have {sets[key]}"
+
+
+def _values(value: str, time_scale: float) -> Iterator[str]:
+    """A setting as a file may have it: unchanged, or as a time of a slower world."""
+    yield value
+    if value.isascii() and value.isdigit():
+        yield str(scaled(int(value), time_scale))
 
 
 def _key(line: str) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from history import strict_toml
 from history.regular_files import read_text
+from history.time_scale import ORDINARY, is_scale
 from installation.commands import joined
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.configuration import misconfigured
@@ -33,7 +34,8 @@ from systems.errors import InputError
 from systems.toml_tables import TomlSource
 
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
-_MOST_SCALE: Final = 100
+_OTHER_SCALES: Final = "configuration_at"
+"""In a plan's `settled`: the configuration files of nodes in worlds with another time scale, by that scale."""
 
 Content = Mapping[str, Any]
 
@@ -43,13 +45,13 @@ class PlannedDescriptions:
 
     def __init__(self, plan: StoredPlan) -> None:
         self._plan = plan
-        self._settled: dict[tuple[str, int | None], Content] = {}
+        self._settled: dict[tuple[str, int | None, float], Content] = {}
 
     def differences(self, run: StoredRun, run_dir: Path) -> Iterator[str]:
         """Sentences: how the run's `run.toml`, which must be readable, differs from the plan."""
         content = strict_toml.decode(read_text(run_dir / "run.toml"))
         try:
-            common = self._common(run)
+            common = self._common(run, _time_scale(content))
         except (InputError, RecursionError) as error:
             yield f"the plan's campaign cannot be read, so nothing can be compared with it: {error}"
             return
@@ -66,17 +68,17 @@ class PlannedDescriptions:
             deployed = self._deployed(run)
             yield from foreign(run, written, run_dir, None if deployed is None else deployed.identity)
             if deployed is not None and was_configured(run_dir):
-                yield from misconfigured(deployed, written["time_scale"], run_dir)
+                yield from misconfigured(deployed, _time_scale(content), run_dir)
 
-    def _common(self, run: StoredRun) -> Content:
-        """The part of `run.toml` that the plan determines. Raises `InputError`."""
+    def _common(self, run: StoredRun, time_scale: float) -> Content:
+        """The part of `run.toml` that the plan determines in a world of this scale. Raises `InputError`."""
         kept = self._plan.settled.get(run.cell.name)
         if kept is not None:
-            return kept
+            return _at_scale(kept, time_scale)
         drawn = run.seed if self._campaign.swarm else None
-        key = run.cell.name, drawn
+        key = run.cell.name, drawn, time_scale
         if key not in self._settled:
-            self._settled[key] = settled_of(self._campaign, run.cell.name, run.seed)
+            self._settled[key] = settled_of(self._campaign, run.cell.name, run.seed, time_scale)
         return self._settled[key]
 
     def _deployed(self, run: StoredRun) -> Deployed | None:
@@ -98,7 +100,7 @@ class PlannedDescriptions:
         around = RunWorld(
             world=self._plan.world or _text(content, "world"),
             reason=_text(content, "world_reason"),
-            time_scale=content["time_scale"] if _is_scale(content.get("time_scale")) else 1.0,
+            time_scale=_time_scale(content),
             left_out=left_out,
         )
         own = len(limits) - len(chosen(around)) - len(common["limits"])
@@ -122,34 +124,46 @@ class PlannedDescriptions:
         required = WORLDS[world].limits if world in WORLDS else ()
         if missing := [limit for limit in required if limit not in limits]:
             yield f"its limits lack {missing[0]!r}"
-        scale = content.get("time_scale")
-        if not _is_scale(scale) or (scale != 1 and not self._may_stretch_time()):
-            yield f"its time_scale is {scale!r}"
+        scale, scales = content.get("time_scale"), self._plan.time_scales
+        if not is_scale(scale) or scale not in scales:
+            yield f"its time_scale is {scale!r}, and {' or '.join(map(str, scales))} was planned"
         if not _text(content, "world_reason"):
             yield "world_reason is missing"
         tail = joined(["--cell", run.cell.name, "--seed", str(run.seed), *self._plan.where])
         if not _text(content, "replay").endswith(f" {tail}"):
             yield f"its replay is {content.get('replay')!r}, which does not end with {tail}"
 
-    def _may_stretch_time(self) -> bool:
-        """Whether the planned world may be slower than the local machine. Older plans do not state their world."""
-        return self._plan.world == "" or (self._plan.world in WORLDS and WORLDS[self._plan.world].stretches_time)
 
-
-def settled_of(campaign: Campaign, cell_name: str, seed: int) -> dict[str, Any]:
-    """The part of `run.toml` that a campaign determines for a cell and a seed. Raises `InputError`."""
+def settled_of(campaign: Campaign, cell_name: str, seed: int, time_scale: float) -> dict[str, Any]:
+    """The part of `run.toml` that a campaign determines for a cell, a seed and a world. Raises `InputError`."""
     cell = next(cell for cell in campaign.cells if cell.name == cell_name)
     drawn = draw(campaign, seed)
-    return settled(drawn, cell, deployed_as(drawn, cell, cluster_id=""))
+    return settled(drawn, cell, deployed_as(drawn, cell, cluster_id=""), time_scale)
 
 
-def settled_by_files(campaign: Campaign, cells: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """By cell (default: all): the part of its runs' `run.toml` that depends on files of the user. These files may be
-    absent or changed when the runs are compared with the plan. Raises `InputError`."""
+def settled_by_files(
+    campaign: Campaign, cells: Collection[str] = (), time_scales: Collection[float] = (ORDINARY,)
+) -> dict[str, dict[str, Any]]:
+    """By cell (default: all): the part of its runs' `run.toml` that depends on files of the user, in a world of each
+    scale. These files may be absent or changed when the runs are compared with the plan. Raises `InputError`."""
     if campaign.system.directory is None and not campaign.client.is_given:
         return {}
-    chosen_cells = [cell for cell in campaign.cells if not cells or cell.name in cells]
-    return {cell.name: settled_of(campaign, cell.name, campaign.seeds.first) for cell in chosen_cells}
+    found = {}
+    for name in (cell.name for cell in campaign.cells if not cells or cell.name in cells):
+        at = {scale: settled_of(campaign, name, campaign.seeds.first, scale) for scale in (ORDINARY, *time_scales)}
+        others = {str(float(scale)): content["configuration"] for scale, content in at.items() if scale != ORDINARY}
+        found[name] = {**at[ORDINARY], **({_OTHER_SCALES: others} if others else {})}
+    return found
+
+
+def _at_scale(kept: Content, time_scale: float) -> Content:
+    """Of a cell in `settled_by_files`, the part for worlds of this scale; without `configuration` if it has none."""
+    common = {key: value for key, value in kept.items() if key != _OTHER_SCALES}
+    if time_scale == ORDINARY:
+        return common
+    others = kept.get(_OTHER_SCALES)
+    configuration = others.get(str(float(time_scale))) if isinstance(others, dict) else None
+    return {**common, "configuration": configuration}
 
 
 def differing(expected: Any, said: Any, where: str = "") -> Iterator[str]:
@@ -188,8 +202,10 @@ def _texts(content: Content, key: str) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
-def _is_scale(value: Any) -> bool:
-    return type(value) in (int, float) and 1 <= value <= _MOST_SCALE
+def _time_scale(content: Content) -> float:
+    """That of a run, or the ordinary one if its `run.toml` states none that a world can have."""
+    value: Any = content.get("time_scale")
+    return value if is_scale(value) else ORDINARY
 
 
 def _is_moment(value: Any) -> bool:

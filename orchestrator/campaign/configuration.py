@@ -85,16 +85,17 @@ def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Itera
                 yield f"{name} is not the configuration that the plan gives to {place.name}: {_difference(text, found)}"
 
 
-def stated(deployed: Deployed) -> dict[str, dict[str, list[str]]]:
+def stated(deployed: Deployed, time_scale: float) -> dict[str, dict[str, list[str]]]:
     """By node and by the name of each configuration file in the evidence, its lines as glob patterns: `*` stands for
-    what depends on the run's places and name. Times are not scaled. Raises `InputError` as `misconfigured` does."""
+    what depends on the run's places and name. Times are those of a world with this scale. Raises `InputError` as
+    `misconfigured` does."""
     places = _places(deployed)
     unknown = _unknown(places)
     one, other = (replace(deployed, cluster_id=name) for name in ("one", "two"))  # what differs depends on the name
     found: dict[str, dict[str, list[str]]] = {}
     for place in places:
-        others = other.configuration(place, places)
-        for path, text in one.configuration(place, places).items():
+        others = other.configuration(place, places, time_scale)
+        for path, text in one.configuration(place, places, time_scale).items():
             pairs = zip(text.splitlines(), others[path].splitlines(), strict=True)
             lines = [unknown.sub("*", _shared(*pair)) for pair in pairs]
             found.setdefault(place.name, {})[str(shown_as(Path(path)))] = lines

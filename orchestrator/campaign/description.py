@@ -36,9 +36,10 @@ class RunWorld:
     left_out: tuple[str, ...] = ()
 
 
-def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any]:
-    """What a campaign, drawn with the run's seed, determines for the runs of a cell. `limits` contains the campaign's
-    limits only; the kinds of fault are those of a world that lacks none."""
+def settled(campaign: Campaign, cell: Cell, deployed: Deployed, time_scale: float) -> dict[str, Any]:
+    """What a campaign, drawn with the run's seed, determines for the runs of a cell in worlds with this time scale.
+    `settings` are the campaign's, `configuration` has them as the nodes get them, with the times of such a world.
+    `limits` contains the campaign's limits only; the kinds of fault are those of a world that lacks none."""
     promises, stake = deployed.system.description.promises, stake_of(campaign)
     return {
         "campaign": campaign.name,
@@ -77,7 +78,7 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed) -> dict[str, Any
         "workload": _workload(campaign, deployed),
         "nemesis": _nemesis(campaign.nemesis),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
-        "configuration": stated(deployed),
+        "configuration": stated(deployed, time_scale),
     }
 
 

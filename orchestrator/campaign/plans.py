@@ -16,6 +16,7 @@ from typing import Any
 
 from analysis.verdict import Expectation
 from history.regular_files import replace_text
+from history.time_scale import MOST, ORDINARY, is_scale
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import Campaign, Topology
@@ -55,6 +56,7 @@ class StoredPlan:
     another world than the campaign's. `world`: of the runs; empty if unknown (older plans left it to the machine).
     `select`: the patterns that the names of its runs match, as for `plan.is_selected`; empty for all.
     `optional_faults`: the campaign's; `left_out`: those that the world was known to lack, None if not recorded.
+    `time_scales`: the scales that the world could have; runs of older plans had the ordinary one.
     `settled`: by cell, the part of its runs' `run.toml` that follows from files of the user. `text`: the campaign's."""
 
     stamp: str
@@ -69,6 +71,7 @@ class StoredPlan:
     whole: bool
     optional_faults: tuple[str, ...]
     left_out: tuple[str, ...] | None
+    time_scales: tuple[float, ...]
     settled: Mapping[str, Mapping[str, Any]]
     text: str
 
@@ -98,10 +101,11 @@ def keep_plan(
     where: Sequence[str],
     world: str,
     left_out: Sequence[str] | None = None,
+    time_scales: Sequence[float] = (ORDINARY,),
     settled: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bool:
     """Write the plan of a new invocation; False if its stamp is taken. `world`: the name of the chosen world.
-    `left_out`, `settled`: as of `StoredPlan`. Raises `OSError`."""
+    `left_out`, `time_scales`, `settled`: as of `StoredPlan`. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
@@ -110,6 +114,7 @@ def keep_plan(
         "where": list(where),
         "world": world,
         "left_out": None if left_out is None else list(left_out),
+        "time_scales": list(time_scales),
         "runs": [run.id for run in planned],
         "settled": settled or {},
     }
@@ -250,9 +255,17 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         whole=len(runs) == planned and len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
         optional_faults=campaign.table("nemesis").texts("optional_faults", ()),
         left_out=plan.texts("left_out") if "left_out" in plan else None,
+        time_scales=_time_scales(plan),
         settled=_settled(plan),
         text=campaign.source.text,
     )
+
+
+def _time_scales(plan: Table) -> tuple[float, ...]:
+    scales = plan.raw("time_scales", [ORDINARY])
+    if not isinstance(scales, list) or not all(map(is_scale, scales)):
+        plan.refuse(f"time_scales: is not a list of numbers from {ORDINARY:g} to {MOST:g}", "time_scales")
+    return tuple(map(float, scales))
 
 
 def _settled(plan: Table) -> Mapping[str, Mapping[str, Any]]:

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from installation.commands import command
 from installation.files import default_store
@@ -78,13 +78,13 @@ def main(options: argparse.Namespace) -> int:
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, options)
     if options.jobs > 1:
         require_parallel(selection.lab.name, engine_kind)
+    around: dict[str, Any] = {"world": selection.lab.name, "time_scales": selection.lab.time_scales(spec)}
     if options.resume:
         if options.cell or seeds or options.select:
             raise UsageError("--resume uses the stored plan; leave out --cell, --seed, --seeds and --select")
-        invocation = resume_invocation(store, campaign, where=where, world=selection.lab.name)
+        invocation = resume_invocation(store, campaign, where=where, **around)
     else:
-        able = selection.lab.capabilities
-        invocation = plan_invocation(store, campaign, **asked, world=selection.lab.name, capabilities=able)
+        invocation = plan_invocation(store, campaign, **asked, **around, capabilities=selection.lab.capabilities)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
     meanwhile = analyzes_meanwhile(options, selection.lab)

@@ -22,7 +22,7 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
         limits=tuple(world.limits),
         left_out=campaign.nemesis.left_out(world.capabilities),
     )
-    common = settled(campaign, planned.cell, deployed)
+    common = settled(campaign, planned.cell, deployed, world.time_scale)
     content = described(common, run=planned.id, seed=planned.seed, replay=planned.replay, around=around)
     started = datetime.now(UTC).isoformat(timespec="seconds")
     defaults = {role: dict(deployed.system.defaults(role)) for role in dict.fromkeys(deployed.roles)}

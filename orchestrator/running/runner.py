@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from analysis.verdict import first_reasons
 from history.journal import Journal
 from history.regular_files import sha256_of
+from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
@@ -394,27 +395,40 @@ def plan_invocation(
     where: Sequence[str] = (),
     world: str,
     capabilities: Collection[str] | None = None,
+    time_scales: Sequence[float] = (ORDINARY,),
 ) -> CampaignInvocation:
     """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the chosen world;
-    `capabilities`: the kinds of fault that it can inject, as far as known. Raises `UsageError` if it cannot be
-    recorded, or an existing invocation is newer."""
+    `capabilities`: the kinds of fault that it can inject, as far as known; `time_scales`: those that it may have.
+    Raises `UsageError` if it cannot be recorded, or an existing invocation is newer."""
     campaign_dir = store.campaign_dir(campaign.name)
     left_out = None if capabilities is None else campaign.nemesis.left_out(capabilities)
     asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
-    kept = settled_by_files(campaign, cells)
+    around: dict[str, Any] = {
+        "world": world,
+        "left_out": left_out,
+        "time_scales": time_scales,
+        "settled": settled_by_files(campaign, cells, time_scales),
+    }
     while True:  # until the stamp is unique: concurrent processes see the same newest stamp
         stamp = newest_stamp(campaign_dir, store.new_stamp())
         planned = expand(campaign, stamp, **asked)
         try:
-            if keep_plan(campaign_dir, campaign, stamp, planned, **asked, world=world, left_out=left_out, settled=kept):
+            if keep_plan(campaign_dir, campaign, stamp, planned, **asked, **around):
                 return CampaignInvocation(campaign, stamp, planned, tuple(run.id for run in planned))
         except OSError as error:
             raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
 
 
-def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] = (), world: str) -> CampaignInvocation:
+def resume_invocation(
+    store: Store,
+    campaign: Campaign,
+    *,
+    where: Sequence[str] = (),
+    world: str,
+    time_scales: Sequence[float] = (ORDINARY,),
+) -> CampaignInvocation:
     """The campaign's last unfinished invocation, with only the runs that have no verdict yet left to make. `world`: the
-    name of the world chosen now, which must be the same as then.
+    name of the world chosen now, which must be the same as then, as must be the scales that it may have.
 
     The evidence of an interrupted run is moved to `interrupted/`. Raises `UsageError` when there is nothing to resume,
     or another process is making the runs.
@@ -439,6 +453,12 @@ def resume_invocation(store: Store, campaign: Campaign, *, where: Sequence[str] 
         raise UsageError(
             f"{campaign.name} was last run in the {plan.world} world, and this is the {world} world: resume it where "
             "that world is available, or run it again without --resume"
+        )
+    if not set(time_scales) <= set(plan.time_scales):
+        then, now = (" or ".join(f"{each:g}" for each in scales) for scales in (plan.time_scales, time_scales))
+        raise UsageError(
+            f"{campaign.name} was last run with the time scale {then}, and its machines now have {now}; set it as it "
+            "was, or run it again without --resume"
         )
     planned = expand(campaign, plan.stamp, cells=plan.cells, seeds=plan.seeds, select=plan.select, where=where)
     with held_plan(campaign_dir, plan.stamp):

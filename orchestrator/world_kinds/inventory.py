@@ -12,6 +12,5 @@ WORLD: Final = WorldKind(
     place=40,
     description="Nodes are existing hosts, listed in an Ansible inventory and reached by SSH.",
     extra=extras.VMS,
-    stretches_time=True,
     limits=(TRACE_IN_MEMORY,),
 )

@@ -12,6 +12,5 @@ WORLD: Final = WorldKind(
     place=30,
     description="Nodes are virtual machines, each with its own kernel, clock and disk.",
     extra=extras.VMS,
-    stretches_time=True,
     limits=(TRACE_IN_MEMORY,),
 )

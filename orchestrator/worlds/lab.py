@@ -64,6 +64,11 @@ class Lab(Protocol):
         return []
 
     @classmethod
+    def time_scales(cls, spec: LabSpec) -> tuple[float, ...]:
+        """The values that `time_scale` may have once the lab is open. Raises `UsageError`."""
+        ...
+
+    @classmethod
     def prepare(cls, spec: LabSpec) -> None:
         """Check the lab's requirements and install what can be installed. Called before a sandbox is entered, because
         the sandbox has no network; the lab itself may get another directory. Raises `UsageError`."""

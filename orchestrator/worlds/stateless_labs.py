@@ -33,6 +33,10 @@ class PerRunLab(Lab):
         cls.capabilities, cls.time_scale = cls.kind.capabilities, cls.kind.time_scale
 
     @classmethod
+    def time_scales(cls, _: LabSpec) -> tuple[float, ...]:
+        return (cls.time_scale,)
+
+    @classmethod
     def prepare(cls, _: LabSpec) -> None:
         """Does nothing: `missing` has the requirements of these worlds."""
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from history.time_scale import ORDINARY
 from systems.catalog import lock_path
 from systems.errors import InputError
 from systems.java_system import JavaSystem
@@ -92,7 +93,7 @@ class Kraft(JavaSystem):
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
         """The time scale also multiplies timeouts that the campaign does not set."""
-        return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
+        return super().effective(role, given if time_scale == ORDINARY else {**_TIMES, **given}, time_scale)
 
     def assign_roles(self, count: int, asked: Mapping[str, str]) -> tuple[str, ...]:
         roles = super().assign_roles(count, asked)

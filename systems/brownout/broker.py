@@ -10,6 +10,7 @@ from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import BENIGN, MUTANTS
 from broker.trace import EVENTS
+from history.time_scale import ORDINARY
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.system import System
 from systems.toml_tables import suggestion
@@ -76,7 +77,7 @@ class Brownout(System):
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
         """The time scale also multiplies timeouts that the campaign does not set."""
-        return super().effective(role, given if time_scale == 1.0 else {**_TIMES, **given}, time_scale)
+        return super().effective(role, given if time_scale == ORDINARY else {**_TIMES, **given}, time_scale)
 
     def identity(self, cluster_id: str) -> str | None:
         return cluster_id

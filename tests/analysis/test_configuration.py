@@ -11,7 +11,7 @@ FOUND = ["node.id=1", "listeners=PLAINTEXT://10.0.0.1:9092", "", "session.timeou
 
 
 def test_settings_that_depend_on_the_place_may_differ() -> None:
-    assert different_line(STATED, FOUND, 1.0) == ""
+    assert different_line(STATED, FOUND) == ""
 
 
 @pytest.mark.parametrize(
@@ -25,21 +25,8 @@ def test_settings_that_depend_on_the_place_may_differ() -> None:
     ],
 )
 def test_any_other_line_is_a_difference(found: list[str], words: str) -> None:
-    assert words in different_line(STATED, found, 1.0)
+    assert words in different_line(STATED, found)
 
 
-def test_with_a_time_scale_numbers_may_be_multiplied_and_lines_added() -> None:
-    scaled = [*FOUND[:3], "session.timeout.ms=3000", "-XX:CompileThresholdScaling=10", FOUND[4]]
-    assert different_line(STATED, scaled, 2.0) == ""
-
-
-@pytest.mark.parametrize(
-    "found",
-    [
-        [*FOUND, "min.insync.replicas=1"],
-        [*FOUND[:3], "session.timeout.ms=2999", FOUND[4]],
-        [*FOUND[:4], "min.insync.replicas=1"],
-    ],
-)
-def test_with_a_time_scale_no_key_has_another_value(found: list[str]) -> None:
-    assert different_line(STATED, found, 2.0)
+def test_lines_of_another_order_are_a_difference() -> None:
+    assert "line 3 is 'session.timeout.ms=1500'" in different_line(STATED, [*FOUND[:2], *FOUND[3:], FOUND[2]])

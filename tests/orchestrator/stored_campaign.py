@@ -86,7 +86,7 @@ class StoredCampaign:
         are made there. `says`: other values of run.toml, by dotted key; None: the key is missing."""
         world = changes.get("world", StoredRun.world)
         content = described(
-            settled(planned.campaign, planned.cell, deployed_as(planned.campaign, planned.cell, planned.id)),
+            settled(planned.campaign, planned.cell, deployed_as(planned.campaign, planned.cell, planned.id), 1.0),
             run=planned.id,
             seed=planned.seed,
             replay=planned.replay,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from history.time_scale import MOST, ORDINARY, is_scale
 from orchestrator.errors import UsageError
 from orchestrator.worlds.inventory.parser import Inventory, Listed
 
@@ -231,8 +232,8 @@ class _Variables:
             scale = float(text)
         except ValueError:
             scale = 0.0
-        if not 1.0 <= scale <= 100.0:
-            raise self._error("brownout_time_scale", f"is {text!r}; write a number from 1 to 100")
+        if not is_scale(scale):
+            raise self._error("brownout_time_scale", f"is {text!r}; write a number from {ORDINARY:g} to {MOST:g}")
         return scale
 
     def _data_dir(self) -> str:

@@ -49,10 +49,14 @@ class InventoryLab(Lab):
         self._path, self._chosen = _hosts_of(spec.inventory, spec.node_count)
         self._offers, self.limits = _promised(self._chosen)
         self.capabilities = injectable(self._offers)
-        self.time_scale = max(host.time_scale for host in self._chosen)
+        self.time_scale = _time_scale(self._chosen)
         self._checked: list[CheckedHost] = []
         self._machines: HostMachines | None = None
         self._keep_directory = False
+
+    @classmethod
+    def time_scales(cls, spec: LabSpec) -> tuple[float, ...]:
+        return (_time_scale(_hosts_of(spec.inventory, spec.node_count)[1]),)
 
     @classmethod
     def prepare(cls, spec: LabSpec) -> None:
@@ -189,6 +193,11 @@ def _hosts_of(path: Path | None, count: int) -> tuple[Path, tuple[InventoryHost,
         raise UsageError("the inventory world needs an Ansible inventory: give --inventory FILE")
     inventory = parser.read(path, hosts.ANSIBLE_VARIABLES)
     return path, tuple(hosts.chosen(inventory, count))
+
+
+def _time_scale(chosen: Sequence[InventoryHost]) -> float:
+    """The slowest host determines the times of all."""
+    return max(host.time_scale for host in chosen)
 
 
 def _one_file(path: Path) -> str:

@@ -63,6 +63,10 @@ class VagrantLab(Lab):
         self._ready: VirtualMachines | None = None
 
     @classmethod
+    def time_scales(cls, spec: LabSpec) -> tuple[float, ...]:
+        return 1.0, _emulated_scale(spec)
+
+    @classmethod
     def prepare(cls, spec: LabSpec) -> None:
         driver.asked()
         system_packages.ensure(requirements.PACKAGES, "virtual machines")
@@ -167,7 +171,7 @@ class VagrantLab(Lab):
     def _settle(self, chosen: Driver) -> None:
         """Set the driver and what follows from it for the runs."""
         self._driver = chosen
-        emulated = EMULATED_JAVA_TIME_SCALE if _runs_on_java(self._spec) else EMULATED_TIME_SCALE
+        emulated = _emulated_scale(self._spec)
         self.time_scale = emulated if chosen.emulates else 1.0
         self.limits = (
             [f"machines are emulated ({chosen.reason}): every timeout is {emulated:g} times as long"]
@@ -272,6 +276,10 @@ def _image_for(spec: LabSpec) -> Image:
     except ImageError as error:
         title = next((each.title for each in spec.software), "") if _runs_on_java(spec) else ""
         raise ImageError(f"{title} needs Java on its machines: {error}" if title else str(error)) from error
+
+
+def _emulated_scale(spec: LabSpec) -> float:
+    return EMULATED_JAVA_TIME_SCALE if _runs_on_java(spec) else EMULATED_TIME_SCALE
 
 
 def _require_programs(spec: LabSpec, image: Image) -> None:
