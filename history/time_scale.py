@@ -8,8 +8,8 @@ ORDINARY: Final = 1.0
 """The scale of a world that is as fast as this machine."""
 MOST: Final = 100.0
 UNLIMITED: Final = 2**31 - 1
-"""From here up a setting stands for no limit. In milliseconds it is 24 days, longer than any run, and many programs
-store times in 32 bits."""
+"""From here up a setting stands for no limit: the largest numbers of 32 and 64 bits do, and in milliseconds it is 24
+days, longer than any run."""
 
 
 def is_scale(value: Any) -> bool:
@@ -22,4 +22,4 @@ def scaled(value: int, time_scale: float) -> int:
     no limit are unchanged."""
     if not 0 < value < UNLIMITED or time_scale == ORDINARY:
         return value
-    return min(max(1, int(value * time_scale)), UNLIMITED)
+    return int(value * time_scale)
