@@ -134,6 +134,14 @@ MUTANTS: dict[str, Mutant] = {
             "campaigns/first-sequence.toml",
         ),
         Mutant(
+            name="any_first_after_restart",
+            rule="K98-10",
+            anomaly="sequence-gap-on-replica, sequence-gap",
+            schedule="a broker loses power before its log has a producer snapshot, restarts and leads; it accepts any "
+            "first sequence, and of two requests in flight it rejects the first and accepts the second; "
+            "campaigns/first-sequence-after-restart.toml",
+        ),
+        Mutant(
             name="unflushed_roll",
             rule="LOG-2",
             anomaly="recovery-point-ahead",

@@ -104,6 +104,7 @@ class PartitionLog:
             start_offset=start_offset,
             compacted=config.compacted,
             forgets_producers=config.forgets_producers,
+            doubts_producers=config.doubts_producers,
             keeps_epochs=config.keep_epochs_past_leo,
             remote_start=remote_start,
         )
@@ -209,10 +210,8 @@ class PartitionLog:
         an invalid sequence of such a producer (nothing is written); `ValueError` when `epoch` was not started;
         `OSError` of the disk.
         """
-        if epoch != self.epochs.latest_epoch:
-            raise ValueError(
-                f"{self.directory}: epoch {epoch} was not started, the latest is {self.epochs.latest_epoch}"
-            )
+        if epoch != self.last_epoch:
+            raise ValueError(f"{self.directory}: epoch {epoch} was not started, the latest is {self.last_epoch}")
         batches = stamp_batches(buf, self._end, epoch, admit, self._let_in, check)
         sequenced = [batch.sequenced for batch in batches if batch.sequenced is not None]
         if sequenced and not self._config.sequences_unchecked:
@@ -226,9 +225,8 @@ class PartitionLog:
         """Write fetched batches to the page cache unchanged.
 
         Stops before the first batch that is not intact, does not continue the log, or is newer than `limit_epoch`, the
-        leader epoch that this follower knows (H11). Raises `CorruptBatch` or `OutOfOrderError` when the first batch is
-        not acceptable, `UnpreparedEpochError` when a batch starts an epoch that is not in the epoch file (K101-8),
-        `OSError`.
+        leader epoch that this follower knows (H11). Raises `OSError`, `CorruptBatch` or `OutOfOrderError` if the first
+        batch is not acceptable, `UnpreparedEpochError` if a batch starts an epoch that is not in the file (K101-8).
         """
         base = self._end
         batches: list[Batch] = []
@@ -310,14 +308,20 @@ class PartitionLog:
         # The snapshot first: a segment without one only costs time at the next start.
         self._snapshots.write(self._end, self.producers)
         self._active.finish()  # if the new segment cannot be opened, this one continues to grow
-        segment = Segment(self._disk, self.directory, self._end, self._config.index_interval_bytes)
-        self._segments.append(segment)
-        self._unsynced.add(segment)
-        self._active = segment
-        self._unsynced.names_changed()
+        segment = self._empty_segment(self._end)
+        self._grow_in(segment)
         if self.after_roll is not None:
             self.after_roll()
         return segment
+
+    def _empty_segment(self, base_offset: int) -> Segment:
+        return Segment(self._disk, self.directory, base_offset, self._config.index_interval_bytes)
+
+    def _grow_in(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self._active = segment
+        self._unsynced.add(segment)
+        self._unsynced.names_changed()
 
     # -- durability ---------------------------------------------------------------------------------------------
 
@@ -360,6 +364,7 @@ class PartitionLog:
         self.epochs.replace(scan.epochs)
         self.epochs.truncate_from_start(self._start)
         if not self._config.forgets_producers:
+            producers.forgot_none_from(self.producers.largest_id + 1)
             self.producers = producers
         await self.start_leader_epoch(leader_epoch)
         await self.flush()
@@ -430,11 +435,7 @@ class PartitionLog:
             await self._disk.sync_directory(self.directory)
         while self._segments:
             self._remove_active()
-        interval = self._config.index_interval_bytes
-        self._active = await opening(lambda: Segment(self._disk, self.directory, offset, interval))
-        self._segments.append(self._active)
-        self._unsynced.add(self._active)
-        self._unsynced.names_changed()
+        self._grow_in(await opening(lambda: self._empty_segment(offset)))
         self._start = offset if log_start is None else log_start
         self._cut(offset)
         if producers is not None:
@@ -456,8 +457,7 @@ class PartitionLog:
         await self.epochs.write_durably()
         self._unsynced.names_changed(await opening(lambda: self._snapshots.write(offset, below.producers)))
         await self.flush()
-        interval = self._config.index_interval_bytes
-        segment = await opening(lambda: Segment(self._disk, self.directory, offset, interval))
+        segment = await opening(lambda: self._empty_segment(offset))
         await self._disk.sync_directory(self.directory)  # never a moment without a segment
         [empty], self._segments, self._active = self._segments, [segment], segment
         self._unsynced.add(segment)
@@ -537,7 +537,7 @@ class PartitionLog:
 
     async def producers_of(self, segments: Sequence[Segment]) -> ProducerState:
         """The state of producers at the end of the first `segments`."""
-        return await recover_producers(segments, self._snapshots, compacted=self._config.compacted)
+        return await recover_producers(segments, self._snapshots)
 
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""

@@ -17,8 +17,8 @@ from broker.properties import MAX_INT64
 class LogConfig:
     """Sizes in bytes; `segment_ms`: the age at which a segment is complete; `file_delete_delay_ms`: how long files of
     removed segments remain; `compacted`: records may be missing between others. The rest are mutants:
-    `sequence_unchecked`, `any_first_sequence`, `no_producer_snapshot`, `producer_state_survives_truncation`,
-    `unflushed_roll`, and those of the epoch cache under their own names."""
+    `sequence_unchecked`, `any_first_sequence`, `any_first_after_restart`, `no_producer_snapshot`,
+    `producer_state_survives_truncation`, `unflushed_roll`, and those of the epoch cache under their own names."""
 
     segment_bytes: int = 1 << 30
     index_interval_bytes: int = 4096
@@ -28,6 +28,7 @@ class LogConfig:
     sequences_unchecked: bool = False
     any_first_sequence: bool = False
     forgets_producers: bool = False
+    doubts_producers: bool = False
     keeps_cut_producers: bool = False
     epoch_file_unsynced: bool = False
     epoch_after_data: bool = False
@@ -84,6 +85,7 @@ class LogConfig:
             sequences_unchecked=mutants.active("sequence_unchecked"),
             any_first_sequence=mutants.active("any_first_sequence"),
             forgets_producers=mutants.active("no_producer_snapshot"),
+            doubts_producers=mutants.active("any_first_after_restart"),
             keeps_cut_producers=mutants.active("producer_state_survives_truncation"),
             epoch_file_unsynced=mutants.active("epoch_file_unsynced"),
             epoch_after_data=mutants.active("epoch_after_data"),

@@ -12,8 +12,8 @@ changed.
 The remains of an interrupted compaction are completed or removed before (`segment_swap`).
 
 The state of producers is that of the newest snapshot plus the batches from there to the log's end. Without a snapshot
-it comes from the batches alone. That is complete only if the log holds every record since offset 0; otherwise the log
-may have forgotten any producer, and `ProducerState.forgotten_to` says so.
+it comes from the batches alone. That is complete only if the log has every batch since offset 0, which the offsets
+show; otherwise the log may have forgotten any producer, and `ProducerState.forgotten_to` says so.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Recovered:
     producers: ProducerState = field(default_factory=lambda: ProducerState(MAX_ID))
     last_sequenced: int | None = None
     """No idempotent producer has a batch past this offset; None: not determined."""
+    is_whole: bool | None = None
+    """Whether the log has every batch since offset 0; None: not determined."""
 
 
 @dataclass
@@ -73,9 +75,12 @@ class EpochScan:
     """Whether offsets may be missing between the batches."""
     last_sequenced: int = field(init=False)
     """No idempotent producer has a batch past it. Batches before the scan may have any."""
+    is_whole: bool = field(init=False)
+    """Whether the scan has met every batch from offset 0 on: a batch that compaction removed leaves a gap."""
 
     def __post_init__(self) -> None:
         self.last_sequenced = self.next_offset - 1
+        self.is_whole = self.next_offset == 0
 
     def accept(self, header: BatchHeader) -> None:
         """Raises `CorruptBatch` if an intact batch does not follow the previous one."""
@@ -88,6 +93,7 @@ class EpochScan:
             self.epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
         if header.producer_id >= 0:
             self.last_sequenced = header.base_offset
+        self.is_whole = self.is_whole and header.base_offset == self.next_offset
         self.next_offset = header.next_offset
 
 
@@ -107,6 +113,7 @@ async def recover(
     start_offset: int = 0,
     compacted: bool = False,
     forgets_producers: bool = False,
+    doubts_producers: bool = False,
     keeps_epochs: bool = False,
     remote_start: int | None = None,
 ) -> Recovered:
@@ -115,8 +122,8 @@ async def recover(
     Everything below `recovery_point` was durable once. Raises `DamagedLogError` if it is missing; nothing is changed
     then. Epochs of records below `start_offset` may be unknown, because those records are not served. `remote_start`:
     records from there to the first segment may be in remote storage, and their epochs are kept. `compacted`: records
-    may be missing between others. `forgets_producers`, `keeps_epochs`: the mutants no_producer_snapshot and
-    keep_epochs_past_leo.
+    may be missing between others. `forgets_producers`, `doubts_producers`, `keeps_epochs`: the mutants
+    no_producer_snapshot, any_first_after_restart and keep_epochs_past_leo.
     """
     try:
         await finish_swaps(disk, directory, interval_bytes)
@@ -143,7 +150,9 @@ async def recover(
     if removed:
         await disk.sync_directory(directory)
     if not forgets_producers:
-        result.producers = await recover_producers(segments, snapshots, result.last_sequenced, compacted=compacted)
+        result.producers = await recover_producers(
+            segments, snapshots, result.last_sequenced, False if doubts_producers else result.is_whole
+        )
     return result
 
 
@@ -156,38 +165,39 @@ async def recover_producers(
     segments: Sequence[Segment],
     snapshots: ProducerSnapshots,
     last_sequenced: int | None = None,
+    is_whole: bool | None = None,
     *,
-    compacted: bool,
     pause: Callable[[], Awaitable[None]] = yield_to_others,
 ) -> ProducerState:
     """The state of a log's producers at its end. No snapshot may be past the end.
 
-    `last_sequenced`: no producer has a batch past this offset, if known, so nothing behind it is read. `compacted`:
-    records may be missing between others. `pause` is awaited repeatedly; the log may change meanwhile unless it raises.
+    `last_sequenced`: no producer has a batch past this offset, if known, so nothing behind it is read. `is_whole`:
+    whether the log has all batches since offset 0, if known. `pause` is awaited repeatedly; the log may change
+    meanwhile unless it raises.
     """
     now = asyncio.get_running_loop().time()
-    first, end = segments[0].base_offset, segments[-1].next_offset
-    start, state = snapshots.newest(end, now) or (first, _without_snapshot(first, end, compacted=compacted))
+    end = segments[-1].next_offset
+    newest = snapshots.newest(end, now)
+    start, state = newest or (segments[0].base_offset, ProducerState(NO_ID))
+    reads_all = newest is None and is_whole is None
+    due = 0
     for segment in segments:
-        if segment.next_offset <= start or (
-            last_sequenced is not None and last_sequenced < max(start, segment.base_offset)
-        ):
+        unsequenced = last_sequenced is not None and last_sequenced < max(start, segment.base_offset)
+        if segment.next_offset <= start or (unsequenced and not reads_all):
             continue
         pause_at = SCAN_BYTES
         for position, header in segment.walk(segment.position_of(max(start, segment.base_offset))):
             batch = Batch.of(header)
             if batch.sequenced is not None and batch.offset >= start:
                 state.record(batch.sequenced, batch.offset, batch.max_timestamp, now)
+            reads_all = reads_all and header.base_offset == due
+            due = header.next_offset
             if position >= pause_at:
                 pause_at = position + SCAN_BYTES
                 await pause()
+    if newest is None and end and not (is_whole or (reads_all and due == end)):
+        state.may_have_forgotten()
     return state
-
-
-def _without_snapshot(first: int, end: int, *, compacted: bool) -> ProducerState:
-    """The state before a log's first batch, which depends on whether the log has all records since offset 0."""
-    has_all = not end or (not first and not compacted)
-    return ProducerState(NO_ID if has_all else MAX_ID)
 
 
 def scan_again(
@@ -225,7 +235,7 @@ async def read_again(
     async def recovered() -> ProducerState:
         if not wanted():  # time may have passed
             raise _UnwantedError
-        return await recover_producers(segments, snapshots, compacted=scan.compacted, pause=pause)
+        return await recover_producers(segments, snapshots, pause=pause)
 
     segments = list(segments)
     begin = scan.next_offset
@@ -336,6 +346,7 @@ async def _scan(
     # new epoch that reached the disk before its data did. The batches are authoritative.
     result.epochs.replace(scan.epochs)
     result.last_sequenced = scan.last_sequenced
+    result.is_whole = scan.is_whole if len(remaining) == len(bases) else None
     return result
 
 

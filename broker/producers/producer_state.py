@@ -17,7 +17,9 @@ records and without the snapshot that named the producer. Then any number is acc
 
 Invariant: a producer whose id is above `forgotten_to` and that is not known has never written to this log. Ids are
 given out in ascending blocks, so the largest forgotten id is enough: most new producers are above it, and for one below
-it the log is lenient. Apache Kafka 4.5 refuses a first number other than 0 only in a log that never had a record.
+it the log is lenient. A log has forgotten no id that was given out later, so each new role of the replica limits
+`forgotten_to` to the ids that the metadata know. Apache Kafka 4.5 refuses a first number other than 0 only in a log
+that never had a record.
 """
 
 from __future__ import annotations
@@ -102,6 +104,11 @@ class ProducerState:
         """An unknown producer with a larger id has never written to this log."""
         return self._forgotten_to
 
+    @property
+    def largest_id(self) -> int:
+        """The largest producer id that is known or may have been forgotten."""
+        return max(self._forgotten_to, *self._producers, NO_ID)
+
     def find(self, producer_id: int) -> ProducerEntry | None:
         return self._producers.get(producer_id)
 
@@ -183,6 +190,10 @@ class ProducerState:
             del self._producers[producer_id]
             self.may_have_forgotten(producer_id)
         return len(idle)
+
+    def forgot_none_from(self, producer_id: int) -> None:
+        """No id from this one on had been given out when the log forgot producers."""
+        self._forgotten_to = min(self._forgotten_to, producer_id - 1)
 
     def may_have_forgotten(self, producer_id: int = MAX_ID) -> None:
         """Accept any first sequence of unknown producers up to this id."""

@@ -297,6 +297,7 @@ class ReplicaManager:
             return
         self._unfollow(partition)
         self._roles_taken += 1
+        partition.log.producers.forgot_none_from(self._image.next_producer_id)
         if state.leader == self._config.node_id:
             await partition.lead(state, min_insync)
             self._recovery.begin(partition)

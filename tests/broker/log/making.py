@@ -42,9 +42,14 @@ def batch(*values: str, base: int = 0, epoch: int = -1, timestamp: int = 0) -> b
 
 
 async def open_log(
-    disk: RealDisk, config: LogConfig = SMALL, *, clean: bool = False, directory: str = DIRECTORY
+    disk: RealDisk,
+    config: LogConfig = SMALL,
+    *,
+    clean: bool = False,
+    recovery_point: int = 0,
+    directory: str = DIRECTORY,
 ) -> PartitionLog:
-    return await PartitionLog.open(disk, directory, config, clean_shutdown=clean)
+    return await PartitionLog.open(disk, directory, config, clean_shutdown=clean, recovery_point=recovery_point)
 
 
 async def write(log: PartitionLog, epoch: int, *values: str) -> None:

@@ -235,10 +235,13 @@ async def test_truncation_of_a_producers_epoch_restores_the_older_one(disk: Real
 
 
 @pytest.mark.conforms("K98-10")
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, compacted=True)], ids=["SMALL", "compacted"])
 @pytest.mark.parametrize("end", ["none", "clean", "kill", "truncation", "restart at 0"])
 @in_loop
-async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_than_0(tmp_path: Path, end: str) -> None:
-    log = await open_log(RealDisk(str(tmp_path)))
+async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_than_0(
+    tmp_path: Path, end: str, config: LogConfig
+) -> None:
+    log = await open_log(RealDisk(str(tmp_path)), config)
     await log.start_leader_epoch(0)
     write(log, 0, 10 if end == "truncation" else 2)  # two leave no snapshot
     if end == "truncation":
@@ -249,7 +252,7 @@ async def test_a_log_without_expired_producers_refuses_a_first_sequence_other_th
     elif end != "none":
         if end == "clean":
             await log.close()
-        log = await open_log(RealDisk(str(tmp_path)), clean=end == "clean")
+        log = await open_log(RealDisk(str(tmp_path)), config, clean=end == "clean")
     with pytest.raises(ProtocolError) as refused:
         log.append_as_leader(numbered(17, "b", producer=P + 1), 0)
     assert refused.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -286,6 +289,30 @@ async def test_a_follower_of_a_compacted_log_may_lack_any_producer(tmp_path: Pat
     assert follower.producers.forgotten_to == NO_ID
     await follower.replicate(leader.read(4, 1 << 30, leader.log_end_offset), 0)
     assert follower.producers.forgotten_to == MAX_ID
+
+
+@pytest.mark.conforms("K98-10", "K360-1")
+@pytest.mark.kills("any_first_after_restart")
+@pytest.mark.parametrize("taken_over", [False, True])
+@pytest.mark.parametrize(("gap", "mutated"), [(False, False), (True, False), (False, True)])
+@in_loop
+async def test_a_restart_without_snapshots_has_forgotten_a_producer_only_if_a_batch_is_missing(
+    tmp_path: Path, taken_over: bool, gap: bool, mutated: bool
+) -> None:
+    """Compaction leaves gaps between offsets. Segments below the recovery point are taken over without a scan."""
+    config = replace(SMALL, compacted=True, doubts_producers=mutated)
+    leader = await open_log(RealDisk(str(tmp_path / "leader")))
+    await leader.start_leader_epoch(0)
+    write(leader, 0, 8)
+    log = await open_log(RealDisk(str(tmp_path / "log")), config)
+    await log.replicate(leader.read(0, 1, leader.log_end_offset), 0)
+    await log.replicate(leader.read(2 if gap else 1, 1 << 30, leader.log_end_offset), 0)
+    point = await log.flush() if taken_over else 0
+    for path in (tmp_path / "log" / DIRECTORY).glob("*.snapshot"):
+        path.unlink()
+    again = await open_log(RealDisk(str(tmp_path / "log")), config, recovery_point=point)
+    assert again.recovered.is_whole is (None if taken_over else not gap)
+    assert again.producers.forgotten_to == (MAX_ID if gap or mutated else NO_ID)
 
 
 @in_loop

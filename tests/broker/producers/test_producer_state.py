@@ -222,3 +222,15 @@ def test_the_log_has_each_record_once_in_order_for_any_retries(seed: int) -> Non
     assert producer is not None
     sequence, count, offset = sent[-1]
     assert producer.last == Written(after(sequence, count - 1), offset + count - 1, count - 1, 1_000 + offset)
+
+
+@pytest.mark.conforms("K98-10", "K360-1")
+def test_a_log_has_forgotten_no_id_that_was_given_out_later() -> None:
+    state = ProducerState(MAX_ID)
+    assert state.largest_id == MAX_ID
+    state.forgot_none_from(P + 1)
+    assert state.check([Sequenced(P, 0, 17, 0)]) is None
+    with pytest.raises(ProtocolError):
+        state.check([Sequenced(P + 1, 0, 17, 0)])
+    state.forgot_none_from(P + 5)
+    assert state.forgotten_to == state.largest_id == P, "a later limit raises nothing"
