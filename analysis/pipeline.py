@@ -10,7 +10,7 @@ import contextlib
 import shutil
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -20,7 +20,7 @@ from analysis.checker import CheckedRun, Outcome
 from analysis.checker_registry import CHECKERS
 from analysis.checkers.bootstrap import figures
 from analysis.checkers.faults import never_confirmed
-from analysis.core.anomaly import Anomaly
+from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reason, code_of
 from analysis.engines.meter import Meter
 from analysis.engines.spark import SparkHandle
@@ -28,7 +28,7 @@ from analysis.engines.task_map import task_map
 from analysis.evidence.load import load_of, load_statistics
 from analysis.evidence.losses_above_uploads import first_above_uploads, lost_above_uploads
 from analysis.evidence.losses_before_faults import lost_before_faults
-from analysis.evidence.run_directory import RunDescription, describe, events_by_node
+from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node
 from analysis.expectation import (
     ABOVE_UPLOADS,
     ACKNOWLEDGED_ABOVE_UPLOADS,
@@ -36,6 +36,9 @@ from analysis.expectation import (
     LOST_BEFORE_FAULTS,
     unmet,
 )
+from analysis.page.causes import with_causes
+from analysis.page.run_clock import RunClock
+from analysis.page.run_facts import run_facts
 from analysis.placeholder_verdict import begin
 from analysis.plots.data import fault_rows, view_of
 from analysis.plots.drawing_process import DrawingProcess
@@ -158,7 +161,7 @@ def _judge(
         expected=description.expected,
         met=False,
         reasons=reasons,
-        anomalies=tuple(findings.anomalies),
+        anomalies=_with_causes(findings.anomalies, history, events),
         checks=tuple(findings.checks),
         faults=tuple(fault_rows(history)),
         never_seen=tuple(f"fault {kind}" for kind in never_confirmed(run)),
@@ -186,6 +189,18 @@ def _judge(
     judged = replace(judged, met=not why, unmet=why)
     judged.write(run_dir / VERDICT_FILE)
     return judged, view
+
+
+def _with_causes(anomalies: Sequence[Anomaly], history: History, events: NodeEvents) -> tuple[Anomaly, ...]:
+    """The anomalies with their causes. A damaged event cannot change the verdict: then no cause is shown."""
+    if not anomalies:
+        return ()
+    try:
+        numbered = {node: list(enumerate(found, 1)) for node, found in events.items()}
+        clock = RunClock.of_journal(history.journal)
+        return with_causes(anomalies, run_facts(history.journal, numbered, clock))
+    except Exception as error:
+        return tuple(replace(each, cause=f"{NOT_SHOWN}{type(error).__name__}: {error}") for each in anomalies)
 
 
 def _cost(meter: Meter, handle: SparkHandle | None) -> Cost:

@@ -19,6 +19,7 @@ from markupsafe import Markup
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
+from analysis.page.run_facts import fault_spans
 from analysis.page.run_page import RunPage, gather
 from analysis.page.terms import TERMS, heading
 from analysis.page.timeline_parts import script_text
@@ -110,12 +111,8 @@ def _link(run_dir: Path, file: str) -> str:
 def _faults_by_id(page: RunPage) -> dict[str, dict[str, str]]:
     """Each fault's name and colour, for the bands beside the story."""
     return {
-        str(line["id"]): {
-            "name": f"{line.get('kind', '?')} {', '.join(map(str, line.get('targets', ())))}".strip(),
-            "color": fault_color_of(str(line.get("group", ""))),
-        }
-        for line in page.journal
-        if line["event"] == "fault_invoked"
+        span.id: {"name": span.name, "color": fault_color_of(span.group)}
+        for span in fault_spans(page.journal, page.clock)
     }
 
 

@@ -28,7 +28,8 @@ class RunSummary:
     `verdict`: unknown unless the stored one can be believed; a proven, unexpected failure remains a failure. `met`: it
     is what was `expected`. `doubts`: why the stored verdict cannot be believed; they are also in the `reasons`.
     `faults_confirmed`: the number of faults marked as confirmed; `confirmed`: the number for each kind, if the run's
-    own check of its faults believes them all. `stats`: the verdict's numeric figures, under its names.
+    own check of its faults believes them all. `stats`: the verdict's numeric figures, under its names. `cause`: of a
+    failure, in one sentence.
     """
 
     run: str
@@ -53,6 +54,7 @@ class RunSummary:
     started: str = ""
     stats: Mapping[str, float] = field(default_factory=dict)
     replay: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
         verdict=believed,
         met=met and not all_doubts,
         reasons=tuple(dict.fromkeys(reasons)),
+        cause=verdict.cause,
         anomalies=tuple(sorted({anomaly.name for anomaly in verdict.anomalies})),
         faults=len(verdict.faults),
         faults_confirmed=confirmed.total(),

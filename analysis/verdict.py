@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from analysis.core.anomaly import Anomaly
+from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from history import strict_json
 from history.known_digests import digest_of
 from history.regular_files import read_bytes, replace_text
@@ -120,6 +120,18 @@ class Verdict:
     certificate: str = ""
     engine: str = ""
     cost: Cost = Cost()
+
+    @property
+    def cause(self) -> str:
+        """The cause of the failure in one sentence: of the first anomaly whose cause the events show, else of the first
+        one. Empty without an anomaly."""
+        causes = [each.cause for each in self.anomalies if each.cause]
+        return next((each for each in causes if not each.startswith(NOT_SHOWN)), "".join(causes[:1]))
+
+    @property
+    def cause_lines(self) -> list[str]:
+        """The cause as a line for a terminal, if there is one."""
+        return [f"cause: {self.cause}"] if self.cause else []
 
     def write(self, path: Path) -> None:
         """Write as JSON, atomically: a reader sees the old verdict or the new one."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from installation.counted import counted
+
+NOT_SHOWN: Final = "The events do not show the cause: "
+"""The start of the cause of an anomaly that the nodes' events do not show."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Anomaly:
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
     `count`: how many such contradictions the partition has (of real-time anomalies only the worst is named). `promise`:
-    the code of the broken promise; the checker that declares the anomaly fills it (`Checker.judged`).
+    the code of the broken promise; the checker that declares the anomaly fills it (`Checker.judged`). `cause`: by the
+    nodes' events, in one sentence (`analysis.page.causes`); empty until the analysis has derived it.
     """
 
     name: str
@@ -50,6 +54,7 @@ class Anomaly:
     witness: tuple[dict[str, Any], ...]
     count: int = 1
     promise: str = ""
+    cause: str = ""
 
     @property
     def where(self) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
 from analysis.page.run_clock import NS, RunClock
+from analysis.page.run_facts import rule_words
 from analysis.page.story import StoryItem, StoryKind
 from installation.sanitize import brief
 
@@ -104,9 +105,7 @@ def _text(name: str, template: str, event: Mapping[str, Any], focus: Focus) -> s
     fields = _Fields({key: _shown(key, value, focus) for key, value in event.items()})
     fields["where"] = f"{event.get('topic')}-{event.get('partition')}"
     if name == "truncated":
-        rule = event.get("rule")
-        by = {"high-watermark": "to its high watermark", "epoch": "by leader epochs"}.get(str(rule), f"rule: {rule}")
-        fields["rule"] = f", {by}" + (", below its high watermark" if event.get("lossy") else "")
+        fields["rule"] = f", {rule_words(event)}"
     if template:
         return brief(template.format_map(fields), LONGEST_LINE)
     own = ", ".join(f"{key} {fields[key]}" for key in event if key not in _COMMON_FIELDS)

@@ -16,6 +16,7 @@ from analysis.page.group_view import GroupView, group_view
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
 from analysis.page.node_story import Focus, event_items, leader_at, log_items
 from analysis.page.run_clock import RunClock
+from analysis.page.run_facts import nodes_of_endpoints
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
 from analysis.page.tested import Tested, tested
 from analysis.page.timeline_parts import timeline_of
@@ -86,7 +87,7 @@ def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
     page = RunPage()
     page.tested = page.part("what was tested (run.toml)", lambda: tested(run_dir), page.tested)
     page.journal = page.part("the journal", lambda: _journal(run_dir, page), ())
-    page.endpoints = page.part("the nodes' endpoints", lambda: _endpoints(page.journal), page.endpoints)
+    page.endpoints = page.part("the nodes' endpoints", lambda: nodes_of_endpoints(page.journal), page.endpoints)
     page.clock = page.part("the clock", lambda: RunClock.of_journal(page.journal), page.clock)
     nodes = _nodes(run_dir, page)
     page.events = {
@@ -119,12 +120,6 @@ def _journal(run_dir: Path, page: RunPage) -> Sequence[Mapping[str, Any]]:
         page.missing.append("the journal: its last line is torn")
     numbers = {_identity(content): at for at, content in reversed(read_lines(path).contents)}
     return [{**line, "n": numbers.get(_identity(line), 0)} for line in read.lines]
-
-
-def _endpoints(journal: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """The node of each endpoint; none for a run whose journal does not record them."""
-    found = (line["endpoints"] for line in journal if line["event"] == "note" and line.get("endpoints"))
-    return {str(endpoint): str(node) for node, endpoint in next(found, {}).items()}
 
 
 def _identity(line: Mapping[str, Any]) -> str:

@@ -14,6 +14,7 @@ from analysis.page.node_story import DOWN, Focus, event_items
 from analysis.page.operation_columns import OperationNames, operation_columns, operations_of
 from analysis.page.partitions import partition_strip
 from analysis.page.run_clock import RunClock
+from analysis.page.run_facts import fault_spans
 from analysis.page.story import StoryItem
 from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns
 from analysis.plots.colors import EPOCH_COLORS, fault_color_of
@@ -75,17 +76,16 @@ def _end(last_ret: int, journal: Iterable[Line], clock: RunClock) -> float:
 
 def _faults(journal: Iterable[Line], clock: RunClock, end_s: float) -> list[dict[str, Any]]:
     """Every fault with its name, colour, start and end; one that was not healed lasts to the end."""
-    faults: dict[str, dict[str, Any]] = {}
-    for line in journal:
-        event, at_s = str(line["event"]), round(clock.of_monotonic(line.get("t", 0)), 4)
-        if event == "fault_invoked":
-            name = f"{line.get('kind', '?')} {','.join(map(str, line.get('targets', ())))}".strip()
-            color = fault_color_of(str(line.get("group", "")))
-            id_ = str(line["id"])
-            faults[id_] = {"id": _shown(id_), "name": _shown(name), "color": color, "start": at_s, "end": end_s}
-        elif event in ("fault_injected", "fault_healed") and str(line["id"]) in faults:
-            faults[str(line["id"])]["start" if event == "fault_injected" else "end"] = at_s
-    return sorted(faults.values(), key=lambda fault: fault["start"])
+    return [
+        {
+            "id": _shown(span.id),
+            "name": _shown(span.name),
+            "color": fault_color_of(span.group),
+            "start": round(span.start_s, 4),
+            "end": round(end_s if span.end_s is None else span.end_s, 4),
+        }
+        for span in fault_spans(journal, clock)
+    ]
 
 
 def _states(journal: Sequence[Line], events: NumberedEvents, clock: RunClock, end_s: float) -> list[dict[str, Any]]:

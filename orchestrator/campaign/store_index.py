@@ -98,6 +98,7 @@ class IndexedRun:
             "anomalies": list(run.anomalies),
             "acknowledged": run.acknowledged,
             "reasons": list(run.reasons),
+            "cause": run.cause,
             "report": self.report,
         }
 

@@ -143,8 +143,8 @@ def _print_verdict(run: RunDirectory) -> None:
     verdict_line(verdict.verdict, f"{run.id}, expected {verdict.expected}{'' if verdict.met else ': NOT met'}")
     for why in (*verdict.unmet, *([f"codes: {', '.join(verdict.codes)}"] if verdict.codes else [])):
         say(f"  {why}")
-    for reason in verdict.reasons:
-        say(f"  {reason}")
+    for line in (*verdict.cause_lines, *verdict.reasons):
+        say(f"  {line}")
     page = run.path / "report.html"
     say(f"  report: {page}" if page.exists() else f"  the report could not be rendered: {_cause(run.path / BROKEN)}")
 

@@ -226,7 +226,7 @@ class Runner:
     def _report(self, verdict: Verdict) -> None:
         self._result = [
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {verdict.run}",
-            *(f"  {reason}" for reason in (*verdict.unmet, *first_reasons(verdict.reasons, 5))),
+            *(f"  {line}" for line in (*verdict.unmet, *verdict.cause_lines, *first_reasons(verdict.reasons, 5))),
         ]
         for line in self._result:
             self._progress.say(line)

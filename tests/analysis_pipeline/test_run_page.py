@@ -87,6 +87,21 @@ def test_the_story_of_scenario_1_is_in_order_of_time(scenario: str) -> None:
         at = found[0] + 1
 
 
+def test_the_page_names_the_cause_in_one_sentence_before_anything_else(scenario: str) -> None:
+    cause = re.search(r'<p class="cause">(.*?)</p>', scenario, re.DOTALL)
+    assert cause
+    assert scenario.index("<header>") < cause.start() < scenario.index("<section")
+    parts = [
+        "n2 truncated log-0 from 3 to 0 at ",
+        "to its high watermark, became leader in epoch 1 at",
+        "; then n1 truncated",
+    ]
+    parts += [": records 1.1.0, 1.1.1, 1.1.2, acknowledged at ", " are gone."]
+    places = [cause[1].find(part) for part in parts]
+    assert places == sorted(places), cause[1]
+    assert -1 not in places, cause[1]
+
+
 def test_an_arrow_joins_a_client_and_the_node_that_answered(scenario: str) -> None:
     found = story_rows(scenario)
     write = next(row for row in found if "append of record 1.1.0" in row)

@@ -1,0 +1,256 @@
+"""The facts behind an anomaly's cause: removed records, leaders, log ends, ended processes, faults.
+
+They come from the nodes' events and the journal, on the clock of the run's page. Facts are about one partition, or
+about the nodes. `fault_spans` pairs the journal lines of each fault, also for the timeline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from analysis.evidence.run_directory import moment
+from analysis.page.run_clock import RunClock
+from history.service_events import service_exits
+
+NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
+_DISK_FAULTS: Final = {"disk-wipe": "lost its disk", "old-disk": "got an earlier copy of its disk"}
+_RULES: Final = {
+    "high-watermark": "to its high watermark",
+    "epoch": "by leader epochs",
+    "none": "because its log is empty",
+    "leader-start": "to its leader's log start",
+}
+
+
+@dataclass(frozen=True)
+class FaultSpan:
+    """One fault of the run. `end_s`: None if it was not healed. Times in seconds since the start."""
+
+    id: str
+    kind: str
+    targets: tuple[str, ...]
+    group: str
+    start_s: float
+    end_s: float | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {', '.join(self.targets)}".strip()
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A node removed the records at offsets `start` to `end` - 1 of a partition; `text` describes it."""
+
+    at_s: float
+    node: str
+    start: int
+    end: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Lead:
+    """A node took itself for the leader of a partition, until it knew better or its process ended."""
+
+    start_s: float
+    node: str
+    epoch: int
+    end_s: float = math.inf
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Any other fact about a node, for people: `number` is a log end, for a fact about one, else -1."""
+
+    at_s: float
+    node: str
+    text: str
+    number: int = -1
+
+
+@dataclass(frozen=True)
+class PartitionFacts:
+    """What the nodes recorded about one partition, in order of time."""
+
+    name: str
+    removals: tuple[Removal, ...] = ()
+    leads: tuple[Lead, ...] = ()
+    log_ends: tuple[Fact, ...] = ()
+    in_sync: tuple[Fact, ...] = ()
+    segments: tuple[Fact, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """The facts of a run.
+
+    `stops`: ends and suspensions of processes. `votes`: votes and epochs of the quorum.
+    `endpoints`: the node of each `host:port`.
+    """
+
+    clock: RunClock = field(default_factory=RunClock)
+    events: NumberedEvents = field(default_factory=dict)
+    faults: tuple[FaultSpan, ...] = ()
+    stops: tuple[Fact, ...] = ()
+    votes: tuple[Fact, ...] = ()
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether any node recorded protocol events."""
+        return any(self.events.values())
+
+    def of_partition(self, topic: str, partition: int) -> PartitionFacts:
+        """The facts of one partition; empty for a register."""
+        removals, log_ends, in_sync, segments = list[Removal](), list[Fact](), list[Fact](), list[Fact]()
+        leads = list[Lead]()
+        name = f"{topic}-{partition}"
+        for node, at_s, event in self._ordered():
+            what = event["event"]
+            if what in ("broker_started", "broker_stopped"):
+                _end_lead(leads, node, at_s)
+            if (event.get("topic"), event.get("partition")) != (topic, partition):
+                continue
+            if what == "partition_role":
+                _end_lead(leads, node, at_s)
+                if event.get("role") == "leader":
+                    leads.append(Lead(at_s, node, _number(event, "leader_epoch")))
+            elif what == "replica_progress":
+                log_ends.append(Fact(at_s, node, "", _number(event, "log_end_offset")))
+            elif what == "remote_segment":
+                segments.append(Fact(at_s, node, segment_text(event), _number(event, "base_offset")))
+            elif removal := _removal(node, at_s, event, name, log_ends):
+                removals.append(removal)
+            if isinstance(event.get("isr"), list):
+                members = ", ".join(f"n{each}" for each in event["isr"])
+                in_sync.append(Fact(at_s, node, f"the in-sync set of {name} is [{members}]", len(event["isr"])))
+        removals += self._lost_disks(name)
+        in_order = sorted(removals, key=lambda removal: removal.at_s)
+        return PartitionFacts(name, tuple(in_order), tuple(leads), tuple(log_ends), tuple(in_sync), tuple(segments))
+
+    def _lost_disks(self, name: str) -> Iterator[Removal]:
+        for fault in self.faults:
+            if what := _DISK_FAULTS.get(fault.kind):
+                for node in fault.targets:
+                    text = f"{node} {what} at {seconds(fault.start_s)} (fault {fault.id}), with its records of {name}"
+                    yield Removal(fault.start_s, node, 0, math.inf, text)
+
+    def _ordered(self) -> list[tuple[str, float, Mapping[str, Any]]]:
+        """The events of all nodes by time; those of one node stay in the order of its file."""
+        rows = [
+            (node, self.clock.of_wall(moment(event)), event)
+            for node, found in self.events.items()
+            for _, event in found
+        ]
+        return sorted(rows, key=lambda row: row[1])
+
+
+def run_facts(journal: Iterable[Mapping[str, Any]], events: NumberedEvents, clock: RunClock) -> RunFacts:
+    """The facts of a run's journal and events. `events`: by node, with the numbers of the lines."""
+    lines = list(journal)
+    faults = fault_spans(lines, clock)
+    stops = [Fact(clock.of_monotonic(each.t), each.node, f"{each.way} {each.how}") for each in service_exits(lines)]
+    votes = list[Fact]()
+    for node, rows in events.items():
+        for _, event in rows:
+            at_s = clock.of_wall(moment(event))
+            if event["event"] == "broker_failed":
+                stops.append(Fact(at_s, node, f"failed: {event.get('reason')}"))
+            elif text := _vote_text(event):
+                votes.append(Fact(at_s, node, text, _number(event, "epoch")))
+    return RunFacts(clock, events, tuple(faults), _in_order(stops), _in_order(votes), nodes_of_endpoints(lines))
+
+
+def _in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    return tuple(sorted(facts, key=lambda fact: fact.at_s))
+
+
+def fault_spans(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[FaultSpan]:
+    """Every fault, in order of its start: the time of its injection, or of its invocation if it was not injected."""
+    spans: dict[str, dict[str, Any]] = {}
+    for line in journal:
+        event, at_s = str(line["event"]), clock.of_monotonic(line.get("t", 0))
+        if event == "fault_invoked":
+            targets = tuple(map(str, line.get("targets", ())))
+            kind, group = str(line.get("kind", "?")), str(line.get("group", ""))
+            spans[str(line["id"])] = {"kind": kind, "targets": targets, "group": group, "start_s": at_s}
+        elif event in ("fault_injected", "fault_healed") and str(line["id"]) in spans:
+            spans[str(line["id"])]["start_s" if event == "fault_injected" else "end_s"] = at_s
+    return sorted((FaultSpan(id_, **span) for id_, span in spans.items()), key=lambda span: span.start_s)
+
+
+def nodes_of_endpoints(journal: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The node of each endpoint that clients were given; none for a run whose journal does not record them."""
+    found = (line["endpoints"] for line in journal if line["event"] == "note" and line.get("endpoints"))
+    return {str(endpoint): str(node) for node, endpoint in next(found, {}).items()}
+
+
+def seconds(at_s: float) -> str:
+    """A time of the run's clock, for people."""
+    return f"{at_s:.3f} s" if at_s < 10 else f"{at_s:.2f} s"
+
+
+def rule_words(event: Mapping[str, Any]) -> str:
+    """The rule of a `truncated` event, in words."""
+    rule = str(event.get("rule"))
+    return _RULES.get(rule, f"by rule {rule}") + (", below its high watermark" if event.get("lossy") else "")
+
+
+def segment_text(event: Mapping[str, Any]) -> str:
+    """A `remote_segment` event in words."""
+    state = str(event.get("state", "?")).lower().replace("_", " ")
+    return f"remote segment {event.get('base_offset')} to {event.get('end_offset')}: {state}"
+
+
+def _end_lead(leads: list[Lead], node: str, at_s: float) -> None:
+    for position in range(len(leads) - 1, -1, -1):
+        if leads[position].node == node:
+            if leads[position].end_s == math.inf:
+                leads[position] = Lead(leads[position].start_s, node, leads[position].epoch, at_s)
+            return
+
+
+def _number(event: Mapping[str, Any], key: str) -> int:
+    value = event.get(key)
+    return value if type(value) is int else -1
+
+
+def _removal(node: str, at_s: float, event: Mapping[str, Any], name: str, log_ends: Sequence[Fact]) -> Removal | None:
+    """What an event removed from the node's log; None if it removed no record, or is no such event."""
+    what, at = event["event"], f"at {seconds(at_s)}"
+    if what == "truncated":
+        end, start = _number(event, "from_offset"), _number(event, "to_offset")
+        text = f"{node} truncated {name} from {end} to {start} {at} {rule_words(event)}"
+        return Removal(at_s, node, start, end, text) if start < end else None
+    if what == "log_shortened":
+        start = _number(event, "log_end_offset")
+        end = max((fact.number for fact in log_ends if fact.node == node), default=-1)
+        text = f"the recovery of {node} shortened {name} to {start} {at}, by {event.get('lost_bytes')} bytes"
+        return Removal(at_s, node, start, max(end, start + 1), text)
+    if what == "bootstrapped":
+        end = _number(event, "from_offset")
+        text = f"{node} dropped its log of {name}, which ended at {end}, {at} and started again from remote storage"
+        return Removal(at_s, node, 0, end, text) if end > 0 else None
+    if what in ("partition_set_aside", "partition_removed"):
+        how = f"set the files of {name} aside" if what == "partition_set_aside" else f"removed {name}"
+        return Removal(at_s, node, 0, math.inf, f"{node} {how} {at}")
+    return None
+
+
+def _vote_text(event: Mapping[str, Any]) -> str:
+    epoch = event.get("epoch")
+    match event["event"]:
+        case "quorum_vote":
+            return f"voted for n{event.get('candidate')} in epoch {epoch}"
+        case "quorum_role" if event.get("role") == "leader":
+            return f"became leader of the metadata quorum in epoch {epoch}"
+        case "quorum_restored":
+            voted = _number(event, "voted")
+            vote = f" and a vote for n{voted}" if voted >= 0 else " and no vote"
+            return f"restarted with epoch {epoch}{vote} on its disk"
+        case _:
+            return ""

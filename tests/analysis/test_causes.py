@@ -1,0 +1,175 @@
+"""The sentence that names the cause of an anomaly, for each anomaly that the checkers know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.checker_registry import CHECKERS
+from analysis.core.anomaly import NOT_SHOWN, Anomaly
+from analysis.page.causes import EXPLAINED_BY, cause_of
+from analysis.page.run_clock import RunClock
+from analysis.page.run_facts import RunFacts, fault_spans, run_facts
+from history.values import encode_value
+
+WALL = 1_700_000_000_000_000_000
+CLOCK = RunClock(0, WALL)
+VALUES = [encode_value(1, 1, sequence) for sequence in range(3)]
+KNOWN = sorted({kind.name for checker in CHECKERS for kind in checker.anomalies})
+
+
+def event(at_s: float, name: str, **fields: Any) -> dict[str, Any]:
+    return {"event": name, "wall": WALL + round(at_s * 1e9), **fields}
+
+
+def of_log(at_s: float, name: str, **fields: Any) -> dict[str, Any]:
+    return event(at_s, name, topic="log", partition=0, **fields)
+
+
+def line(at_s: float, name: str, **fields: Any) -> dict[str, Any]:
+    return {"event": name, "t": round(at_s * 1e9), **fields}
+
+
+JOURNAL = [
+    line(0.42, "fault_invoked", id="f1", kind="kill", targets=["n2"], group="process"),
+    line(0.43, "fault_injected", id="f1"),
+    line(0.44, "fault_healed", id="f1"),
+    line(0.1, "note", endpoints={"n2": "10.0.0.2:7000"}),
+    line(5.5, "service_exit", node="n3", exit_code=70, signal=None, last_words="bad"),
+]
+EVENTS = {
+    "n1": [
+        of_log(0.3, "partition_role", role="leader", leader=1, leader_epoch=0, isr=[1, 2]),
+        event(1.0, "quorum_vote", epoch=4, candidate=2),
+        event(1.5, "quorum_restored", epoch=4, leader=2, voted=-1),
+        of_log(2.0, "remote_segment", id="a", state="COPY_SEGMENT_FINISHED", base_offset=0, end_offset=2),
+        of_log(4.01, "partition_role", role="follower", leader=2, leader_epoch=1, isr=[2]),
+        of_log(4.02, "truncated", from_offset=3, to_offset=0, rule="high-watermark", lossy=False, leader_epoch=1),
+        of_log(4.5, "replica_progress", log_end_offset=1, high_watermark=1, leader_epoch=1),
+    ],
+    "n2": [
+        of_log(0.45, "replica_progress", log_end_offset=3, high_watermark=0, leader_epoch=0),
+        of_log(0.46, "truncated", from_offset=3, to_offset=0, rule="high-watermark", lossy=True, leader_epoch=0),
+        of_log(3.97, "partition_role", role="leader", leader=2, leader_epoch=1, isr=[2]),
+        of_log(3.98, "replica_progress", log_end_offset=0, high_watermark=0, leader_epoch=1),
+    ],
+}  # fmt: skip
+
+
+def facts_of(events: dict[str, list[dict[str, Any]]], journal: list[dict[str, Any]] = JOURNAL) -> RunFacts:
+    return run_facts(journal, {node: list(enumerate(rows, 1)) for node, rows in events.items()}, CLOCK)
+
+
+def append(offset: int, at_s: float) -> dict[str, Any]:
+    inv, ret = round((at_s - 0.01) * 1e9), round(at_s * 1e9)
+    return {
+        "op": "append",
+        "client": "p",
+        "type": "ok",
+        "inv": inv,
+        "ret": ret,
+        "offset": offset,
+        "value": VALUES[offset],
+    }
+
+
+def read(at_s: float, **fields: Any) -> dict[str, Any]:
+    return {"op": "read", "client": "r", "type": "ok", "inv": 0, "ret": round(at_s * 1e9), "offset": 0} | fields
+
+
+LOST = (append(0, 0.35), append(1, 0.36), append(2, 0.37), read(4.1))
+RECORD = ({"node": "n1", "offset": 0, "epoch": 0}, {"node": "n2", "offset": 0, "epoch": 1})
+AT_REST = ({"node": "n3", "offset": 0},)
+VOTE = ({"node": "n1", "epoch": 4},)
+REGISTER = ({"op": "read", "key": "k", "endpoint": "10.0.0.2:7000", "type": "ok", "inv": 0, "ret": 450_000_000},)
+
+WITNESSES = {
+    "_lost_records": (LOST, "n2 truncated log-0 from 3 to 0 at 0.460 s to its high watermark, below its high "
+                            "watermark, became leader in epoch 1 at 3.970 s; then n1 truncated log-0 from 3 to 0"),
+    "_diverged": (RECORD, "n1 has the record of epoch 0, led by n1 from 0.300 s; n2 has the record of epoch 1, "
+                          "led by n2"),
+    "_stale_answer": ((*LOST[:1], read(4.0)), "n1 took itself for the leader of log-0 in epoch 0 at 4.000 s, although "
+                                              "n2 led epoch 1 since 3.970 s"),
+    "_stale_register": (REGISTER, "n2 gave all contradicting answers between 0.450 s and 0.450 s, without a fault"),
+    "_repeated": ((append(0, 0.35), append(1, 5.0)), "n2 became leader of log-0 in epoch 1 at 3.970 s"),
+    "_election": (VOTE, "n1 voted for n2 in epoch 4 at 1.000 s; n1 restarted with epoch 4 and no vote on its disk"),
+    "_at_rest": (AT_REST, "n2 leads log-0 in epoch 1 since 3.970 s; the in-sync set of log-0 is [n2] since 4.010 s; "
+                          "the logs end at 1 on n1, 0 on n2"),
+    "_remote": (RECORD, "n1 declared remote segment 0 to 2: copy segment finished at 2.000 s"),
+    "_ended": (AT_REST, "The process of n3 ended with exit code 70 at 5.500 s, after kill n2 (f1, 0.430 s)"),
+    "_unstated": (AT_REST, NOT_SHOWN),
+}  # fmt: skip
+ELSEWHERE = {"_stale_register": ("k", -1), "_election": ("", -1), "_ended": ("", -1)}
+
+
+def anomaly(name: str, witness: tuple[dict[str, Any], ...]) -> Anomaly:
+    topic, partition = ELSEWHERE.get(EXPLAINED_BY[name].__name__, ("log", 0))
+    return Anomaly(name, topic, partition, "it is wrong", witness)
+
+
+def test_the_cause_of_each_anomaly_of_the_checkers_is_derived_and_of_no_other() -> None:
+    assert sorted(EXPLAINED_BY) == KNOWN
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_the_events_show_the_cause_of_each_anomaly(name: str) -> None:
+    witness, text = WITNESSES[EXPLAINED_BY[name].__name__]
+    assert text in cause_of(anomaly(name, witness), facts_of(EVENTS))
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_run_without_events_has_no_cause_and_says_so(name: str) -> None:
+    witness, _ = WITNESSES[EXPLAINED_BY[name].__name__]
+    shown = cause_of(anomaly(name, witness), facts_of({}, []))
+    if EXPLAINED_BY[name].__name__ != "_stale_register":  # a client's record names the nodes that it asked
+        assert shown == f"{NOT_SHOWN}the nodes recorded no protocol events"
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_witness_without_operations_has_no_invented_cause(name: str) -> None:
+    empty = anomaly(name, ())
+    assert cause_of(empty, facts_of({"n1": [event(0.1, "broker_started")]}, [])).startswith(NOT_SHOWN)
+
+
+def test_the_first_sentence_names_records_and_their_acknowledgement() -> None:
+    cause = cause_of(anomaly("lost-acknowledged-write", LOST), facts_of(EVENTS))
+    assert cause.startswith("After kill n2 (f1, 0.430 s), n2 truncated")
+    assert cause.endswith(": records 1.1.0, 1.1.1, 1.1.2, acknowledged at 0.350 s, are gone")
+
+
+def test_a_follower_that_fetches_its_records_again_is_not_the_cause() -> None:
+    events = {
+        "n1": [of_log(0.3, "partition_role", role="leader", leader_epoch=0)],
+        "n2": [
+            of_log(0.4, "truncated", from_offset=3, to_offset=0, rule="epoch"),
+            of_log(0.5, "replica_progress", log_end_offset=3),
+            of_log(2.0, "partition_role", role="leader", leader_epoch=2),
+        ],
+        "n3": [
+            of_log(0.6, "truncated", from_offset=3, to_offset=1, rule="none"),
+            of_log(1.0, "partition_role", role="leader", leader_epoch=1),
+        ],
+    }
+    cause = cause_of(anomaly("lost-acknowledged-write", LOST), facts_of(events, []))
+    assert cause.startswith("n3 truncated log-0 from 3 to 1 at 0.600 s")
+
+
+def test_a_leader_with_a_short_log_is_the_cause_where_no_replica_removed_records() -> None:
+    events = {
+        "n1": [of_log(0.3, "partition_role", role="leader", leader_epoch=0)],
+        "n3": [
+            of_log(0.3, "replica_progress", log_end_offset=0),
+            of_log(1.0, "partition_role", role="leader", leader_epoch=1),
+        ],
+    }
+    cause = cause_of(anomaly("lost-acknowledged-write", LOST[:1]), facts_of(events, []))
+    assert cause == (
+        "n3 became leader of log-0 in epoch 1 at 1.000 s after n1, the leader of epoch 0; its log ended at 0: "
+        "record 1.1.0, acknowledged at 0.350 s, is gone"
+    )
+
+
+def test_an_unhealed_fault_has_no_end_and_an_uninjected_one_its_invocation() -> None:
+    spans = fault_spans([line(1.0, "fault_invoked", id="f1", kind="kill", targets=["n1"])], CLOCK)
+    assert [(span.id, span.name, span.start_s, span.end_s) for span in spans] == [("f1", "kill n1", 1.0, None)]
