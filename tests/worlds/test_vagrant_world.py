@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -188,20 +189,23 @@ def test_a_lab_killed_during_a_boot_leaves_no_process(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("machines")
 def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
     before = machine_wide()
-    path = tmp_path / "smoke.toml"
+    path, store = tmp_path / "smoke.toml", tmp_path / "store"
     path.write_text(SMOKE)
-    command = [sys.executable, "-m", "orchestrator", "run", str(path), "--store", str(tmp_path / "store")]
-    done = subprocess.run(
-        [*command, "--engine", "in-process"],
-        cwd=PROJECT_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=2 * PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    verdict = json.loads((tmp_path / "store" / "latest" / "verdict.json").read_text())
+    for arguments in (["run", str(path), "--store", str(store), "--engine", "in-process"], ["gate", str(store)]):
+        done = subprocess.run(
+            [sys.executable, "-m", "orchestrator", *arguments],
+            cwd=PROJECT_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=2 * PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    verdict = json.loads((store / "latest" / "verdict.json").read_text())
     assert (verdict["verdict"], verdict["world"]) == ("pass", "vagrant")
+    is_emulated = any("machines are emulated" in limit for limit in verdict["limits"])
+    described = tomllib.loads((store / "latest" / "run.toml").read_text())
+    assert described["time_scale"] == (lab.EMULATED_TIME_SCALE if is_emulated else 1.0)
     assert {fault["kind"]: fault["status"] for fault in verdict["faults"]} == {
         "power-loss": "confirmed",
         "clock-jump": "confirmed",
