@@ -13,6 +13,7 @@ from analysis.checkers.oracles import SIMULATION
 from analysis.expectation import unmet
 from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation
+from history.time_scale import ORDINARY
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """A document with a larger integer is damaged; tables have none."""
@@ -28,8 +29,8 @@ class RunSummary:
     `verdict`: unknown unless the stored one can be believed; a proven, unexpected failure remains a failure. `met`: it
     is what was `expected`. `doubts`: why the stored verdict cannot be believed; they are also in the `reasons`.
     `faults_confirmed`: the number of faults marked as confirmed; `confirmed`: the number for each kind, if the run's
-    own check of its faults believes them all. `stats`: the verdict's numeric figures, under its names. `cause`: of a
-    failure, in one sentence.
+    own check of its faults believes them all. `time_scale`: how many times longer everything took in its world than on
+    this machine. `stats`: the verdict's numeric figures, under its names. `cause`: of a failure, in one sentence.
     """
 
     run: str
@@ -47,6 +48,7 @@ class RunSummary:
     acknowledged: Int64 = 0
     duration_s: float = 0.0
     world: str = ""
+    time_scale: float = ORDINARY
     limits: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     system: str = ""
@@ -108,6 +110,7 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
         acknowledged=int(stats.get("acknowledged", 0)),
         duration_s=float(stats.get("duration_s", 0.0)),
         world=verdict.world,
+        time_scale=ORDINARY if standing.description is None else standing.description.time_scale,
         limits=verdict.limits,
         versions=dict(verdict.versions),
         stats=stats,
@@ -122,6 +125,12 @@ def figures(stats: Mapping[str, Any]) -> dict[str, float]:
         for name, value in stats.items()
         if isinstance(value, int | float) and not isinstance(value, bool) and -_MOST < value < _MOST
     }
+
+
+def place_of(run: RunSummary) -> str:
+    """Where a run was made: figures of different places are not comparable."""
+    slower = "" if run.time_scale == ORDINARY else f" with the time scale {run.time_scale:g}"
+    return f"the {run.world} world{slower}"
 
 
 def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:

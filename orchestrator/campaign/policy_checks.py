@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 
-from analysis.summary import RunSummary, samples
+from analysis.summary import RunSummary, place_of, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
+from history.time_scale import ORDINARY
 from installation.counted import counted
 from orchestrator.campaign.known_failures import Signatures, signatures_of
 from orchestrator.campaign.matrix import Matrix, read_matrix
@@ -142,19 +143,25 @@ def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFi
 
 
 def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunSummary]) -> PolicyFinding:
-    """Of one figure, over the runs that passed as expected."""
-    over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit]
+    """Of one figure, over the runs that passed as expected. A limit is multiplied by the time scale of a run's world,
+    as all bounds of time are."""
+    over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit * entry.time_scale]
     unmeasured = [entry.run for entry in entries if figure not in entry.stats]
     if over:
-        above = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}" for entry in over)
+        above = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}{_scaled_limit(entry)}" for entry in over)
         return PolicyFinding("budget", FAIL, f"{what}: over {limit:g} {unit} in {above}")
     if unmeasured or not entries:
         where = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
         return PolicyFinding(
             "budget", UNKNOWN, f"{what}: not measured {where}" if unmeasured else f"{what}: measured {where}"
         )
-    worst = max(entry.stats[figure] for entry in entries)
-    return PolicyFinding("budget", PASS, f"{what}: {worst:g} {unit} at most, {limit:g} {unit} are allowed")
+    worst = max(entries, key=lambda entry: entry.stats[figure] / entry.time_scale)
+    said = f"{worst.stats[figure]:g} {unit} at most{_scaled_limit(worst)}, {limit:g} {unit} are allowed"
+    return PolicyFinding("budget", PASS, f"{what}: {said}")
+
+
+def _scaled_limit(entry: RunSummary) -> str:
+    return "" if entry.time_scale == ORDINARY else f" (with {entry.time_scale:g} times the limit)"
 
 
 def _passes(entries: Sequence[RunSummary]) -> list[RunSummary]:
@@ -206,8 +213,8 @@ def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[R
             yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
             continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
-        uncompared = sorted(_place(*each) for each in after.keys() - before.keys())
-        sides = {_place(*each): (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
+        uncompared = sorted(after.keys() - before.keys())
+        sides = {each: (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
             text = f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "no runs to compare"
             yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
@@ -230,19 +237,13 @@ def _first(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _place(cell: str, world: str) -> str:
-    return f"{cell} in the {world} world"
-
-
-def _by_cell(
-    entries: Sequence[RunSummary], value_of: Callable[[RunSummary], float | None]
-) -> dict[tuple[str, str], list[float]]:
-    """By cell and world: speeds of different worlds are not comparable."""
-    found: dict[tuple[str, str], list[float]] = {}
+def _by_cell(entries: Sequence[RunSummary], value_of: Callable[[RunSummary], float | None]) -> dict[str, list[float]]:
+    """By cell and place."""
+    found: dict[str, list[float]] = {}
     for entry in samples(entries):
         value = value_of(entry)
         if value is not None:
-            found.setdefault((entry.cell, entry.world), []).append(value)
+            found.setdefault(f"{entry.cell} in {place_of(entry)}", []).append(value)
     return found
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.summary import RunSummary, samples
+from analysis.summary import RunSummary, place_of, samples
 from analysis.verdict import PASS
 from installation.commands import command
 from orchestrator.campaign.store_index import read_campaign
@@ -295,18 +295,18 @@ def _figures(pairs: Sequence[_Pair]) -> Iterator[FigureChange]:
     for campaign in dict.fromkeys(pair.campaign for pair in pairs):
         for figure in FIGURES:
             measured = {
-                f"{pair.cell} in the {world} world": (old, new)
+                f"{pair.cell} in {place}": (old, new)
                 for pair in pairs
                 if pair.campaign == campaign
-                for world in {run.world for run in pair.before} & {run.world for run in pair.after}
-                if (old := _values(pair.before, world, figure)) and (new := _values(pair.after, world, figure))
+                for place in set(map(place_of, pair.before)) & set(map(place_of, pair.after))
+                if (old := _values(pair.before, place, figure)) and (new := _values(pair.after, place, figure))
             }
             if measured:
                 yield _figure_change(campaign, figure, measured)
 
 
-def _values(runs: Sequence[RunSummary], world: str, figure: Figure) -> list[float]:
-    passed = [run for run in samples(runs) if run.verdict == PASS and run.met and run.world == world]
+def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[float]:
+    passed = [run for run in samples(runs) if run.verdict == PASS and run.met and place_of(run) == place]
     return [value for run in passed if (value := figure.of(run)) is not None]
 
 

@@ -46,8 +46,8 @@ KEY: Final = [(name, pa.string()) for name in ("campaign", "run", "evidence", "a
 TEXTS: Final = pa.list_(pa.string())
 _OF_DECISION: Final = [
     ("counts", pa.bool_()), ("made", pa.string()), ("cell", pa.string()), ("seed", pa.int64()), ("world", pa.string()),
-    ("system", pa.string()), ("verdict", pa.string()), ("expected", pa.string()), ("met", pa.bool_()),
-    ("reasons", TEXTS), ("anomalies", TEXTS), ("mutants", TEXTS), ("faults", pa.int64()),
+    ("time_scale", pa.float64()), ("system", pa.string()), ("verdict", pa.string()), ("expected", pa.string()),
+    ("met", pa.bool_()), ("reasons", TEXTS), ("anomalies", TEXTS), ("mutants", TEXTS), ("faults", pa.int64()),
     ("faults_confirmed", pa.int64()), ("acknowledged", pa.int64()), ("started", pa.string()),
     ("duration_s", pa.float64()), ("stats", pa.string()), ("versions", pa.string()), ("settings", pa.string()),
     ("settings_unread", pa.string()),
@@ -59,7 +59,7 @@ _STORED_COLUMNS: Final = [
 RUNS: Final = pa.schema([*KEY, *_OF_DECISION, *_STORED_COLUMNS])
 
 _STAMP: Final = b"brownout.store"
-_FORM: Final = "1 "
+_FORM: Final = "2 "
 """The start of each stamp: the meaning of the columns; a table of another form is made again."""
 _MANY: Final = 5_000
 _DRAFT: Final = ".draft"
@@ -239,7 +239,7 @@ def _decision(store: Path, run: IndexedRun, *, has_settings: bool) -> dict[str, 
     found = run.summary
     copied = (
         "run", "cell", "seed", "world", "system", "verdict", "expected", "met", "faults", "faults_confirmed",
-        "acknowledged", "started", "duration_s",
+        "acknowledged", "started", "duration_s", "time_scale",
     )  # fmt: skip
     row = {
         "campaign": run.campaign,

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from analysis.checkers.configuration import different_line
+from analysis.checkers.configuration import check, different_line
 
 STATED = ("node.id=1", "listeners=PLAINTEXT://*:*", "", "session.timeout.ms=1500", "min.insync.replicas=2")
 FOUND = ["node.id=1", "listeners=PLAINTEXT://10.0.0.1:9092", "", "session.timeout.ms=1500", "min.insync.replicas=2"]
@@ -30,3 +34,30 @@ def test_any_other_line_is_a_difference(found: list[str], words: str) -> None:
 
 def test_lines_of_another_order_are_a_difference() -> None:
     assert "line 3 is 'session.timeout.ms=1500'" in different_line(STATED, [*FOUND[:2], *FOUND[3:], FOUND[2]])
+
+
+@pytest.mark.parametrize(
+    ("value", "time_scale", "verdict"),
+    [
+        ("1500", 1.0, "unknown"),
+        ("1500", 4.0, "pass"),
+        ("6000", 4.0, "pass"),
+        ("1501", 4.0, "unknown"),
+        ("-1500", 4.0, "unknown"),
+    ],
+)
+def test_files_of_a_slow_world_have_the_times_of_the_settings(
+    tmp_path: Path, value: str, time_scale: float, verdict: str
+) -> None:
+    lines = ("node.id=1", "session.timeout.ms=6000", "voters=1@*:*")
+    (tmp_path / "nodes" / "n1").mkdir(parents=True)
+    (tmp_path / "nodes" / "n1" / "server.properties").write_text("\n".join(lines).replace("*", "9") + "\n")
+    description = SimpleNamespace(
+        configuration={"n1": {"server.properties": lines}},
+        node_settings={"n1": {"session.timeout.ms": value, "voters": "1"}},
+        node_names=("n1",),
+        time_scale=time_scale,
+        replica_format="kafka",
+    )
+    run: Any = SimpleNamespace(description=description, directory=tmp_path)
+    assert check(run).verdict == verdict

@@ -58,7 +58,7 @@ def test_a_skipped_campaign_on_a_machine_fails(tmp_path: Path) -> None:
     assert "was skipped" in output
 
 
-def test_a_machine_without_root_says_what_it_leaves_out(tmp_path: Path) -> None:
+def test_virtual_machines_are_left_out_without_root(tmp_path: Path) -> None:
     calls, output, code = ran(tmp_path, user=1000)
     assert (code, calls) == (0, ["doctor", "test", "test --rest"])
     assert "left out: virtual machines: installing what they need takes root on a Debian system" in output

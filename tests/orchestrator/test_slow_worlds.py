@@ -105,6 +105,7 @@ def described(store: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.usefixtures("slow")
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_a_run_in_a_slow_world_passes_its_gate(tmp_path: Path, name: str) -> None:

@@ -184,3 +184,11 @@ def test_runs_are_resumed_only_in_their_original_world(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="was last run in the vagrant world, and this is the paper world"):
         resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="paper")
     assert resume_invocation(store, campaign(TWO_SEEDS), where=elsewhere, world="vagrant").todo == begun.todo
+
+
+def test_runs_are_resumed_only_with_a_planned_time_scale(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    begun = plan_invocation(store, campaign(TWO_SEEDS), world="paper", time_scales=(1.0, 4.0))
+    with pytest.raises(UsageError, match="was last run with the time scale 1 or 4, and its machines now have 1 or 12"):
+        resume_invocation(store, campaign(TWO_SEEDS), world="paper", time_scales=(1.0, 12.0))
+    assert resume_invocation(store, campaign(TWO_SEEDS), world="paper", time_scales=(4.0,)).todo == begun.todo

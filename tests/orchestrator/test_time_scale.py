@@ -9,6 +9,7 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.properties import parse_properties
+from history.time_scale import scaled
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy
 from orchestrator.running.description import describe
@@ -44,6 +45,23 @@ def test_only_times_of_a_broker_are_scaled() -> None:
     times = {name for name in names if name.endswith("_ms") and 0 < getattr(usual, name) < 2**63 - 1}
     assert {name for name in names if getattr(usual, name) != getattr(slow, name)} == times
     assert all(getattr(slow, name) == 4 * getattr(usual, name) for name in times)
+
+
+@pytest.mark.parametrize(
+    ("value", "time_scale", "expected"),
+    [
+        (1500, 1.0, 1500),
+        (1500, 4.0, 6000),
+        (1, 1.5, 1),
+        (0, 4.0, 0),
+        (-1, 4.0, -1),
+        (604_800_000, 12.0, 7_257_600_000),
+        (2**31 - 1, 4.0, 2**31 - 1),
+        (2**63 - 1, 12.0, 2**63 - 1),
+    ],
+)
+def test_a_value_without_a_limit_is_not_multiplied(value: int, time_scale: float, expected: int) -> None:
+    assert scaled(value, time_scale) == expected
 
 
 @pytest.mark.parametrize("scale", [1.1, 1.5, 2.25])

@@ -254,11 +254,13 @@ def network(directory: str) -> Any:
         return found
 
 
-def campaign(directory: str, path: str, question: str = "true") -> Any:
-    """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards."""
+def campaign(directory: str, path: str, time_scale: str, question: str = "true") -> Any:
+    """A campaign over the inventory, by the command that people type; each host is asked `question` afterwards. One of
+    the hosts has this time scale, the slowest one."""
     with three_hosts(directory) as hosts:
         hosts.serve_power()
-        inventory = hosts.inventory(*hosts.power_lines(), "brownout_own_clock=true")
+        slow = {"beta": f"brownout_time_scale={time_scale}"}
+        inventory = hosts.inventory(*hosts.power_lines(), "brownout_own_clock=true", of_host=slow)
         store = Path(directory, "store")
         command = [sys.executable, "-m", "orchestrator", "run", path, "--world", "inventory"]
         command += ["--inventory", str(inventory), "--store", str(store), "--engine", "in-process"]

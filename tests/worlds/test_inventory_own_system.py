@@ -38,6 +38,7 @@ def test_the_tutorials_system_passes_on_the_hosts_of_an_inventory(tmp_path: Path
         "campaign",
         str(tmp_path),
         campaign,
+        "2.5",  # the plan has the files of the system as these hosts get them
         question,
         module="tests.worlds.inventory_scenarios",
         deadline_s=DEADLINE_S,

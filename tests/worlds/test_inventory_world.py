@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -48,16 +49,18 @@ def play(scenario: str, *arguments: str) -> Any:
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
-def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("time_scale", [1.0, 4.0])
+def test_a_campaign_passes_on_the_hosts_of_an_inventory(tmp_path: Path, time_scale: float) -> None:
     site_archive(PROJECT_ROOT, f"3.{sys.version_info.minor}")  # fetched once; a sandbox has no network
     path = tmp_path / "small.toml"
     path.write_text(CAMPAIGN)
-    done = play("campaign", str(tmp_path), str(path))
+    done = play("campaign", str(tmp_path), str(path), str(time_scale))
 
     assert done["code"] == 0, done["said"]
     (run,) = [path.parent for path in (tmp_path / "store" / "small").glob("*/run.toml")]
     verdict = json.loads((run / "verdict.json").read_text())
     assert (verdict["verdict"], verdict["world"]) == ("pass", "inventory")
+    assert tomllib.loads((run / "run.toml").read_text())["time_scale"] == time_scale
     confirmed = {fault["kind"] for fault in verdict["faults"] if fault["status"] == "confirmed"}
     assert confirmed == {"kill", "pause", "power-loss", "partition-one"}
     # What the inventory promises is believed only of machines with a kernel of their own: these share ours.

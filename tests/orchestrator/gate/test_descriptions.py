@@ -40,7 +40,7 @@ from tests.orchestrator.stored_campaign import StoredCampaign
         ({"topology.filesystem": "xfs"}, "its topology.filesystem is 'xfs', not 'ext4'"),
         ({"system.title": "other"}, "its system.title is 'other', not 'What a test writes down'"),
         ({"system.roles.n3": "observer"}, "its system.roles.n3 is 'observer', not 'broker'"),
-        ({"time_scale": 9.0}, "its time_scale is 9.0"),
+        ({"time_scale": 9.0}, "its time_scale is 9.0, and 1.0 was planned"),
         ({"time_scale": None}, "its time_scale is None"),
         ({"limits": []}, "its limits is [], not ["),
         ({"limits": [LIMITS[0]]}, "its limits is ['nothing here is real'], not ["),
@@ -109,6 +109,35 @@ def test_the_plan_keeps_descriptions_from_files_of_the_user(campaign: StoredCamp
     answer = decided(campaign.path)
     assert answer.code == 2
     assert "the plan's campaign cannot be read, so nothing can be compared with it: " in answer.json["reason"]
+
+
+@pytest.mark.parametrize(
+    ("planned_scales", "code", "words"),
+    [
+        ((1.0, 4.0), 0, ""),
+        ((1.0, 12.0), 2, "its time_scale is 4.0, and 1.0 or 12.0 was planned"),
+        ((1.0,), 2, "its time_scale is 4.0, and 1.0 was planned"),
+    ],
+    ids=str,
+)
+def test_a_run_has_one_of_the_planned_time_scales(
+    tmp_path: Path, planned_scales: tuple[float, ...], code: int, words: str
+) -> None:
+    campaign = StoredCampaign(tmp_path / "store", "")
+    (planned,) = campaign.plan(time_scales=planned_scales)
+    campaign.make(planned, says={"time_scale": 4.0})
+    answer = decided(campaign.path)
+    assert answer.code == code
+    assert words in " ".join(answer.json["runs"][0]["reasons"])
+
+
+@pytest.mark.parametrize("scales", ['"1.0"', "[0.5]", "[true]", '["4"]', "[101]", "[nan]"])
+def test_a_plan_with_damaged_time_scales_is_unknown(campaign: StoredCampaign, scales: str) -> None:
+    (plan,) = (campaign.path / "plans").glob("*.toml")
+    plan.write_text(re.sub(r"^time_scales = .*$", f"time_scales = {scales}", plan.read_text(), count=1, flags=re.M))
+    answer = decided(campaign.path)
+    assert answer.code == 2
+    assert "time_scales: is not a list of numbers from 1 to 100" in answer.json["reason"]
 
 
 def test_a_run_of_another_world_than_the_plan_is_unknown(tmp_path: Path) -> None:

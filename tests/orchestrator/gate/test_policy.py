@@ -73,6 +73,8 @@ def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list
         ("[budget]\nlatency_p50_ms = 10", {}, "pass", ""),
         ("[budget]\nlatency_p99_ms = 99.9", {}, "fail", "latency p99: over 99.9 ms in s-main-1 100 ms"),
         ("[budget]\noutage_s = 2.5", {}, "fail", "longest outage: over 2.5 s"),
+        ("[budget]\noutage_s = 0.75", {"time_scale": 4.0}, "pass", ""),
+        ("[budget]\noutage_s = 0.7", {"time_scale": 4.0}, "fail", "0.7 s in s-main-1 3 s (with 4 times the limit)"),
         ("[budget]\noutage_s = 2.5", {"stats": {}}, "unknown", "longest outage: not measured in s-main-1, s-main-2"),
     ],
 )
@@ -349,17 +351,23 @@ def test_a_baseline_of_another_campaign_is_undecided(tmp_path: Path, monkeypatch
     assert unmet == [f"against {tmp_path}: it is of the campaign {stored.campaign} and cannot be compared with c"]
 
 
-def test_measures_are_compared_within_a_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [({"world": "process"}, "the process world"), ({"time_scale": 4.0}, "the namespaces world with the time scale 4")],
+)
+def test_measures_are_compared_within_a_world(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: dict[str, Any], name: str
+) -> None:
     """The speed of a run in one world is not comparable with another world, in the same cell."""
     slow = {"latency_p50_ms": 90.0}
     then = [replace(run(seed), run=f"earlier-{seed}") for seed in range(1, 6)]
-    then_both = [*then, *(replace(each, run=f"{each.run}-p", world="process", stats=slow) for each in then)]
+    then_both = [*then, *(replace(each, run=f"{each.run}-p", stats=slow, **place) for each in then)]
     text = '[baseline]\npath = "."\nmeasures = ["latency"]\n'
-    now = [run(seed, world="process", stats=slow) for seed in range(1, 6)]
+    now = [run(seed, stats=slow, **place) for seed in range(1, 6)]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then), ()))
     decided, unmet = verdicts(tmp_path, text, *now)
     assert decided == "unknown"
-    assert "the baseline has no runs of main in the process world" in unmet[0]
+    assert f"the baseline has no runs of main in {name}" in unmet[0]
     monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), tuple(then_both), ()))
     assert verdicts(tmp_path, text, *now)[0] == "pass"
 
