@@ -178,14 +178,15 @@ def read_lines(
     known: TakenNames,
     take: Callable[[pa.Table], None],
     take_registers: Callable[[pa.Table], None],
+    take_other: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> Recorded:
     """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
     on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines, and `take_registers`
     those on registers with the schema `REGISTERS`. A line that contradicts another one, or `known`, is left out like an
-    invalid one."""
+    invalid one. `take_other` returns True for a line that it takes, which is no operation, and raises BadLineError."""
     found = Recorded()
     for path in paths:
-        _File(path, journal, known, found, take, take_registers).read()
+        _File(path, journal, known, found, take, take_registers, take_other).read()
         known.process += 1
     return found
 
@@ -201,6 +202,7 @@ class _File:
         found: Recorded,
         take: Callable[[pa.Table], None],
         take_registers: Callable[[pa.Table], None],
+        take_other: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._path = path
         self._journal = journal
@@ -208,6 +210,7 @@ class _File:
         self._found = found
         self._hand_on = take
         self._hand_on_registers = take_registers
+        self._take_other = take_other
         self._clock = Clock()
         self._client = path.stem
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
@@ -323,6 +326,8 @@ class _File:
             self._client = client or self._client
             if self._clock.error > MOST_CLOCK_ERROR_NS:
                 self._found.vague[self._path.name] = self._clock.error
+            return
+        if self._take_other(line):
             return
         name = json.dumps(line["id"]) if "id" in line else None
         if name is not None and (isinstance(line["id"], bool) or not isinstance(line["id"], int | str)):

@@ -137,6 +137,12 @@ def _form_of(line: Mapping[str, Any]) -> _Form:
     return _FORMS[shape, f]
 
 
+def require_place(line: Mapping[str, Any]) -> None:
+    """Raises BadLineError unless the topic and the partition of a line are valid."""
+    for name in sorted(_PLACE):
+        _CHECKS[name](name, line[name])
+
+
 def require_invocation(line: Mapping[str, Any]) -> None:
     """Raises BadLineError when a line is not an invocation: an operation without an outcome."""
     form = _form_of(line)

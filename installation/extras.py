@@ -22,7 +22,6 @@ MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     SPARK: ("pyspark", "pandas"),
     VMS: ("ansible", "ansible_runner", "ansible_mitogen", "pip"),
     "s3": ("obstore",),
-    "edn": ("edn_format",),
     "test": ("pytest", "xdist", "hypothesis", "hatchling"),
     "dev": ("mypy", "ruff"),
 }

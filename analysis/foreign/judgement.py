@@ -85,11 +85,12 @@ def _judge_registers(history: ForeignHistory, budget: int) -> ForeignJudgement:
     spread = task_map(None, plan.weight)
     report, parts = check_and_order(plan, spread, directory)
     size = f"{counted(plan.rows, 'operation')} on {counted(len(report.keys), 'register')}"
-    if report.anomalies or report.undecided or not history.is_answered:
+    doubts = (*report.undecided, *history.doubts)
+    if report.anomalies or doubts or not history.is_answered:
         anomalies = _with_texts(history, report, budget)
         for folder in (root / TABLES, directory):
             shutil.rmtree(folder)
-        return _without_certificate(size, anomalies, report.undecided)
+        return _without_certificate(size, anomalies, doubts)
     write_register_certificate(directory, root, plan, parts)
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
 

@@ -1,78 +1,266 @@
-"""Reads the forms of an EDN file, one per line, with the library `edn_format` (the extra [edn])."""
+"""Reads the forms of an EDN file one after another, and compares forms by EDN's rules.
+
+A file is a sequence of forms, or one vector or list of them, as Knossos writes its histories. A form may span lines.
+Two forms are equal if `text_of` gives both the same text: the order of maps and sets does not count, a list equals a
+vector with the same elements, and `1`, `1.0`, `"1"`, `:1` and `true` are different (github.com/edn-format/edn).
+
+Theory of operation. The reader takes the tokens of a line with one regular expression, and puts open collections on a
+stack, so that the depth of a form does not use the stack of Python.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 from history.foreign.history import ForeignError
-from history.foreign.text_lines import lines_of
+from history.foreign.text_lines import LONGEST, lines_of
+from history.strict_json import decode
 
-_AT_ONCE: Final = 256
-"""Lines per call of the library, which makes a parser in each call."""
-_TAG: Final = re.compile(r"#([A-Za-z][\w.*+!?$%&=<>/-]*)")
-_SURROGATE: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u[dD][89a-fA-F]")
-_BUILT_IN: Final = ("inst", "uuid", "_")
+_DEEPEST: Final = 200
+_TOKEN: Final = re.compile(
+    r'[\s,]*(?:;.*|("(?:[^"\\]|\\.)*"?|#\{|#_|#?[^\s,;"()\[\]{}#\\][^\s,;"()\[\]{}\\]*|##-?\w+|\\(?:\w+|.)|[()\[\]{}]|.))?',
+    re.DOTALL,
+)
+_INTEGER: Final = re.compile(r"[+-]?(?:0|[1-9]\d*)N?", re.ASCII)
+_FLOAT: Final = re.compile(r"[+-]?(?:0|[1-9]\d*)(?:\.\d*)?(?:[eE][+-]?\d+)?M?", re.ASCII)
+_RATIO: Final = re.compile(r"[+-]?\d+/\d+", re.ASCII)
+_SYMBOL: Final = re.compile(r"/|[^\W\d][^\s\\]*|[.*+!\-_?$%&=<>|][^\s\\]*")
+_CHARACTERS: Final = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t", "formfeed": "\f", "backspace": "\b"}
+_ESCAPES: Final = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+_NAMES: Final = {character: name for name, character in _CHARACTERS.items()}
+_CLOSES: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_CONSTANTS: Final = {"nil": None, "true": True, "false": False}
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """`:name`; `name` has no colon."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Atom:
+    """A symbol, a character or a number other than an integer, as the text that equal ones share."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """`#tag form`."""
+
+    tag: str
+    form: Any
+
+
+@dataclass(frozen=True)
+class FormSet:
+    """A set: its elements by their text."""
+
+    elements: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FormMap:
+    """A map: its keys and values by the text of the key."""
+
+    entries: dict[str, tuple[Any, Any]]
+
+    def items(self) -> Iterable[tuple[Any, Any]]:
+        return self.entries.values()
 
 
 def forms_of(path: Path) -> Iterator[tuple[int, Any]]:
-    """The number of each line that is not blank, and its form. Tags are dropped. Raises ForeignError."""
-    tags: set[str] = set(_BUILT_IN)
-    left = lines_of(path)
-    while lines := list(islice(left, _AT_ONCE)):
-        text = "\n".join(line for _, line in lines)
-        _accept_tags(text, tags)
-        try:
-            forms = _parsed(text)
-        except ValueError:
-            forms = []
-        if len(forms) != len(lines):  # one of them is not one form: find it
-            forms = [_form(path, number, line) for number, line in lines]
-        yield from zip((number for number, _ in lines), forms, strict=True)
+    """The number of the line where each form starts, and the form: None, a bool, an int, a str, a list, or a class of
+    this module. Raises ForeignError."""
+    reader = _Reader(path)
+    for number, line in lines_of(path):
+        yield from reader.read(number, line)
+    reader.end()
 
 
-def text_of(form: Any) -> str:
-    """A form as EDN."""
-    import edn_format
-
-    return str(edn_format.dumps(form))
-
-
-def _form(path: Path, number: int, line: str) -> Any:
-    try:
-        forms = _parsed(line)
-    except ValueError as error:
-        raise ForeignError(path, number, f"is not EDN ({error}): one event per line, as in history.edn") from error
+def form_of(text: str) -> Any:
+    """The one form in a text. Raises ForeignError."""
+    reader = _Reader(text)
+    forms = [form for number, line in enumerate(text.split("\n"), 1) for _, form in reader.read(number, line)]
+    reader.end()
     if len(forms) != 1:
-        raise ForeignError(path, number, f"has {len(forms)} forms: one event per line, as in history.edn")
+        raise ForeignError(text, 0, f"has {len(forms)} forms: one is needed")
     return forms[0]
 
 
-def _parsed(text: str) -> list[Any]:
-    """All forms in a text. Raises ValueError."""
-    import edn_format
+def text_of(form: Any) -> str:
+    """A form as EDN; equal forms have the same text."""
+    if isinstance(form, list):
+        return f"[{' '.join(map(text_of, form))}]"
+    if isinstance(form, FormMap):
+        return f"{{{', '.join(f'{key} {text_of(value)}' for key, (_, value) in sorted(form.entries.items()))}}}"
+    if isinstance(form, FormSet):
+        return f"#{{{' '.join(sorted(form.elements))}}}"
+    if isinstance(form, Tagged):
+        return f"#{form.tag} {text_of(form.form)}"
+    if isinstance(form, str):
+        return json.dumps(form, ensure_ascii=False)
+    if isinstance(form, Keyword):
+        return f":{form.name}"
+    if isinstance(form, Atom):
+        return form.text
+    return "nil" if form is None else str(form).lower()
 
-    if _SURROGATE.search(text):  # half a character, which no file can hold
+
+class _Reader:
+    """Takes the lines of one file."""
+
+    def __init__(self, source: Path | str) -> None:
+        self._source = source
+        self._open: list[tuple[str, list[Any]]] = []
+        """Open collections, tags and discards (`#_`): the token, and the forms in it."""
+        self._start = 0
+        self._length = 0
+        self._text: tuple[int, str] | None = None
+        """The line where an open string starts, and the text from there on."""
+
+    def read(self, number: int, line: str) -> Iterator[tuple[int, Any]]:
+        """The forms that end in this line."""
+        if self._text is not None:
+            number, line = self._text[0], f"{self._text[1]}\n{line}"
+            self._text = None
+        self._length += len(line)
+        if self._length > LONGEST:
+            raise ForeignError(self._source, self._start or number, f"a form is longer than {LONGEST >> 20} MiB")
+        at = 0
+        while at < len(line):
+            found = _TOKEN.match(line, at)
+            if found is None or found.end() == at:
+                break
+            at, token = found.end(), found[1]
+            if token is None:
+                continue
+            if token[0] == '"' and (len(token) == 1 or not _is_closed(token)):
+                self._text = (number, token)
+                self._start = self._start or number
+                return
+            try:
+                yield from self._take(number, token)
+            except ValueError as error:
+                raise ForeignError(self._source, number, f"is not EDN ({error})") from error
+
+    def end(self) -> None:
+        """Raises ForeignError if a form is not complete."""
+        if self._text is not None or self._open:
+            raise ForeignError(self._source, self._start, "is not EDN (the form that starts here does not end)")
+
+    def _take(self, number: int, token: str) -> Iterator[tuple[int, Any]]:
+        if not self._open or (len(self._open) == 1 and self._is_whole_file()):
+            self._start, self._length = number, 0
+        if token in _CLOSES or token == "#_" or (token[0] == "#" and not token.startswith("##")):
+            if len(self._open) >= _DEEPEST:
+                raise ValueError(f"a value is nested too deep: at most {_DEEPEST} levels")
+            self._open.append((token, []))
+            return
+        if token not in ("]", ")", "}"):
+            yield from self._add(_atom(token))
+            return
+        opened, forms = self._open.pop() if self._open else ("", [])
+        if _CLOSES.get(opened) != token:
+            raise ValueError(f"{token} closes what {opened or 'nothing'} opened")
+        if self._open or opened not in ("[", "("):
+            yield from self._add(_collection(opened, forms))
+
+    def _add(self, form: Any) -> Iterator[tuple[int, Any]]:
+        """Puts a whole form into the collection around it, or yields it if that is the file."""
+        while self._open and self._open[-1][0][0] == "#" and self._open[-1][0] != "#{":
+            tag = self._open.pop()[0]
+            if tag == "#_":
+                return
+            form = _tagged(tag[1:], form)
+        if not self._open or (len(self._open) == 1 and self._is_whole_file()):
+            yield self._start, form
+        else:
+            self._open[-1][1].append(form)
+
+    def _is_whole_file(self) -> bool:
+        return self._open[0][0] in ("[", "(")
+
+
+def _is_closed(token: str) -> bool:
+    """Whether a string's last quotation mark is not escaped."""
+    return token[-1] == '"' and (len(token) - 1 - len(token[:-1].rstrip("\\"))) % 2 == 0
+
+
+def _collection(opened: str, forms: list[Any]) -> Any:
+    if opened in ("[", "("):
+        return forms
+    if opened == "#{":
+        elements = {text_of(form): form for form in forms}
+        if len(elements) != len(forms):
+            raise ValueError("a set has an element twice")
+        return FormSet(elements)
+    if len(forms) % 2:
+        raise ValueError("a map has a key without a value")
+    entries = {text_of(key): (key, value) for key, value in zip(forms[::2], forms[1::2], strict=True)}
+    if 2 * len(entries) != len(forms):
+        raise ValueError("a map has a key twice")
+    return FormMap(entries)
+
+
+def _tagged(tag: str, form: Any) -> Any:
+    if not tag.startswith(":"):
+        return Tagged(tag, form)
+    if not isinstance(form, FormMap):  # #:a{:b 1} is {:a/b 1}
+        raise ValueError(f"the namespace {tag} stands before something other than a map")
+    forms = [each for key, value in form.items() for each in (_in_namespace(tag[1:], key), value)]
+    return _collection("{", forms)
+
+
+def _in_namespace(name: str, key: Any) -> Any:
+    if not isinstance(key, Keyword) or key.name.startswith("_/"):
+        return Keyword(key.name[2:]) if isinstance(key, Keyword) else key
+    return key if "/" in key.name else Keyword(f"{name}/{key.name}")
+
+
+def _atom(token: str) -> Any:
+    if token[0] == '"':
+        return _string(token)
+    if token[0] == ":" and len(token) > 1:
+        return Keyword(token[1:])
+    if token in _CONSTANTS:
+        return _CONSTANTS[token]
+    if _INTEGER.fullmatch(token):
+        return int(token.removesuffix("N"))
+    if token[0] == "\\" and len(token) > 1:
+        character = _CHARACTERS.get(token[1:]) or _character(token[1:])
+        return Atom(f"\\{_NAMES.get(character, character)}")
+    if _FLOAT.fullmatch(token):
+        number = f"{Decimal(token[:-1])}M" if token[-1] == "M" else repr(float(token) + 0.0)
+        return Atom(number)
+    if _RATIO.fullmatch(token) or _SYMBOL.fullmatch(token) or token in ("##NaN", "##Inf", "##-Inf"):
+        return Atom(token)
+    raise ValueError(f"{token[:40]!r} is not a form")
+
+
+def _character(name: str) -> str:
+    if len(name) == 1:
+        return name
+    if re.fullmatch(r"u[0-9a-fA-F]{4}", name):
+        return _whole(chr(int(name[1:], 16)))
+    raise ValueError(f"\\{name[:40]} is not a character")
+
+
+def _string(token: str) -> str:
+    return _whole(decode(token.translate(_ESCAPES)) if "\\" in token else token[1:-1])
+
+
+def _whole(text: str) -> str:
+    """Raises ValueError for half a character, which no file can hold."""
+    if _SURROGATE.search(text):
         raise ValueError("it has an escape in \\ud800 .. \\udfff: write the character itself in UTF-8")
-    try:
-        return list(edn_format.loads_all(text, write_ply_tables=False))
-    except RecursionError as error:
-        raise ValueError("it is nested too deep") from error
-    except Exception as error:  # the library raises errors of many kinds, those of its parser generator too
-        raise ValueError(" ".join(str(error).split())[:80] or type(error).__name__) from error
-
-
-def _accept_tags(text: str, known: set[str]) -> None:
-    """Make the library read tagged forms of any tag as the form itself, such as `#jepsen.history.Op{...}`."""
-    import edn_format
-
-    for tag in set(_TAG.findall(text)) - known:
-        known.add(tag)
-        edn_format.add_tag(tag, _untagged)
-
-
-def _untagged(form: Any) -> Any:
-    return form
+    return text

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.foreign.history import ForeignError
+from history.foreign.history import INITIAL_TIMES, ForeignError
 from history.schemas import FAIL, INF, INFO, OK
 
 INVOKE: Final = "invoke"
@@ -38,30 +38,66 @@ class Event:
 
 @dataclass(frozen=True)
 class ForeignOperation:
-    """An invocation with its completion. `answer`: the completion's value, None without completion. `line`: that of
-    the invocation."""
+    """An invocation with its completion. `answer`: the completion's value, None without completion. `line`,
+    `completed_in`: the lines of the two, 0 without completion. `completed`: when the completion was observed, also one
+    of type `info`, after which the operation may still happen (`ret` is INF)."""
 
     line: int
+    completed_in: int
     process: int
     f: str
     outcome: int
     inv: int
     ret: int
+    completed: int
     asked: Any
     answer: Any
     error: str
 
 
-def operations_of(path: Path, events: Iterable[Event]) -> Iterator[ForeignOperation]:
-    """The operations, each when it completes, then those that never did. Raises ForeignError for events that no
-    sequence of operations has.
+class TimeOrder:
+    """Compares the times of events with the order of their lines, where it decides which operation ended before which:
+    between an invocation and a completion. Programs that take the time before they write the event invert some."""
+
+    def __init__(self) -> None:
+        self._latest = {True: -1, False: -1}
+        self._inversions = 0
+        self._first = ""
+
+    def take(self, event: Event) -> bool:
+        """Takes the event of the next line. Returns whether its time contradicts a line above it."""
+        if event.time is None:
+            return False
+        is_invocation = event.type == INVOKE
+        is_inverted = event.time < self._latest[not is_invocation]
+        if is_inverted:
+            if not self._inversions:
+                later = self._latest[not is_invocation]
+                self._first = f":time {event.time} in line {event.line} is before :time {later} of a line above it"
+            self._inversions += 1
+        self._latest[is_invocation] = max(self._latest[is_invocation], event.time)
+        return is_inverted
+
+    def doubts(self) -> tuple[str, ...]:
+        """Why no pass can be concluded; empty without a contradiction."""
+        more = f", and {self._inversions - 1:,} more" if self._inversions > 1 else ""
+        doubt = f"{self._first}{more}: times and lines contradict each other, so the order of operations is not known"
+        return (doubt,) if self._inversions else ()
+
+
+def operations_of(path: Path, events: Iterable[Event], order: TimeOrder) -> Iterator[ForeignOperation]:
+    """The operations, each when it completes, then those that never did. `order` takes all events. Raises ForeignError
+    for events that no sequence of operations has.
 
     A time is that of the event, if it is later than that of the event before; else it is 1 ns later, so that the order
-    of the file is kept. Without times in the file, an event is 1 ms later than the one before.
+    of the file is kept. An invocation whose time contradicts that order keeps its time, so that an operation counts as
+    earlier than another one only if lines and times agree. Without times in the file, an event is 1 ms later than the
+    one before. All times are after those of the write of an initial value (`INITIAL_TIMES`).
     """
     under_way: dict[int, tuple[Event, int]] = {}
-    now = -1
+    now = INITIAL_TIMES[1]
     for event in events:
+        is_inverted = order.take(event)
         if not 0 <= event.process < _PROCESSES:
             problem = f"the process {event.process} is not a number in 0 .. {_PROCESSES - 1}"
             raise ForeignError(path, event.line, f"{problem}; number the clients' processes from 0")
@@ -73,7 +109,7 @@ def operations_of(path: Path, events: Iterable[Event]) -> Iterator[ForeignOperat
                 first = under_way[event.process][0].line
                 problem = f"process {event.process} invokes an operation while that of line {first} is not completed"
                 raise ForeignError(path, event.line, f"{problem}; after an operation of type info, use a new process")
-            under_way[event.process] = event, now
+            under_way[event.process] = event, max(event.time or 0, INITIAL_TIMES[1] + 1) if is_inverted else now
             continue
         if event.process not in under_way:
             problem = f"process {event.process} completes an operation that it did not invoke"
@@ -91,11 +127,13 @@ def _operation(invocation: Event, inv: int, now: int, completion: Event | None) 
     outcome = INFO if completion is None else OUTCOMES[completion.type]
     return ForeignOperation(
         invocation.line,
+        0 if completion is None else completion.line,
         invocation.process,
         invocation.f,
         outcome,
         inv,
         INF if outcome == INFO else now,
+        now,
         invocation.value,
         None if completion is None else completion.value,
         "never completed" if completion is None else completion.error,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -36,6 +36,19 @@ class ForeignHistory:
     not_judged: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
+
+def alike_keys(keys: Iterable[str]) -> tuple[str, ...]:
+    """What is not judged of keys that differ in their type only: a client may have changed it."""
+    by_name: dict[str, list[str]] = {}
+    for key in keys:
+        by_name.setdefault(key.strip('":'), []).append(key)
+    return tuple(f"whether {' and '.join(same)} are one key: they differ" for same in by_name.values() if len(same) > 1)
+
+
+INITIAL_PROCESS: Final = 1 << 30
+"""Behind all numbers of processes: the one that writes the initial value of each register, if one is stated."""
+INITIAL_TIMES: Final = (0, 1)
+"""The invocation and the return of these writes, in ns: before all other operations."""
 
 OWN_PRODUCER: Final = 1 << 32
 """The step of the numbers of log values: each is the only value of its producer, so that no order is required of values

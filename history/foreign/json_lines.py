@@ -17,44 +17,58 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from history.distinct import distinct
-from history.foreign.history import LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
+from history.foreign.absent_offsets import AbsentOffsets
+from history.foreign.history import INITIAL_TIMES, LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
+from history.foreign.kinds import kind_of, refusal
 from history.foreign.numbered_texts import GROUP_TEXTS, TextFile
 from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
+from history.foreign.register_rows import initial_write
 from history.foreign.value_places import JoinedRuns, ValuePlaces
 from history.jsonl_reader import Recorded, TakenNames, read_lines
-from history.schemas import APPEND, OPERATIONS, REGISTERS
+from history.registers import table_of
+from history.schemas import APPEND, INF, OPERATIONS, REGISTERS
 from history.value_runs import I64, ValueRuns
 
+_OTHER_F: Final = re.compile(r'"f" is "(\w+)"')
 _AHEAD_S: Final = 10**9
 """Subtracted from wall clocks, so that their times are times of a run until 2038."""
 _EARLIEST_WALL_NS: Final = 10**17
 """Converted times of wall clocks are later, from 2004 on; those of monotonic clocks are earlier, for three years."""
 
 
-def read(paths: Sequence[Path], model: str | None, directory: Path) -> ForeignHistory:
-    """The history in the files, of the given model if they have operations of both, written below a directory. Raises
-    ForeignError."""
+def read(paths: Sequence[Path], model: str | None, directory: Path, *, initial: int | None = None) -> ForeignHistory:
+    """The history in the files, of the given model if they have operations of both, written below a directory.
+    `initial`: what each register holds at the start. Raises ForeignError."""
     names = [path.name for path in paths]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ForeignError(twice, 0, "two files have this name, which is that of a client: rename one of them")
     log, registers = _LogAsRead(directory / "log.arrow"), _AsRead(directory / "registers.arrow", REGISTERS)
     try:
-        _take_all(paths, log, registers)
+        absent = AbsentOffsets()
+        _take_all(paths, log, registers, absent)
         chosen, *other = _models(paths, model, {LOG: log, REGISTER: registers})
         not_judged = [f"operations of the other model: {each}" for each in other]
         files = OperationFiles(directory, chosen)
         if chosen == REGISTER:
             _require_one_clock(paths, registers)
-            for rows in registers.parts.tables():
-                files.add(rows)
+            if absent:
+                raise ForeignError(paths[0], 0, "states absent offsets, which registers do not have")
+            _add_registers(files, registers, initial)
             return files.history({}, not_judged)
+        if initial is not None:
+            raise ForeignError(paths[0], 0, "has operations on logs, which have no initial value; omit --initial")
         _require_one_clock(paths, log)
         known = _known(paths, log)
+        if absent:
+            if problem := absent.learn(log.parts.tables()):
+                raise ForeignError(paths[0], 0, f"{problem}; state only offsets that never had one")
+            not_judged.append("whether the offsets that are stated to be absent had a record")
         for rows in log.parts.tables():
-            files.add(_renumbered(rows, known))
+            files.add(_renumbered(absent.positions(rows), known))
         not_judged.insert(0, "the order of a producer's values beyond real time")
         return files.history(_texts(known, directory), not_judged)
     finally:
@@ -62,10 +76,25 @@ def read(paths: Sequence[Path], model: str | None, directory: Path) -> ForeignHi
         registers.parts.remove()
 
 
-def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead) -> None:
+def _add_registers(files: OperationFiles, registers: _AsRead, initial: int | None) -> None:
+    """Write the operations on registers, with the write of an initial value before them."""
+    keys: set[str] = set()
+    shift = 0 if initial is None else INITIAL_TIMES[1] + 1
+    for rows in registers.parts.tables():
+        for name in ("inv", "ret"):
+            times = rows[name].to_numpy()
+            moved = pa.array(np.where(times < INF, times + shift, times))
+            rows = rows.set_column(REGISTERS.get_field_index(name), REGISTERS.field(name), moved)
+        keys.update(pc.unique(rows["key"]).to_pylist())
+        files.add(rows)
+    if initial is not None:
+        files.add(table_of([initial_write(number, key, initial) for number, key in enumerate(sorted(keys))]))
+
+
+def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead, absent: AbsentOffsets) -> None:
     """Read all lines. Raises ForeignError for a line without a valid operation."""
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
-    recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), log.take, registers.take)
+    recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), log.take, registers.take, absent.take)
     _require_whole(paths, recorded)
     open_log, open_registers = recorded.tables()
     log.take(open_log)
@@ -95,6 +124,8 @@ def _require_whole(paths: Sequence[Path], recorded: Recorded) -> None:
             at = re.match(rf"{re.escape(path.name)}(?::(\d+):)? ", defect)
             what = defect[at.end() :] if at else defect
             line = int(at[1]) if at and at[1] else 0
+            if (f := _OTHER_F.match(what)) and (kind := kind_of(f[1])):
+                what = refusal(f[1], kind, '"f"')
             raise ForeignError(path, line, f"{what}; docs/operations.md describes the format")
 
 

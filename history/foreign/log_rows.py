@@ -5,19 +5,25 @@ transactions, which no client sees, so an offset that no answer names is not a g
 
 A poll does not say where its consumer was. A consumer that keeps its partition continues behind the last record of its
 previous poll, and a consumer whose transaction failed continues where it was before. After a subscription the service
-decides, and after an unknown outcome the position is unknown.
+decides, and after an unknown outcome the position is unknown. What a poll of an operation with any outcome returned was
+in the log when the operation completed.
+
+The sends of one operation to a key follow each other in the log, as those of one producer: their values get numbers of
+one producer (`history.values`).
 
 A transaction whose outcome is unknown happened if one of its values was read. Then all its values are in the log, those
 with an offset at that offset.
 
 Theory of operation. Positions and outcomes follow from the whole history, so sends and polls are columns in files until
-it has been read. In memory remain of each value its key, the line that sent it and whether a poll returned it, and of
-each key the offsets that answers name, as runs of consecutive ones.
+it has been read. In memory remain of each value its key, the line that sent it and whether a poll returned it, of each
+key the offsets that answers name, as runs of consecutive ones, and the numbers of values that are not the first ones of
+their operation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,8 +32,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from history.foreign.events import ForeignOperation
-from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory
-from history.foreign.numbered_texts import NumberedTexts
+from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory, alike_keys
+from history.foreign.numbered_texts import NumberedTexts, RankedNumbers
 from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
 from history.foreign.value_places import JoinedRuns, ValuePlaces
@@ -40,6 +46,8 @@ OBJECT_ROWS: Final = 1 << 14
 """The most values that are objects of Python at once, unless one operation has more."""
 _MOST_PARTITIONS: Final = 1 << 31
 
+_NUMBERS: Final = "key"
+"""The topic of keys that are numbers."""
 _START: Final = -1
 """The offset before the first one."""
 _UNKNOWN: Final = -2
@@ -77,7 +85,10 @@ class LogRows:
         self._transactions = 0
         self._sent_in_line = np.zeros(1, np.uint32)
         self._is_read = np.zeros(1, np.bool_)
-        self._last: dict[tuple[int, str], int] = {}
+        self._last: dict[int, dict[str, int]] = {}
+        """The offset of the last record that each process polled, by key."""
+        self._later: list[tuple[I64, I64]] = []
+        """The places and numbers of values that are not the first ones of their operation and key."""
         self._drifts: set[int] = set()
         self._sends_as_read = PartsOnDisk(directory / "sends.arrow", _SENDS)
         self._polls_as_read = PartsOnDisk(directory / "polls.arrow", _POLLS)
@@ -85,50 +96,58 @@ class LogRows:
     def assigned(self, process: int, keys: set[str], *, from_start: bool) -> None:
         """A consumer chose its keys, and reads them from the start or where it was."""
         self._drifts.discard(process)
-        self._forget(process, but=keys)
-        if from_start:
-            self._last.update({(process, key): _START for key in keys})
+        last = {key: offset for key, offset in self._last.get(process, {}).items() if key in keys}
+        self._last[process] = dict.fromkeys(keys, _START) if from_start else last
 
     def subscribed(self, process: int) -> None:
         """A consumer subscribed, or it is not known whether it got the keys that it chose."""
         self._drifts.add(process)
-        self._forget(process)
+        self._last.pop(process, None)
 
-    def poll_without_answer(self, process: int, outcome: int) -> None:
-        """An operation with polls that failed, or whose outcome is unknown."""
-        if outcome == INFO:
-            self._forget(process)
+    @contextmanager
+    def polls_of(self, operation: ForeignOperation) -> Iterator[None]:
+        """The polls of one operation, in their order."""
+        before = dict(self._last.get(operation.process, {}))
+        yield
+        if operation.outcome == FAIL:
+            self._last[operation.process] = before
+        elif operation.outcome == INFO:
+            self._last.pop(operation.process, None)
 
     def send(self, operation: ForeignOperation, sends: Sequence[tuple[str, str, int | None]]) -> None:
         """The sends of one operation: key, value, offset. Raises ForeignError for a value that was sent to the key
         before."""
+        of_key: dict[str, list[int]] = {}
         for key, text, offset in sends:
-            of_operation = self._of_operation(operation, key)
+            of_operation = self._of_operation(operation, key, operation.ret)
             outcome = self._transactions, operation.outcome, operation.error
             place = len(self._texts), _UNKNOWN if offset is None else offset
-            self._sends.append((*of_operation, *outcome, *place, operation.line))
+            of_key.setdefault(key, []).append(len(self._texts))
+            rank = of_key[key][0], len(of_key[key]) - 1
+            self._sends.append((*of_operation, *outcome, *place, *rank, operation.line))
             self._texts.append(f"{of_operation[-1]} {text}")
         self._transactions += 1
         self._flush_if_due()
 
     def poll(self, operation: ForeignOperation, key: str, records: Sequence[tuple[int, str]]) -> None:
-        """A poll was answered with these records of a key: offset, value."""
+        """A poll returned these records of a key: offset, value."""
         if not records:
             return
-        place = operation.process, key
-        of_operation = self._of_operation(operation, key)
+        last = self._last.setdefault(operation.process, {})
+        of_operation = self._of_operation(operation, key, operation.completed)
         offsets = [offset for offset, _ in records]
-        self._polls.append((*of_operation, self._last.get(place, _UNKNOWN), offsets, len(self._texts)))
+        self._polls.append((*of_operation, last.get(key, _UNKNOWN), offsets, len(self._texts)))
         self._texts += [f"{of_operation[-1]} {text}" for _, text in records]
         if operation.process not in self._drifts:
-            self._last[place] = offsets[-1]
+            last[key] = offsets[-1]
         self._flush_if_due()
 
-    def history(self, *not_judged: str) -> ForeignHistory:
+    def history(self, *not_judged: str, doubts: Sequence[str] = ()) -> ForeignHistory:
         """All rows. Raises ForeignError as `send`."""
         try:
             self._flush()
-            whole = _WholeLog(list(self._keys), self._is_read, self._values.texts())
+            numbers = RankedNumbers(self._later, self._values.texts(), OWN_PRODUCER)
+            whole = _WholeLog(list(self._keys), self._is_read, numbers)
             whole.learn(self._sends_as_read.tables(), self._polls_as_read.tables())
             files = OperationFiles(self._directory, LOG)
             for rows in self._sends_as_read.tables():
@@ -136,18 +155,16 @@ class LogRows:
             for rows in self._polls_as_read.tables():
                 files.add(whole.reads(rows))
             unnamed = "offsets that no answer names: markers of transactions have offsets, too"
-            return files.history(whole.texts, (*not_judged, unnamed), tuple(whole.unread()))
+            return files.history(
+                whole.texts, (*not_judged, *alike_keys(self._keys), unnamed), (*whole.unread(), *doubts)
+            )
         finally:
             self._sends_as_read.remove()
             self._polls_as_read.remove()
 
-    def _of_operation(self, operation: ForeignOperation, key: str) -> tuple[int, int, int, int]:
+    def _of_operation(self, operation: ForeignOperation, key: str, ret: int) -> tuple[int, int, int, int]:
         number = self._keys.setdefault(key, len(self._keys))
-        return operation.process, operation.inv, operation.ret, number
-
-    def _forget(self, process: int, but: set[str] | None = None) -> None:
-        for place in [place for place in self._last if place[0] == process and place[1] not in (but or ())]:
-            del self._last[place]
+        return operation.process, operation.inv, ret, number
 
     def _flush_if_due(self) -> None:
         if len(self._texts) >= OBJECT_ROWS:
@@ -160,11 +177,14 @@ class LogRows:
         self._sent_in_line = _reaching(self._sent_in_line, highest)
         self._is_read = _reaching(self._is_read, highest)
         if self._sends:
-            *columns, lines = map(list, zip(*self._sends, strict=True))
+            *columns, firsts, ranks, lines = map(list, zip(*self._sends, strict=True))
             at = columns[_SENDS.get_field_index("value")]
             values = places[at]
             self._require_new(values, np.array(lines, np.int64), at)
             columns[_SENDS.get_field_index("value")] = values
+            is_later = np.array(ranks) > 0
+            numbers = places[firsts] * OWN_PRODUCER + np.array(ranks)
+            self._later.append((values[is_later], numbers[is_later]))
             self._sends_as_read.add(_table(columns, _SENDS))
         if self._polls:
             *columns, firsts = map(list, zip(*self._polls, strict=True))
@@ -193,9 +213,9 @@ class LogRows:
 
 class _WholeLog:
     """What sends and polls need of the whole history. `keys`: by number; `is_read`: by the place of a value, whether a
-    poll returned it; `texts`: of the numbers of values."""
+    poll returned it; `texts`: the numbers of values, and their texts."""
 
-    def __init__(self, keys: Sequence[str], is_read: Bools, texts: Mapping[int, str]) -> None:
+    def __init__(self, keys: Sequence[str], is_read: Bools, texts: RankedNumbers) -> None:
         self.texts = texts
         self._keys = keys
         self._is_read = is_read
@@ -236,7 +256,7 @@ class _WholeLog:
             ret=np.where(outcome == INFO, INF, columns["ret"]),
             offset=position,
             lo=-1,
-            value=value * OWN_PRODUCER,
+            value=self.texts.of_places(value),
             offsets=_empty_lists(len(key)),
             values=_empty_lists(len(key)),
             error=[error if error and how != OK else unnamed[how] for how, error in errors],
@@ -252,7 +272,7 @@ class _WholeLog:
         has_place = after >= 0
         before = np.full(len(key), -1, np.int64)
         before[has_place] = self._position(key[has_place], after[has_place])
-        places = values.flatten().to_numpy() * OWN_PRODUCER
+        places = self.texts.of_places(values.flatten().to_numpy())
         return self._rows(
             columns,
             f=READ,
@@ -300,7 +320,7 @@ class _WholeLog:
         for at in some[offset[some] <= self._polled_to[key[some]]].tolist():
             count, named = self._unread.setdefault(int(key[at]), (0, []))
             if count < _NAMED:
-                named.append(f"{self.texts[int(value[at]) * OWN_PRODUCER]} at offset {offset[at]}")
+                named.append(f"{self.texts[int(self.texts.of_places(value[at : at + 1])[0])]} at offset {offset[at]}")
             self._unread[int(key[at])] = count + 1, named
 
     def _rows(self, operations: Mapping[str, I64], **columns: Any) -> pa.Table:
@@ -351,11 +371,12 @@ def _empty_lists(count: int) -> pa.Array:
 
 def _places(keys: Sequence[str]) -> tuple[list[str], I64, I64]:
     """The topics, and for each key the number of its topic and its partition: a number is a partition of the topic
-    `key`."""
+    `key`, which is no other key's."""
     is_number = [key.isdecimal() and int(key) < _MOST_PARTITIONS for key in keys]
     topics: dict[str, int] = {}
     topic, partition = np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
     for at, key in enumerate(keys):
-        topic[at] = topics.setdefault("key" if is_number[at] else key, len(topics))
+        name = _NUMBERS if is_number[at] else f"'{key}'" if key == _NUMBERS else key
+        topic[at] = topics.setdefault(name, len(topics))
         partition[at] = int(key) if is_number[at] else 0
     return list(topics), topic, partition

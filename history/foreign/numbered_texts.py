@@ -72,6 +72,44 @@ class TextsOfNumbers(Mapping[int, str]):
         return self._groups[number]
 
 
+class RankedNumbers(Mapping[int, str]):
+    """The texts of the numbers 1, 2, ... times the step, where some places have another number: that of an earlier
+    place plus a rank. `later`: such places and their numbers, in parts; `texts`: of the numbers by place."""
+
+    def __init__(self, later: Sequence[tuple[I64, I64]], texts: Mapping[int, str], step: int) -> None:
+        none = np.empty(0, np.int64)
+        places = np.concatenate([none, *(places for places, _ in later)])
+        numbers = np.concatenate([none, *(numbers for _, numbers in later)])
+        order = places.argsort()
+        self._places, self._numbers = places[order], numbers[order]
+        self._by_number = self._numbers.argsort()
+        self._texts = texts
+        self._step = step
+
+    def of_places(self, places: I64) -> I64:
+        """The number of the text at each place."""
+        numbers: I64 = places * self._step
+        if len(self._places):
+            at = np.minimum(self._places.searchsorted(places), len(self._places) - 1)
+            numbers = np.where(self._places[at] == places, self._numbers[at], numbers)
+        return numbers
+
+    def __getitem__(self, number: int) -> str:
+        if number % self._step == 0:
+            return self._texts[number]
+        ordered = self._by_number
+        at = int(self._numbers.searchsorted(number, sorter=ordered))
+        if at == len(ordered) or self._numbers[ordered[at]] != number:
+            raise KeyError(number)
+        return self._texts[int(self._places[ordered[at]]) * self._step]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.of_places(np.arange(1, len(self) + 1)).tolist())
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+
 class TextFile:
     """Writes the texts of the numbers 1, 2, ... times `step` to `values.parquet` of a directory; none without texts."""
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from history.foreign.history import LOG, ForeignHistory
+from history.foreign.history import INITIAL_PROCESS, LOG, ForeignHistory
 from history.operation_tables import IndexedGroup, write_index, write_operations
 from history.register_tables import KeyGroup, write_register_index, write_registers
 from history.schemas import INFO, OPERATIONS, REGISTERS
@@ -79,4 +79,5 @@ class OperationFiles:
         self.rows += rows.num_rows
         earliest = int(pc.min(rows["inv"]).as_py())
         self._start = earliest if self._start is None else min(self._start, earliest)
-        self._is_answered |= bool(pc.any(pc.not_equal(rows["type"], INFO)).as_py())
+        is_answer = pc.and_(pc.not_equal(rows["type"], INFO), pc.not_equal(rows["process"], INITIAL_PROCESS))
+        self._is_answered |= bool(pc.any(is_answer).as_py())

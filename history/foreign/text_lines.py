@@ -16,7 +16,7 @@ LONGEST: Final = 1 << 24
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The number and the text of each line that is not blank, without a mark of the byte order at the file's start.
+    """The number and the text of each line, without its end and without a mark of the byte order at the file's start.
     Raises ForeignError, also if the file cannot be read."""
     try:
         with io.BufferedReader(open_regular(path), 1 << 20) as file:
@@ -26,8 +26,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, str]]:
                 line = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
                 if len(line) > LONGEST:
                     raise ForeignError(path, number, f"the line is longer than {LONGEST >> 20} MiB: one event per line")
-                if text := _decoded(path, number, line).strip():
-                    yield number, text
+                yield number, _decoded(path, number, line).rstrip("\r\n")
     except OSError as error:
         raise ForeignError(path, 0, f"cannot be read: {error.strerror}; name a regular file") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from installation.extras import is_there, what_is_missing
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKNOWN, EXIT_USAGE, UsageError
@@ -106,7 +106,7 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     before = _states(task.paths)
     try:
         with replaced(task.place) as draft:
-            history = _read(task, options.model, draft)
+            history = _read(task, options, draft)
             judgement = judge(history, upper_bound=options.upper_bound, budget=options.budget)
             content = write(task.paths, task.form, history, judgement)
             for path, old, new in zip(task.paths, before, _states(task.paths), strict=True):
@@ -127,20 +127,43 @@ def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:
     return [None if it is None else (it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns) for it in found]
 
 
-def _read(task: _Task, model: str | None, directory: Path) -> ForeignHistory:
+def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:
     """The history, whose operations are written below the directory. Raises ForeignError, and UsageError for another
     model than the files have."""
     from history.foreign import jepsen_edn, json_lines, porcupine
 
+    if options.independent is not None and task.form != JEPSEN:
+        raise UsageError(
+            f"--independent and --no-independent are for the format {JEPSEN}: {task.paths[0]} is {task.form}"
+        )
     if task.form == JSONL:
-        return json_lines.read(task.paths, model, directory)
-    if task.form == JEPSEN and not is_there("edn"):
-        raise UsageError(what_is_missing("edn", f"the format {JEPSEN}"))
-    read = jepsen_edn.read if task.form == JEPSEN else porcupine.read
-    history = read(task.paths[0], directory)
-    if model not in (None, history.model):
-        raise UsageError(f"{task.paths[0]}: its operations are of a {history.model}; omit --model {model}")
+        return json_lines.read(task.paths, options.model, directory, initial=_initial(task, options.initial))
+    if task.form == JEPSEN:
+        initial = None if options.initial is None else _form(options.initial)
+        history = jepsen_edn.read(task.paths[0], directory, independent=options.independent, initial=initial)
+    else:
+        history = porcupine.read(task.paths[0], directory, initial=_initial(task, options.initial))
+    if options.model not in (None, history.model):
+        problem = f"{task.paths[0]}: its operations are of a {history.model}"
+        raise UsageError(f"{problem}; omit --model {options.model}")
     return history
+
+
+def _form(text: str) -> Any:
+    from history.foreign.edn import form_of
+    from history.foreign.history import ForeignError
+
+    try:
+        return form_of(text)
+    except ForeignError as error:
+        raise UsageError(f"--initial {text}: {error}; state one value as EDN") from error
+
+
+def _initial(task: _Task, text: str | None) -> int | None:
+    """The value that each register holds at the start. Raises UsageError for one that the format does not have."""
+    if text is None or re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text):
+        return None if text is None else int(text)
+    raise UsageError(f"--initial {text}: the values of the format {task.form} are integers of 64 bits")
 
 
 def _print(task: _Task, content: Mapping[str, Any]) -> None:
@@ -172,6 +195,16 @@ def _options(command: argparse.ArgumentParser) -> None:
         "--model",
         choices=("log", "register"),
         help="what the operations are of (default: that follows from the operations; needed if there are both)",
+    )
+    command.add_argument(
+        "--initial",
+        metavar="VALUE",
+        help="what each register holds at the start, as the format writes values (default: nil)",
+    )
+    command.add_argument(
+        "--independent",
+        action=argparse.BooleanOptionalAction,
+        help="whether the values of Jepsen's registers are [KEY VALUE] (default: as the first operation has it)",
     )
     command.add_argument(
         "--upper-bound",

@@ -347,8 +347,8 @@ def test_a_file_that_grows_during_the_check_is_refused(
 ) -> None:
     read = porcupine_log.read
 
-    def reads_then_grows(path: Path, directory: Path) -> ForeignHistory:
-        history = read(path, directory)
+    def reads_then_grows(path: Path, directory: Path, **options: Any) -> ForeignHistory:
+        history = read(path, directory, **options)
         with path.open("a") as file:
             file.write(porcupine("1 invoke read nil", "1 ok read 7"))
         return history
@@ -400,7 +400,7 @@ def test_an_escaped_backslash_before_a_number_is_accepted() -> None:
 def test_a_value_that_is_nested_too_deep_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     value = "[" * 5000 + "1" + "]" * 5000
     assert check(f"{{:type :invoke, :f :write, :value {value}, :process 0}}\n", "h.edn") == 64
-    assert "h.edn: has a value that is nested too deep" in capsys.readouterr().err
+    assert "h.edn:1: is not EDN (a value is nested too deep" in capsys.readouterr().err
 
 
 def test_a_directory_with_the_result_of_another_program_is_kept(capsys: pytest.CaptureFixture[str]) -> None:

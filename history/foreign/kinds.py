@@ -1,0 +1,40 @@
+"""The kinds of histories that are neither of registers nor of logs, by the names of their operations.
+
+The names are those of Jepsen's workloads (`jepsen.tests`, `jepsen.checker`, Elle) and of Porcupine's examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "a queue": ("enqueue", "dequeue", "drain", "offer", "take", "push", "pop"),
+    "a set or a counter": ("add", "remove", "increment", "inc", "decrement", "dec", "sub"),
+    "a bank": ("transfer", "deposit", "withdraw", "balance"),
+    "a mutex": ("acquire", "release", "lock", "unlock", "hold"),
+    "a key-value store": ("get", "put", "append", "delete", "del"),
+    "unique numbers": ("generate",),
+    "inserts under a predicate": ("insert",),
+    "reads that may be dirty": ("refresh", "strong-read"),
+    "an election": ("elect", "leader", "inspect"),
+}
+STEPS: Final[Mapping[str, str]] = {
+    "append": "transactions that append to lists (list-append)",
+    "r": "transactions on registers or lists (rw-register or list-append)",
+    "w": "transactions on registers (rw-register)",
+    "read": "transactions on registers (multi-register)",
+    "write": "transactions on registers (multi-register)",
+}
+"""Of a transaction, by the name of a step."""
+
+
+def kind_of(f: str) -> str:
+    """The kind that has operations of this name; empty if none is known."""
+    return next((kind for kind, names in KINDS.items() if f in names), "")
+
+
+def refusal(name: str, kind: str, what: str = ":f") -> str:
+    """Why a history with this operation is not judged."""
+    seen = f"{what} {name} is of {kind}" if kind else f"{what} {name} is of no known kind of history"
+    return f"{seen}: only registers (read, write, cas) and logs (send, poll, txn with send and poll) are judged"
