@@ -30,6 +30,10 @@ ACKS_ALL: Final = -1
 MISMATCH: Final = "mismatch"
 """The error of a failed compare-and-set that was answered: the key did not hold the expected value."""
 
+SENT_AGAIN: Final = "may have been sent again"
+"""Ends the error of an append whose record its client library may have sent more than once, whatever its outcome. Then
+the record may be in the log more than once, and after records that were sent later."""
+
 PHASE_MAIN: Final = "main"
 PHASE_FINAL: Final = "final"
 

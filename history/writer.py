@@ -105,10 +105,20 @@ class OperationWriter:
             return value
 
     def append_ok(
-        self, topic: str, partition: int, value: int, *, inv: int, ret: int, offset: int, acks: int = ACKS_ALL
+        self,
+        topic: str,
+        partition: int,
+        value: int,
+        *,
+        inv: int,
+        ret: int,
+        offset: int,
+        acks: int = ACKS_ALL,
+        error: str = "",
     ) -> None:
-        """An acknowledged append; `offset` -1 when the acknowledgement did not carry one."""
-        self._add(APPEND, topic, partition, OK, inv, ret, offset=offset, value=value, acks=acks)
+        """An acknowledged append; `offset` -1 when the acknowledgement did not carry one. `error`: empty or
+        `SENT_AGAIN`."""
+        self._add(APPEND, topic, partition, OK, inv, ret, offset=offset, value=value, acks=acks, error=error)
 
     def append_failed(
         self, topic: str, partition: int, value: int, *, inv: int, ret: int, error: str, acks: int = ACKS_ALL

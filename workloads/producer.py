@@ -11,9 +11,10 @@ from typing import Any
 from confluent_kafka import KafkaException, Message, Producer
 
 from history.record_payload import record_bytes
-from history.schemas import ACKS_ALL
+from history.schemas import ACKS_ALL, SENT_AGAIN
 from history.writer import OperationWriter
 from workloads import outcomes
+from workloads.attempts import AttemptLog
 from workloads.control import (
     Append,
     Appended,
@@ -32,14 +33,16 @@ from workloads.control import (
     Stopped,
 )
 from workloads.pacing import MakePacing, Pacing, Slots, depth, steady
-from workloads.settings import ClientSettings, producer_config, retries
+from workloads.settings import ClientSettings, is_debugged, producer_config, retries
 
 IDLE_S = 0.05
 Done = Callable[[str, int, str], None]
 
 
 class Appender:
-    """Appends through one librdkafka producer with one `acks`, and records each append once with its outcome."""
+    """Appends through one librdkafka producer with one `acks`, and records each append once with its outcome.
+
+    A producer that retries is idempotent: how often it sends a record is not observed, and brokers store it once."""
 
     def __init__(
         self, settings: ClientSettings, writer: OperationWriter, acks: int, *, timeout_s: float | None = None
@@ -47,8 +50,9 @@ class Appender:
         self._settings = settings
         self._writer = writer
         self._acks = acks
-        self._retried = retries(settings, acks)
-        self._producer = Producer(producer_config(settings, acks, timeout_s=timeout_s))
+        config = producer_config(settings, acks, timeout_s=timeout_s)
+        self._attempts = None if retries(settings, acks) else AttemptLog(also_debug=is_debugged())
+        self._producer = Producer(config) if self._attempts is None else Producer(config, logger=self._attempts)
         self.in_flight = 0
 
     def append(self, partition: int, done: Done) -> None:
@@ -56,13 +60,16 @@ class Appender:
         topic = self._settings.topic
         value = self._writer.reserve(topic, partition)
         payload = record_bytes(value, self._settings.parameters["record_bytes"])
+        repeats = 0 if self._attempts is None else self._attempts.repeats(partition)
         inv = time.monotonic_ns()
         try:
             self._producer.produce(
                 topic,
                 payload,
                 partition=partition,
-                on_delivery=lambda error, message: self._delivered(partition, value, inv, error, message, done),
+                on_delivery=lambda error, message: self._delivered(
+                    partition, value, inv, repeats, error, message, done
+                ),
             )
         except (BufferError, KafkaException) as refused:
             # The library rejected the record, so that no broker has seen it.
@@ -82,20 +89,25 @@ class Appender:
         while self.in_flight and time.monotonic() < give_up:
             self._producer.poll(0.05)
 
-    def _delivered(self, partition: int, value: int, inv: int, error: Any, message: Message, done: Done) -> None:
+    def _delivered(
+        self, partition: int, value: int, inv: int, repeats: int, error: Any, message: Message, done: Done
+    ) -> None:
         ret = time.monotonic_ns()
         self.in_flight -= 1
         topic, writer, acks = self._settings.topic, self._writer, self._acks
-        outcome = outcomes.of_append(None if error is None else error.code(), retried=self._retried)
+        sent_once = self._attempts is not None and self._attempts.sent_once(partition, repeats)
+        outcome = outcomes.of_append(None if error is None else error.code(), sent_once=sent_once)
         offset = message.offset() if error is None else -1
         offset = -1 if offset is None or offset < 0 else offset
         text = "" if error is None else error.name()
+        again = SENT_AGAIN if self._attempts is not None and not sent_once else ""
+        told = "; ".join(filter(None, (text, again)))
         if outcome == "ok":
-            writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=offset, acks=acks)
+            writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=offset, acks=acks, error=told)
         elif outcome == "fail":
-            writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=text, acks=acks)
+            writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=told, acks=acks)
         else:
-            writer.append_unknown(topic, partition, value, inv=inv, error=text, acks=acks)
+            writer.append_unknown(topic, partition, value, inv=inv, error=told, acks=acks)
         done(outcome, offset, text)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from workloads.attempts import DEBUG_CONTEXT
+
 ALL = -1
 MESSAGE_TIMEOUT_S = 4.0
 # An idempotent producer retries without limit. A record that it gives up loses its place in the producer's order, so it
@@ -139,9 +141,6 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader quickly, and give up on a silent broker soon."""
     from history.groups import ATTEMPT_S  # imports Arrow: clients use it, but the start of a run should not wait for it
 
-    extra: dict[str, Any] = {}
-    if debug := os.environ.get("BROWNOUT_CLIENT_DEBUG"):
-        extra["debug"] = debug
     return {
         "bootstrap.servers": settings.bootstrap,
         "client.id": settings.client,
@@ -157,20 +156,30 @@ def _common(settings: ClientSettings) -> dict[str, Any]:
         "topic.metadata.refresh.fast.interval.ms": 50,
         "allow.auto.create.topics": False,
         "enable.metrics.push": False,
-        **extra,
+        **({"debug": _debug()} if is_debugged() else {}),
     }
 
 
+def is_debugged() -> bool:
+    """Whether the library's debug log was asked for."""
+    return bool(_debug())
+
+
+def _debug() -> str:
+    return os.environ.get("BROWNOUT_CLIENT_DEBUG", "")
+
+
 def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | None = None) -> dict[str, Any]:
-    """One attempt per record, because a retry of a stored record would write it twice. An idempotent producer retries
-    without limit, which is the library's default."""
+    """No retries, because a retry of a stored record would write it twice. The library sends some records again
+    nevertheless (`workloads.attempts`). An idempotent producer retries without limit, which is the library's
+    default."""
     timeout_s = settings.append_timeout_s if timeout_s is None else timeout_s
     retrying = retries(settings, acks)
     return {
         **_common(settings),
         "acks": acks,
         "enable.idempotence": retrying,
-        **({} if retrying else {"retries": 0}),
+        **({} if retrying else {"retries": 0, "debug": ",".join(filter(None, (_debug(), DEBUG_CONTEXT)))}),
         "message.timeout.ms": int(timeout_s * 1000),
         "request.timeout.ms": int(min(REQUEST_TIMEOUT_S * settings.time_scale, timeout_s) * 1000),
         "linger.ms": 1,

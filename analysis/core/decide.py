@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from analysis.core.rows import I64
 from analysis.core.scans import APPENDS, QUERIES, KeyedScan, Pair
 from analysis.core.summary import LISTED, PRODUCER_SHIFT, SEQUENCE_MASK, Located, Summary
 from history.schemas import FAIL, INF, INFO, OK
+
+_SEPARATE: Final = frozenset({"unknown-value", "value-twice", "sequence-falls"})
+"""Rules whose findings are not joined."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +82,9 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFindin
     """C1 and C2: a value at two offsets, never produced, or produced by an append that failed."""
     located = summary.located
     unknown = np.flatnonzero(hits < 0)
-    if len(unknown):
-        # Not a loose append: either unknown, or of a bound append that was acknowledged elsewhere.
-        last = min(len(unknown), LISTED) - 1
-        for place, at in enumerate(unknown[: last + 1].tolist()):
-            count = len(unknown) - last if place == last else 1
-            yield LogFinding("phantom", "unknown-value", count, (int(located.offset[at]),), (int(located.value[at]),))
+    # Not a loose append: either unknown, or of a bound append that was acknowledged elsewhere.
+    for at, count in _listed(unknown):
+        yield LogFinding("phantom", "unknown-value", count, (int(located.offset[at]),), (int(located.value[at]),))
     known = np.flatnonzero(hits >= 0)
     failed = known[facts.loose.type[hits[known]] == FAIL]
     if len(failed):
@@ -93,10 +94,16 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFindin
         )
     order = known[np.lexsort((located.offset[known], hits[known]))]
     again = np.flatnonzero(hits[order][1:] == hits[order][:-1]) + 1
-    if len(again):
-        at = again[np.argmin(located.offset[order[again]])]
+    for at, count in _listed(again[np.argsort(located.offset[order[again]])]):
         where = (int(located.offset[order[at - 1]]), int(located.offset[order[at]]))
-        yield LogFinding("duplicate", "value-twice", len(again), where, (int(located.value[order[at]]),))
+        yield LogFinding("duplicate", "value-twice", count, where, (int(located.value[order[at]]),))
+
+
+def _listed(places: I64) -> Iterator[tuple[int, int]]:
+    """At most LISTED places, each with the number of those that it represents: the last one represents the rest."""
+    last = min(len(places), LISTED) - 1
+    for number, place in enumerate(places[: last + 1].tolist()):
+        yield place, len(places) - last if number == last else 1
 
 
 def _first_damage(findings: list[LogFinding]) -> int:
@@ -239,11 +246,11 @@ def _offences(facts: Facts) -> Iterator[LogFinding]:
 
 
 def _joined(findings: list[LogFinding]) -> Iterator[LogFinding]:
-    """One finding per name and rule; the first represents all. Unknown values stay separate: they may differ in
-    kind."""
+    """One finding per name and rule; the first represents all. Values that are unknown, twice in the log, or out of
+    order stay separate: they may differ in kind, or some may be lawful."""
     joined: dict[tuple[object, ...], LogFinding] = {}
     for each in findings:
-        key = (each.name, each.rule, each.offsets if each.rule == "unknown-value" else ())
+        key = (each.name, each.rule, each.offsets if each.rule in _SEPARATE else ())
         known = joined.setdefault(key, each)
         if known is not each:
             also = (*known.also, *each.values[:1], *each.also) if each.name in LOSSES else ()

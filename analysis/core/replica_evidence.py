@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import ACK, NONE, gather, lay_out
-from analysis.core.explain import Key, name_of
+from analysis.core.explain import Key, name_of, sent_again
 from analysis.core.rows import I64, Bools, rows_of
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
 from history.schemas import ACKS_ALL, APPEND, FAIL, OK
@@ -46,13 +46,15 @@ class ClientOrder:
 class Appends:
     """What clients sent to one partition: the values `sent`, the `refused` ones among them, and the `loose` ones, which
     no acknowledgement by all replicas binds to an offset. `end`: the answer of the final reads' last end query, -1
-    without one. `answered`: the loose values that a leader acknowledged with an offset."""
+    without one. `answered`: the loose values that a leader acknowledged with an offset. `again`: the values that client
+    libraries may have sent more than once."""
 
     sent: I64
     refused: I64
     loose: I64
     end: int = -1
     answered: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    again: I64 = field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,7 @@ def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
 def appends_of(operations: pa.Table) -> dict[Key, Appends]:
     """What was sent to each partition according to the operations."""
     rows = rows_of(operations)
+    again = operations["value"].to_numpy()[(operations["f"].to_numpy() == APPEND) & sent_again(operations["error"])]
     found: dict[Key, Appends] = {}
     for part, key in enumerate(rows.keys):
         bound = rows.bound.value[rows.bound.part == part]
@@ -141,6 +144,7 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
             loose=loose[type_ != FAIL],
             end=int(queries.lo[last]) if last >= 0 else -1,
             answered=loose[named >= 0],
+            again=again,
         )
     return found
 

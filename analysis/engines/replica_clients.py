@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.core.evidence import ACK, NONE
-from analysis.core.explain import Key
+from analysis.core.explain import Key, sent_again
 from analysis.core.offset_ranges import RangeTask, RowGroup
 from analysis.core.range_evidence import evidence_of
 from analysis.core.replica_evidence import Appends, ClientOrder
@@ -105,19 +105,21 @@ def _named(groups: Iterable[RowGroup], start: int, stop: int) -> AcknowledgedApp
 
 
 class SentValues(NamedTuple):
-    """What clients sent of some values; `late`: the values that they sent after a time."""
+    """What clients sent of some values; `late`: the values that they sent after a time; `again`: those that client
+    libraries may have sent more than once."""
 
     sent: I64 = _NOTHING
     refused: I64 = _NOTHING
     loose: I64 = _NOTHING
     late: I64 = _NOTHING
+    again: I64 = _NOTHING
 
     def merge(self, other: SentValues) -> SentValues:
         return SentValues(*map(np.concatenate, zip(self, other, strict=True)))
 
     def appends(self, certain: Sequence[I64], end: int) -> Appends:
         """The same in the form of the rules. `certain`: values that were certainly sent."""
-        return Appends(np.concatenate((self.sent, *certain)), self.refused, self.loose, end)
+        return Appends(np.concatenate((self.sent, *certain)), self.refused, self.loose, end, again=self.again)
 
 
 NOT_SENT: Final = SentValues()
@@ -140,10 +142,12 @@ def sent(task: AskedTask) -> SentValues:
     """What some operations say of the values in question."""
     found = SentValues()
     for group in task.groups:
-        rows = _columns(group, "f", "type", "acks", "offset", "value", "inv")
-        f, type_, acks, offset, value, inv = (each.to_numpy() for each in rows.columns)
-        mine = np.flatnonzero((f == APPEND) & np.isin(value, task.values))
-        type_, acks, offset, value, inv = (each[mine] for each in (type_, acks, offset, value, inv))
+        rows = _columns(group, "f", "type", "acks", "offset", "value", "inv", "error")
+        rows = rows.filter(pa.array((rows["f"].to_numpy() == APPEND) & np.isin(rows["value"].to_numpy(), task.values)))
+        type_, acks, offset, value, inv = (each.to_numpy() for each in rows.columns[1:-1])
+        again = sent_again(rows["error"])
         loose = (type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0))
-        found = found.merge(SentValues(value, value[type_ == FAIL], value[loose], value[inv > task.ended]))
+        found = found.merge(
+            SentValues(value, value[type_ == FAIL], value[loose], value[inv > task.ended], value[again])
+        )
     return found

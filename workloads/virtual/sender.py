@@ -248,5 +248,5 @@ class Sender:
             )
         except UncertainError as error:
             return Sent("info", -1, str(error))
-        outcome = outcomes.of_append(None if code == ErrorCode.NONE else code)
+        outcome = outcomes.of_append(None if code == ErrorCode.NONE else code, sent_once=True)
         return Sent(outcome, offset if outcome == "ok" else -1, "" if code == ErrorCode.NONE else code.name)
