@@ -32,6 +32,7 @@ class Op:
     acks: int = ACKS_ALL
     final: bool = False
     session: int = 1
+    error: str = ""
 
 
 def v(name: int) -> int:
@@ -76,7 +77,7 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
             names = ("f", "inv", "ret", "type", "process", "session", "value", "offset")
             fields = {name: getattr(op, name) for name in names}
             fields |= {"lo": op.lo, "hi": op.hi, "acks": op.acks, "offsets": op.offsets, "values": op.values}
-            fields |= {"topic": topic, "partition": partition, "client": f"client-{op.process}", "error": ""}
+            fields |= {"topic": topic, "partition": partition, "client": f"client-{op.process}", "error": op.error}
             rows.append({**fields, "phase": "final" if op.final else "main"})
     columns = {each.name: [row[each.name] for row in rows] for each in OPERATIONS}
     arrays = [

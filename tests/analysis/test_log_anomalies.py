@@ -14,7 +14,7 @@ from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
 from analysis.engines.log import LogPlan
-from history.schemas import INF, INFO, READ
+from history.schemas import INF, INFO, READ, SENT_AGAIN
 from history.values import decode_value, encode_value
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, stored, table, v
@@ -373,6 +373,47 @@ def test_producer_order_is_checked_by_offsets_known_only_from_reads() -> None:
 def test_a_record_acknowledged_twice() -> None:
     anomaly = the_one([sent(0, 10, 20, 0), sent(0, 30, 40, 1)], "duplicate")
     assert "acknowledged twice, at offsets 0 and 1" in anomaly.sentence
+
+
+def again(append: Op) -> Op:
+    """An append whose record its client library may have sent more than once."""
+    return replace(append, error=f"NOT_ENOUGH_REPLICAS; {SENT_AGAIN}" if append.type == INFO else SENT_AGAIN)
+
+
+AT_TWO_OFFSETS: dict[str, tuple[list[Op], list[Op], str]] = {
+    "a record of unknown outcome": ([info(1, 10)], [read(0, [1, 1], 20, 30)], "duplicate"),
+    "an acknowledged record": ([ok(1, 10, 20, 0)], [read(0, [1, 1], 30, 40)], "duplicate"),
+    "a record after its successor": (
+        [replace(ok(1, 10, 40, 1), value=v(1)), replace(ok(1, 11, 30, 0), value=v(1) + 1)],
+        [],
+        "producer-order",
+    ),
+    "an offset that no other record can have": ([ok(1, 10, 20, 0)], [end(2, 30, 40)], "gap"),
+}
+
+
+@pytest.mark.parametrize(("appends", "queries", "name"), AT_TWO_OFFSETS.values(), ids=AT_TWO_OFFSETS)
+def test_what_a_second_attempt_may_explain_is_a_doubt(appends: list[Op], queries: list[Op], name: str) -> None:
+    assert [each.name for each in found([*appends, *queries])] == [name]
+    report = check(table([*map(again, appends), *queries]))
+    assert report.anomalies == ()
+    (doubt,) = report.undecided
+    assert doubt.endswith(f"{SENT_AGAIN} by its client library")
+
+
+def test_a_record_that_was_sent_once_stays_a_duplicate_beside_one_that_was_not() -> None:
+    history = [again(info(1, 10)), info(2, 10), read(0, [1, 1, 2, 2], 20, 30)]
+    report = check(table(history))
+    (anomaly,) = report.anomalies
+    assert (anomaly.name, anomaly.count) == ("duplicate", 1)
+    assert anomaly.sentence == "record 1.2.0 was appended once, but is in the log at offsets 2 and 3"
+    assert len(report.undecided) == 1
+
+
+def test_a_record_that_was_sent_again_is_lost_as_any_other() -> None:
+    final = [end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)]
+    the_one([ok(1, 10, 20, 0), again(ok(2, 30, 40, 1)), *final], "lost-acknowledged-write")
+    the_one([again(fail(2, 10, 20)), read(0, [2], 30, 40)], "aborted-read")
 
 
 def test_a_corrupt_offset_ends_in_an_anomaly_not_in_a_lack_of_memory() -> None:
