@@ -47,7 +47,7 @@ CASES: dict[str, tuple[dict[int, ErrorCode | None], bool, list[int], int, str]] 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("acks", [-1, 1])
-def test_a_refusal_proves_something_only_if_the_record_was_sent_once(name: str, acks: int, tmp_path: Path) -> None:
+def test_a_refusal_is_fail_only_if_the_record_was_sent_once(name: str, acks: int, tmp_path: Path) -> None:
     answers, leaves, attempts, type_, error = CASES[name]
     outcomes: list[tuple[str, int, str]] = []
     with scripted(answers, leaves=leaves) as cluster:
@@ -98,7 +98,7 @@ def test_a_record_under_way_was_sent_once_if_its_partitions_batches_ended_for_go
     assert log.sent_once(0, log.repeats(0)), "a record that was given to the library later"
 
 
-def test_a_log_without_a_line_about_batches_proves_nothing() -> None:
+def test_a_log_without_a_line_about_batches_leaves_attempts_unknown() -> None:
     log = AttemptLog()
     assert not log.sent_once(0, log.repeats(0))
     log.log(10, "%s [%s] %s", "PRODUCE", "p1", "a/1: log [0]: Produce MessageSet with 1 message(s)")
