@@ -393,7 +393,9 @@ AT_TWO_OFFSETS: dict[str, tuple[list[Op], list[Op], str]] = {
 
 
 @pytest.mark.parametrize(("appends", "queries", "name"), AT_TWO_OFFSETS.values(), ids=AT_TWO_OFFSETS)
-def test_an_anomaly_that_a_second_attempt_may_explain_is_a_doubt(appends: list[Op], queries: list[Op], name: str) -> None:
+def test_an_anomaly_that_a_second_attempt_may_explain_is_a_doubt(
+    appends: list[Op], queries: list[Op], name: str
+) -> None:
     assert [each.name for each in found([*appends, *queries])] == [name]
     report = check(table([*map(again, appends), *queries]))
     assert report.anomalies == ()
