@@ -30,7 +30,7 @@ NONE, REFUSED, TOO_LARGE, INVALID, MOVED = (
 STORED = SILENT  # by a broker that waits for replicas which do not come
 TIMED_OUT = "_MSG_TIMED_OUT"
 
-# What the brokers answer, whether the first one leaves the metadata, the brokers that get the record, and what is recorded.
+# The answers of the brokers, whether the first leaves the metadata, the brokers that get the record, type and error.
 CASES: dict[str, tuple[dict[int, ErrorCode | None], bool, list[int], int, str]] = {
     "acknowledged": ({1: NONE}, False, [1], OK, ""),
     "refused": ({1: REFUSED}, False, [1], FAIL, "NOT_ENOUGH_REPLICAS"),
