@@ -15,24 +15,27 @@ from typing import Any, Final
 from history.checksummed_lines import read_lines
 from history.client_lines import ClientLineWriter
 from history.schemas import INF
+from history.time_scale import ORDINARY
 
 GROUPS: Final = "groups"
 _SUFFIX: Final = ".jsonl"
 NO_OFFSET: Final = -1
 ATTEMPT_S: Final = 4.0
-"""The least time that the members' library waits for an answer before it closes the connection and sends a commit again
-on another one; longer in a slow world."""
+"""The time that the members' library waits for an answer before it closes the connection and sends a commit again on
+another one. It is multiplied by the time scale of a run's world."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit of one partition's offset. `ret` is INF unless it was acknowledged."""
+    """A commit of one partition's offset. `ret` is INF unless it was acknowledged. `attempt_s`: how long the member's
+    library waited for an answer."""
 
     member: str
     partition: int
     offset: int
     inv: int
     ret: int
+    attempt_s: float = ATTEMPT_S
 
     @property
     def acknowledged(self) -> bool:
@@ -43,7 +46,7 @@ class Commit:
         """The time after which it cannot take effect any more; INF if unknown. A member without an answer within the
         time of an attempt may have sent it twice, and the order of arrival is unknown. A connection that the other side
         has closed delivers nothing more, so a commit that was sent again earlier had failed before."""
-        return self.ret if self.ret - self.inv < ATTEMPT_S * 1e9 else INF
+        return self.ret if self.ret - self.inv < self.attempt_s * 1e9 else INF
 
 
 @dataclass(frozen=True)
@@ -129,10 +132,15 @@ class GroupWriter(ClientLineWriter):
         self._lines.write({"what": "fetched", "offsets": places, "inv": inv, "t": self.clock()})
 
 
-def read_groups(run: Path | str) -> GroupRecords:
-    """The record of all members of a run; empty for a run without groups. Damage is a defect, never an exception."""
+def read_groups(run: Path | str, time_scale: float = ORDINARY) -> GroupRecords:
+    """The record of all members of a run; empty for a run without groups. Damage is a defect, never an exception.
+    `time_scale`: of the run's world."""
     directory = Path(run) / "history" / GROUPS
-    read = [_Reader(path) for path in sorted(directory.glob(f"*{_SUFFIX}"))] if directory.is_dir() else []
+    read = (
+        [_Reader(path, ATTEMPT_S * time_scale) for path in sorted(directory.glob(f"*{_SUFFIX}"))]
+        if directory.is_dir()
+        else []
+    )
     return GroupRecords(
         tuple(each for one in read for each in one.commits.values()),
         tuple(each for one in read for each in one.fetches),
@@ -145,10 +153,12 @@ def read_groups(run: Path | str) -> GroupRecords:
 
 
 class _Reader:
-    """Reads the file of one member. Lines that no member would write are defects, and left out."""
+    """Reads the file of one member. Lines that no member would write are defects, and left out. `attempt_s`: as of
+    `Commit`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, attempt_s: float) -> None:
         self.member = path.stem
+        self._attempt_s = attempt_s
         self.commits: dict[tuple[int, int], Commit] = {}
         """By the commit's number and the partition."""
         self.fetches: list[Fetched] = []
@@ -207,7 +217,9 @@ class _Reader:
         for partition, offset in _places(line["offsets"]):
             _require((line["id"], partition) not in self.commits, "a number that was used before")
             _require(_is_offset(offset), "its offsets")
-            self.commits[line["id"], partition] = Commit(self.member, partition, offset, line["t"], INF)
+            self.commits[line["id"], partition] = Commit(
+                self.member, partition, offset, line["t"], INF, self._attempt_s
+            )
 
     def _committed(self, line: Mapping[str, Any]) -> None:
         _require(_is_time(line["t"]), "its time")

@@ -61,7 +61,7 @@ def check(run: CheckedRun) -> Outcome:
     from history.journal import CLIENT
 
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
-    groups = read_groups(run.directory)
+    groups = read_groups(run.directory, run.description.time_scale)
     if run.description.kind != GROUP and MEMBER not in roles.values() and not groups.members:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}

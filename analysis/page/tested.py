@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from history import strict_toml
 from history.regular_files import open_regular, read_text
+from history.time_scale import ORDINARY
 
 _LOAD: Final = (
     "kind", "topic", "partitions", "keys", "producers", "consumers", "rate", "duration_s", "operations", "record_bytes",
@@ -54,7 +55,7 @@ def tested(run_dir: Path) -> Tested:
         system=f"{name} {version or '(version not recorded)'}" if name else "",
         description=_description(run_dir / "campaign.toml"),
         started=str(said.get("started", "")),
-        cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system)),
+        cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system), *_slower(said)),
         load=tuple(_pairs(workload, _LOAD)),
         settings=(
             *_settings("", _table(said, "settings")),
@@ -99,6 +100,12 @@ def _value(key: str, value: Any) -> str:
         return "yes" if value else "no"
     shown = f"{value:g}" if isinstance(value, float) else str(value)
     return shown + _UNITS.get(key, "")
+
+
+def _slower(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The time scale of a world that is slower than the machine of the orchestrator."""
+    if (scale := said.get("time_scale", ORDINARY)) != ORDINARY:
+        yield "time scale", f"{scale}: the times in the settings are multiplied by it"
 
 
 def _roles(system: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

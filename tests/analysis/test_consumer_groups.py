@@ -204,6 +204,21 @@ def test_the_reader_reads_the_file_of_a_member(tmp_path: Path) -> None:
     assert groups.deliveries == (Delivered("member-1", 0, 3, 7, 100),)
 
 
+@pytest.mark.parametrize(("answered_s", "time_scale", "is_over"), [(3, 1.0, True), (6, 1.0, False), (6, 4.0, True)])
+def test_a_commit_may_be_sent_twice_after_the_time_of_an_attempt(
+    tmp_path: Path, answered_s: int, time_scale: float, is_over: bool
+) -> None:
+    (tmp_path / "history" / "operations").mkdir(parents=True)
+    now = 0
+    with GroupWriter(tmp_path / "history" / "operations", "member-1", lambda: now) as writer:
+        writer.committing(1, {0: 8})
+        now = answered_s * 10**9
+        writer.committed(1, [0])
+    (commit,) = read_groups(tmp_path, time_scale).commits
+    assert commit.acknowledged
+    assert (commit.over == commit.ret) is is_over
+
+
 def test_an_incomplete_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "history" / "operations").mkdir(parents=True)
     with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:

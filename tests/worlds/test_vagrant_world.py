@@ -197,7 +197,7 @@ def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
             cwd=PROJECT_ROOT,
             capture_output=True,
             text=True,
-            timeout=2 * PATIENCE_S,
+            timeout=4 * PATIENCE_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr
