@@ -19,8 +19,11 @@ def read_epochs(path: Path) -> tuple[tuple[int, int], ...] | None:
 
 
 def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
-    """The high watermarks of a `replication-offset-checkpoint` by partition; None without such a file.
-    Raises ReplicaFileError."""
+    """The high watermarks of a `replication-offset-checkpoint` by partition; None without such a file. Apache Kafka
+    creates the file empty (`CheckpointFile`) and first writes it after an interval: then it has none. Raises
+    ReplicaFileError."""
+    if _text(path) == "":
+        return {}
     entries = _checkpoint(path, 3)
     if entries is None:
         return None

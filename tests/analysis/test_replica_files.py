@@ -173,13 +173,21 @@ def test_the_reader_names_a_damaged_epoch_file(tmp_path: Path, content: str) -> 
     assert doubt.startswith("has a damaged leader-epoch-checkpoint: not a checkpoint file")
 
 
-@pytest.mark.parametrize("content", [*NO_CHECKPOINTS, "0\n2\nlog 0 3\nlog 0 3\n", "0\n1\nlog 0 x\n"])
+@pytest.mark.parametrize("content", [*filter(None, NO_CHECKPOINTS), "0\n2\nlog 0 3\nlog 0 3\n", "0\n1\nlog 0 x\n"])
 def test_the_reader_names_a_damaged_high_watermark_file(tmp_path: Path, content: str) -> None:
     write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0), (2, 2)])
     (tmp_path / "replication-offset-checkpoint").write_text(content)
     (log,) = read_node("n1", tmp_path)
     assert (log.high_watermark, log.end) == (-1, 3)
     assert log.doubts[0].startswith("has a damaged replication-offset-checkpoint: not a checkpoint file")
+
+
+def test_the_reader_takes_an_empty_high_watermark_file_for_one_without_entries(tmp_path: Path) -> None:
+    """Apache Kafka creates it empty. Whether an entry is missing depends on how long the service has run."""
+    write_replica(tmp_path, "log", 0, {0: WHOLE}, epochs=[(1, 0), (2, 2)])
+    (tmp_path / "replication-offset-checkpoint").touch()
+    (log,) = read_node("n1", tmp_path)
+    assert (log.high_watermark, log.doubts) == (-1, ("has no high watermark in replication-offset-checkpoint",))
 
 
 def test_the_reader_reports_missing_files_of_a_replica(tmp_path: Path) -> None:
