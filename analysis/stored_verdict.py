@@ -24,6 +24,7 @@ from analysis.verdict import (
     digest_of_certificate,
 )
 from history import seal, strict_toml
+from history.known_digests import digest_of
 from history.regular_files import read_text
 from installation.commands import command
 
@@ -36,7 +37,8 @@ class StoredVerdict:
 
     `verdict`, `description`: None if it cannot be read. `doubts`: why the verdict cannot be believed, as
     sentences. `is_own`: it is a finished verdict about this run. `system`: the name of the system under test,
-    `started`: when the run started, in ISO 8601; both empty if run.toml does not say.
+    `started`: when the run started, in ISO 8601; both empty if run.toml does not say. `digest`: the SHA-256 of
+    verdict.json, empty if it cannot be read.
     """
 
     verdict: Verdict | None
@@ -45,6 +47,7 @@ class StoredVerdict:
     is_own: bool = False
     system: str = ""
     started: str = ""
+    digest: str = ""
 
     @property
     def proves_failure(self) -> bool:
@@ -89,6 +92,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
     )
     again = f"analyze it with: {command('analyze', str(run_dir))}"
     try:
+        known = replace(known, digest=digest_of(str(run_dir / VERDICT_FILE)))  # first: a verdict that changes is stale
         verdict = Verdict.read(run_dir / VERDICT_FILE, any_form=any_analysis)
     except FileNotFoundError:
         return replace(known, doubts=(f"no verdict yet; {again}",))

@@ -31,6 +31,7 @@ class RunSummary:
     `faults_confirmed`: the number of faults marked as confirmed; `confirmed`: the number for each kind, if the run's
     own check of its faults believes them all. `time_scale`: how many times longer everything took in its world than on
     this machine. `stats`: the verdict's numeric figures, under its names. `cause`: of a failure, in one sentence.
+    `verdict_sha256`: the digest of the verdict.json that this is made from; empty without one.
     """
 
     run: str
@@ -57,6 +58,7 @@ class RunSummary:
     stats: Mapping[str, float] = field(default_factory=dict)
     replay: str = ""
     cause: str = ""
+    verdict_sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def entry(planned: Planned, standing: StoredVerdict, doubts: Sequence[str] = ())
         system=standing.system,
         mutants=planned.mutants,
         started=standing.started,
+        verdict_sha256=standing.digest,
     )
     if verdict is None:
         return blank

@@ -28,6 +28,7 @@ from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Check, Expectation, Verdict
 from benchmarks.ingest import record
+from history.regular_files import sha256_of
 from orchestrator.campaign.comparison_texts import write_page
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.side_by_side import side_by_side
@@ -155,6 +156,7 @@ def _write_store(store: Path, runs: int, latency_ms: float) -> None:
             directory.mkdir(parents=True)
             (directory / "run.toml").write_text(f'[workload]\nrate = {latency_ms}\nkind = "log"\n', encoding="utf-8")
             _verdict(campaign.name, entry).write(directory / "verdict.json")
+            entry["verdict_sha256"] = sha256_of(directory / "verdict.json")
         content = {"campaign": campaign.name, "verdict": "fail", "reason": "as generated", "runs": entries}
         (campaign / "summary.json").write_text(json.dumps(content), encoding="utf-8")
 

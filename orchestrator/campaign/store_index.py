@@ -1,9 +1,10 @@
 """The index of a store: one row for each run of each campaign, read from documents that were written before.
 
-Theory of operation. A campaign's summary.json has the gate's decision about each run that counts, so one file per
-campaign is read and no evidence is examined: an index of 10,000 runs takes about a second. The index is therefore not a
-decision. A row is unknown when its run's verdict is missing or newer than the summary. Runs that the summary does not
-list (superseded, unfinished, or made since) show their stored verdict and say why they do not count.
+Theory of operation. A campaign's summary.json has the gate's decision about each run that counts, with the digest of
+the verdict that the decision is made from. No evidence is examined, so the index is not a decision. A row is unknown
+when its run's verdict is missing or has another digest. Times of files do not count, because copies do not keep them.
+Runs that the summary does not list (superseded, unfinished, or made since) show their stored verdict and say why they
+do not count.
 
 `brownout list`, the page and the live server read the index, since they show the present state. Trends on the command
 line and comparisons read the table that repeats it (`table_of_runs`).
@@ -23,6 +24,7 @@ import msgspec
 
 from analysis.summary import Int64, RunSummary, figures
 from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation
+from history.known_digests import digest_of
 from history.regular_files import read_bytes
 from installation.commands import command
 from orchestrator.campaign.matrix import is_run
@@ -162,33 +164,34 @@ def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
     if (directory / "run.toml").exists():
         return
     try:
-        summary, written = read_summary(directory), (directory / SUMMARY).stat().st_mtime_ns
+        summary = read_summary(directory)
         decision = (summary.verdict, summary.reason)
     except FileNotFoundError:
-        summary, written = None, 0
+        summary = None
         decision = (UNKNOWN, f"{SUMMARY} is missing; make it with: {command('gate', str(directory))}")
     except (OSError, ValueError) as error:
-        summary, written = None, 0
+        summary = None
         decision = (UNKNOWN, f"{SUMMARY} cannot be read ({error}); make it with: {command('gate', str(directory))}")
     counted = {} if summary is None else {run.run: run for run in summary.runs}
     others = [name for name in names_of_directories(directory) if name not in counted and name != LATEST]
     uncounted = [directory / name for name in others if is_run(directory / name)]
     if summary is None and not uncounted and not stamps(directory):
         return
-    rows = [_counted(directory, run, written) for run in counted.values()]
+    rows = [_counted(directory, run) for run in counted.values()]
     superseded = () if summary is None else summary.superseded
     rows += [_uncounted(path, superseded) for path in uncounted]
     yield IndexedCampaign(directory.name, *decision, tuple(rows))
 
 
-def _counted(campaign_dir: Path, run: RunSummary, written: int) -> IndexedRun:
-    """`written`: when the summary was written, in nanoseconds since 1970."""
+def _counted(campaign_dir: Path, run: RunSummary) -> IndexedRun:
     path = campaign_dir / run.run
     try:
-        is_changed = (path / VERDICT_FILE).stat().st_mtime_ns > written
+        is_changed = digest_of(f"{path}/{VERDICT_FILE}") != run.verdict_sha256
         doubt = "the run was analyzed after the summary was written" if is_changed else ""
-    except OSError:
+    except FileNotFoundError:
         doubt = "" if run.verdict == UNKNOWN else f"{VERDICT_FILE} is missing"
+    except OSError as error:
+        doubt = f"{VERDICT_FILE} cannot be read ({error.strerror})"
     if doubt:
         remedy = f"{doubt}; decide again with: {command('gate', str(campaign_dir))}"
         run = replace(run, verdict=UNKNOWN, met=False, reasons=(remedy, *run.reasons))

@@ -3,10 +3,11 @@
 A row repeats the decision about its run as `brownout list` shows it, and what the run's verdict.json says. The first
 run of each cell that counts also has the settings in its run.toml; all runs of a cell would take a minute to read.
 
-Theory of operation. The file's metadata has a stamp of the store: names, sizes and times of the documents that the rows
-are made from. Paths are relative, so `cp -a` and a move keep the stamp. While the store has this stamp, the rows are
-read from the table. Otherwise they are made from the documents again, and the table is replaced where that is possible.
-The content of an older table is never used. Its pages have checksums, and each row is validated.
+Theory of operation. The file's metadata has a stamp of the store: the digests of the summaries, and names, sizes and
+times of the other documents that the rows are made from. Paths are relative, so `cp -a` and a move keep the stamp.
+While the store has this stamp, the rows are read from the table. Otherwise, as in a copy without times, the same rows
+are made from the documents again, and the table is replaced where that is possible. The content of an older table is
+never used. Its pages have checksums, and each row is validated.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import pyarrow.parquet as pq
 
 from analysis.verdict import VERDICT_FILE, Verdict
 from history import strict_json, strict_toml
+from history.known_digests import digest_of
 from history.regular_files import read_bytes, read_text, remove
 from orchestrator.campaign.store import locked
 from orchestrator.campaign.store_index import (
@@ -133,7 +135,10 @@ def stamp_of(store: Path) -> str:
     """The state of the documents that the rows are made from. Raises `OSError` when a directory cannot be listed."""
     digest = hashlib.sha256()
     for campaign in campaign_directories(store):
-        digest.update(_line(campaign.name, f"{campaign}/{SUMMARY}", f"{campaign}/{_DESCRIPTION}"))
+        summary = f"{campaign}/{SUMMARY}"
+        with contextlib.suppress(OSError):
+            digest.update(digest_of(summary).encode("ascii"))
+        digest.update(_line(campaign.name, f"{campaign}/{_DESCRIPTION}"))
         for run in names_of_directories(campaign):
             path = f"{campaign}/{run}"  # objects of paths would take half of the time
             digest.update(_line(f"{campaign.name}/{run}", f"{path}/{VERDICT_FILE}", f"{path}/{_DESCRIPTION}"))

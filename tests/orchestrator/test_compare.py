@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import random
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ def campaign(
             "expected": "pass",
             "met": True,
             "reasons": [],
+            "verdict_sha256": hashlib.sha256(b"{}").hexdigest(),
             "world": "namespaces",
             "versions": {"brownout": store.name},
             "acknowledged": 1000,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -31,6 +32,7 @@ def summarized(store: Path, name: str = NAME, **changes: Any) -> Path:
         "expected": "pass",
         "met": True,
         "reasons": [],
+        "verdict_sha256": hashlib.sha256(b"{}").hexdigest(),
         "world": "simulation",
         "system": "paper",
     }
@@ -56,14 +58,34 @@ def test_a_run_that_was_made_and_decided_is_listed_with_its_verdict(tmp_path: Pa
     assert rows(campaign.store)[0]["verdict"] == "unknown", "its verdict is gone"
 
 
-def test_a_verdict_that_is_newer_than_the_summary_is_unknown(tmp_path: Path) -> None:
+def test_a_verdict_that_differs_from_that_of_the_summary_is_unknown(tmp_path: Path) -> None:
     directory = summarized(tmp_path)
     assert rows(tmp_path)[0]["verdict"] == "pass"
-    later = (directory.parent / "summary.json").stat().st_mtime + 1
-    os.utime(directory / "verdict.json", (later, later))
+    (directory / "verdict.json").write_text("[]")
     row = rows(tmp_path)[0]
     assert (row["verdict"], row["met"]) == ("unknown", False)
     assert "analyzed after the summary was written; decide again with: ./brownout gate" in row["reasons"][0]
+
+
+def test_a_summary_that_names_no_digest_of_a_verdict_is_unknown(tmp_path: Path) -> None:
+    summarized(tmp_path, verdict_sha256="")
+    assert rows(tmp_path)[0]["verdict"] == "unknown"
+
+
+def test_list_compare_and_gate_answer_alike_for_a_copy_without_times(tmp_path: Path) -> None:
+    campaign = StoredCampaign(tmp_path / "store")
+    campaign.made(seeds=[1, 2])
+    assert ask("gate", campaign.path).code == 0
+    copy = tmp_path / "copy"
+    shutil.copytree(campaign.store, copy, symlinks=True)
+    for number, path in enumerate(sorted(copy.rglob("*"), reverse=True)):
+        if not path.is_symlink():
+            os.utime(path, (number, number))
+    assert rows(copy) == rows(campaign.store)
+    assert {row["verdict"] for row in rows(copy)} == {"pass"}
+    assert ask("gate", copy / NAME).code == 0
+    sides = ask("compare", copy, campaign.store, "--json").json
+    assert sides["before"]["verdicts"] == sides["after"]["verdicts"] == {"pass": 2}
 
 
 @pytest.mark.parametrize(
