@@ -11,7 +11,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 
-CAMPAIGN = "test -- -m vm -rs tests/worlds/test_vagrant_world.py::test_a_campaign_passes_on_one_machine"
+CAMPAIGN = "test -- -m vm -rs tests/worlds/test_vagrant_world.py::test_a_campaign_passes_on_an_emulated_machine"
 IS_DEBIAN = Path("/etc/debian_version").exists()
 
 
@@ -53,7 +53,9 @@ def test_the_campaign_on_a_machine_is_run_however_short_the_time_is(tmp_path: Pa
 
 @pytest.mark.skipif(not IS_DEBIAN, reason="the script boots machines on Debian only")
 def test_a_skipped_campaign_on_a_machine_fails(tmp_path: Path) -> None:
-    calls, output, code = ran(tmp_path, does="case \"$*\" in *passes_on_one_machine) echo '1 skipped in 0.1s' ;; esac")
+    calls, output, code = ran(
+        tmp_path, does="case \"$*\" in *passes_on_an_emulated_machine) echo '1 skipped in 0.1s' ;; esac"
+    )
     assert (code, calls[-1]) == (1, CAMPAIGN)
     assert "was skipped" in output
 

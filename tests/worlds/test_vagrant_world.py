@@ -187,7 +187,8 @@ def test_a_lab_killed_during_a_boot_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.vm
 @pytest.mark.usefixtures("machines")
-def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
+def test_a_campaign_passes_on_an_emulated_machine(tmp_path: Path) -> None:
+    """Also where KVM works, because times of emulated machines are longer."""
     before = machine_wide()
     path, store = tmp_path / "smoke.toml", tmp_path / "store"
     path.write_text(SMOKE)
@@ -195,6 +196,7 @@ def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "orchestrator", *arguments],
             cwd=PROJECT_ROOT,
+            env={**os.environ, driver.VARIABLE: "qemu"},
             capture_output=True,
             text=True,
             timeout=4 * PATIENCE_S,
@@ -203,9 +205,8 @@ def test_a_campaign_passes_on_one_machine(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stdout + done.stderr
     verdict = json.loads((store / "latest" / "verdict.json").read_text())
     assert (verdict["verdict"], verdict["world"]) == ("pass", "vagrant")
-    is_emulated = any("machines are emulated" in limit for limit in verdict["limits"])
     described = tomllib.loads((store / "latest" / "run.toml").read_text())
-    assert described["time_scale"] == (lab.EMULATED_TIME_SCALE if is_emulated else 1.0)
+    assert described["time_scale"] == lab.EMULATED_TIME_SCALE
     assert {fault["kind"]: fault["status"] for fault in verdict["faults"]} == {
         "power-loss": "confirmed",
         "clock-jump": "confirmed",
