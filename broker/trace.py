@@ -105,6 +105,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "remote_start_missing": (*_PARTITION, "log_start_offset", "new_start_offset"),
     "remote_upload_failed": (*_PARTITION, "id", "reason"),
     "remote_orphan_removed": (*_PARTITION, "name"),
+    "remote_objects_unknown": (*_PARTITION, "count", "first"),
     "remote_read_failed": (*_PARTITION, "reason"),
     "remote_storage_failed": ("operation", "reason"),
     "remote_storage_works": ("operation",),

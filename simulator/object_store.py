@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError, chunks_of
+from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError, chunks_of
+from broker.tiered.store_owner import OWNERS
 
 PROBE_PREFIX = "probe/"
 DONE = "done"
@@ -45,6 +46,11 @@ class SimulatedObjectStore:
         self._changes: list[tuple[float, str, int | None]] = []
         """Every change: time, name, and the new size (None: deleted)."""
 
+    @property
+    def segment_objects(self) -> dict[str, bytes]:
+        """The objects of segments: all but the markers of the store's owners."""
+        return {name: data for name, data in self.objects.items() if not name.startswith(OWNERS)}
+
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
         await self._operate("put")
         if name in self.objects:
@@ -64,7 +70,7 @@ class SimulatedObjectStore:
     async def get(self, name: str, start: int, length: int) -> bytes:
         await self._operate("get")
         if name not in self.objects:
-            raise ObjectMissingError(f"{name}: the object does not exist")
+            raise ObjectMissingError(f"{name}: {MISSING}", kind=MISSING)
         return self.objects[name][start : start + length]
 
     async def list(self, prefix: str) -> Sequence[StoredObject]:

@@ -252,6 +252,7 @@ class BrokerNode:
             tracer=self._tracer,
             say=self._say,
             on_disk_failure=self._disk_failed,
+            on_refusal=lambda error: self.fail(str(error), error),
             on_defect=self.fail,
         )
 
@@ -310,6 +311,8 @@ class BrokerNode:
 
     async def start(self) -> None:
         """Open the listeners and join the cluster in the background; see `ready`. Raises `StartupError`, `OSError`."""
+        if self.tiered is not None:
+            await self.tiered.check_owner()
         await self.doors.open()
         if self.config.metrics_port:
             await self.metrics_page.start(self.config.inter_broker_listener.host, self.config.metrics_port)

@@ -17,6 +17,14 @@ from broker.tiered.tiered_storage import TieredStorage
 
 STATES = ("unattached", "voted", "prospective", "candidate", "follower", "resigned", "leader")
 OPERATIONS = ("put", "get", "list", "delete")  # of the object store
+REMOTE_SIZES = (
+    ("log_segments", "Remote segments of led partitions."),
+    ("log_bytes", "Bytes of the records in remote segments of led partitions."),
+    ("copy_lag_segments", "Closed segments of led partitions that are not in remote storage yet."),
+    ("copy_lag_bytes", "Their bytes."),
+    ("delete_lag_bytes", "Bytes of remote segments whose deletion has started."),
+)
+"""Name and meaning of each field of `RemoteSizes`."""
 
 
 class Metric(NamedTuple):
@@ -102,18 +110,31 @@ def quorum_metrics(quorum: QuorumRunner, now: float) -> Iterator[Metric]:
 
 
 def remote_storage_metrics(tiered: TieredStorage) -> Iterator[Metric]:
-    """Metrics of the object store as this broker experiences it."""
-    for operation in OPERATIONS:
-        count, labels = tiered.store.failures[operation], {"operation": operation}
-        yield Metric("broker_remote_storage_failures_total", "Times that an operation started to fail.", count, labels)
+    """Metrics of the object store as this broker experiences it, and of the partitions that it leads: Kafka's
+    RemoteLogSizeBytes, RemoteCopyLagBytes and so on."""
+    for (operation, kind), count in sorted(tiered.store.failures.items()):
+        labels = {"operation": operation, "kind": kind}
+        yield Metric("broker_remote_storage_failures_total", "Operations of the store that failed.", count, labels)
     for operation in OPERATIONS:
         failing, labels = operation in tiered.store.failing, {"operation": operation}
         yield Metric("broker_remote_storage_failing", "1 while an operation of the store fails.", failing, labels)
     for kind, count in sorted(tiered.reads.failures.items()):
-        yield Metric(
-            "broker_remote_read_failures_total", "Parts of remote segments that were not read.", count, {"kind": kind}
-        )
+        labels = {"kind": kind}
+        yield Metric("broker_remote_read_failures_total", "Parts of remote segments not read.", count, labels)
     yield Metric("broker_remote_read_cache_bytes", "Bytes of remote segments in memory.", tiered.reads.size)
+    sizes = tiered.sizes()
+    for number, (name, text) in enumerate(REMOTE_SIZES):
+        for topic, its in sizes.items():
+            yield Metric(f"broker_remote_{name}", text, its[number], {"topic": topic})
+    yield Metric(
+        "broker_remote_unknown_objects", "Objects that the metadata do not know; they stay.", tiered.unknown_objects
+    )
+    yield Metric(
+        "broker_remote_metadata_unreadable",
+        "Partitions of the metadata with a record that this version cannot read; nothing of theirs is deleted.",
+        tiered.metadata.unreadable_partitions,
+    )
+    yield Metric("broker_remote_store_owned", "1 while this broker may delete in the store.", tiered.owner.may_delete)
 
 
 def broker_metrics(node: MetricSources) -> Iterator[Metric]:

@@ -82,7 +82,9 @@ def add_broker_routes(dispatcher: Dispatcher, listener: str, parts: Parts) -> No
         node_id=config.node_id,
     )
     offsets, logs = OffsetsHandler(replicas, dispatcher.turns), LogHandler(replicas, config.log_dir)
-    dispatcher.serve(ApiKey.PRODUCE, ProduceHandler(replicas, config.message_max_bytes, dispatcher).serve)
+    between_brokers = listener == config.inter_broker_listener.name
+    produce = ProduceHandler(replicas, config.message_max_bytes, dispatcher, between_brokers=between_brokers)
+    dispatcher.serve(ApiKey.PRODUCE, produce.serve)
     dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, image).serve)
     dispatcher.answer_in_turns(ApiKey.LIST_OFFSETS, offsets.list_offsets)
     dispatcher.answer_in_turns(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.offset_for_leader_epoch)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeVar
 from uuid import uuid4
 
-from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError
+from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError
 
 UNFINISHED: Final = ".unfinished"
 """Suffix of the files of objects that are being written, or whose writer died."""
@@ -129,7 +129,8 @@ async def _in_thread(work: Callable[..., T], *arguments: object) -> T:
     try:
         return await asyncio.to_thread(work, *arguments)
     except OSError as error:
-        raise StoreError(f"{error.filename or 'the store'}: {error.strerror or error}") from error
+        reason = error.strerror or type(error).__name__
+        raise StoreError(f"{error.filename or 'the store'}: {reason}", kind=reason) from error
 
 
 def _sync(file: BinaryIO) -> None:
@@ -150,7 +151,7 @@ def _read(path: Path, start: int, length: int) -> bytes:
             file.seek(start)
             return file.read(length)
     except FileNotFoundError:
-        raise ObjectMissingError(f"{path}: the object does not exist") from None
+        raise ObjectMissingError(f"{path}: {MISSING}", kind=MISSING) from None
 
 
 def _raise(error: OSError) -> None:

@@ -6,47 +6,69 @@ Every step is safe to repeat and to interrupt: what it does next follows from th
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage
-from broker.tiered.object_store import ObjectStore, StoreError
-from broker.tiered.segments import SegmentEvent, SegmentState, TieredSegment, segment_id_of
+from broker.tiered.object_store import ObjectMissingError, ObjectStore, StoreError
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.segments import RemotePartition, SegmentEvent, SegmentState, TieredSegment, segment_id_of
+from broker.tiered.store_owner import StoreOwner
 from broker.tiered.tiered_log import TieredLog
 from broker.tiered.tiered_metadata import TieredMetadata
 from broker.tiered.uploads import SourceGoneError, Upload, next_stretch
 
-SWEEP_EVERY = 20
-"""Passes between two searches for objects of no segment."""
+COMPARE_EVERY = 20
+"""Passes between two comparisons of the store's listing with the metadata."""
 STARTED, FINISHED = SegmentState.COPY_STARTED, SegmentState.COPY_FINISHED
 DELETING, DELETED = SegmentState.DELETE_STARTED, SegmentState.DELETE_FINISHED
 
 
 class SegmentWorker:
-    """Changes remote segments: their objects in the store, and their states in the metadata."""
+    """Changes remote segments: their objects in the store, and their states in the metadata. Without a word of the
+    metadata no object is deleted. None at all is deleted while an event cannot be read, which may be of any segment, or
+    while another process may own the store."""
 
-    def __init__(self, store: ObjectStore, metadata: TieredMetadata, cluster_id: str) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        metadata: TieredMetadata,
+        owner: StoreOwner,
+        cluster_id: str,
+        say: Callable[[str], None],
+    ) -> None:
+        """`owner`: this broker's claim on the store. `say` gets lines for the log of the process."""
+        self._owner = owner
         self.store = store
         self.metadata = metadata
         self.cluster_id = cluster_id
+        self.say = say
+
+    def may_delete(self, partition: RemotePartition) -> bool:
+        """Whether objects of a partition may be deleted now."""
+        return self._owner.may_delete and not self.metadata.unreadable(partition.key)
 
     async def start_deletion(self, segment: TieredSegment, *, expected: SegmentState) -> bool:
-        """Commit DELETE_STARTED; false if the segment is not in the expected state any more."""
+        """Commit DELETE_STARTED; false if the segment is not in the expected state any more, or must stay."""
+        if not self.may_delete(segment.partition):
+            return False
         event = SegmentEvent.to(DELETING, segment, expected=expected)
         return await self.metadata.publish(event)
 
-    async def finish_deletion(self, segment: TieredSegment) -> None:
-        """Remove the objects of a segment in DELETE_STARTED, then commit DELETE_FINISHED."""
+    async def finish_deletion(self, segment: TieredSegment) -> bool:
+        """Remove the objects of a segment in DELETE_STARTED, then commit DELETE_FINISHED; false if they must stay."""
+        if not self.may_delete(segment.partition):
+            return False
         for name in reversed(segment.object_names(self.cluster_id)):
             await self.store.delete(name)
-        await self.metadata.publish(SegmentEvent.to(DELETED, segment))
+        return await self.metadata.publish(SegmentEvent.to(DELETED, segment))
 
-    async def delete(self, segments: Iterable[TieredSegment]) -> None:
-        """Delete segments, whatever their state is. Raises `StoreError`, `PublishError`."""
-        for segment in segments:
-            if segment.state is DELETING or await self.start_deletion(segment, expected=segment.state):
-                await self.finish_deletion(segment)
+    async def delete(self, segment: TieredSegment) -> bool:
+        """Delete a segment, whatever its state is; whether it is gone. Raises `StoreError`, `PublishError`."""
+        if segment.state is not DELETING and not await self.start_deletion(segment, expected=segment.state):
+            return False
+        return await self.finish_deletion(segment)
 
 
 class LeaderTask:
@@ -90,8 +112,8 @@ class LeaderTask:
         await self._delete(self._expired())
         while settings.remote_copy and self.leads and await self._upload_next():
             settings = self._partition.settings
-        if self._passes % SWEEP_EVERY == 0 and self.leads:
-            await self._sweep()
+        if self._passes % COMPARE_EVERY == 0 and self.leads:
+            await self._compare_with_store()
         self._passes += 1
 
     # -- deletion -----------------------------------------------------------------------------------------------
@@ -116,8 +138,8 @@ class LeaderTask:
         for segment in segments:
             if not self.leads:
                 return
-            await self._worker.delete([segment])
-            self._trace(segment, DELETED)
+            if await self._worker.delete(segment):
+                self._trace(segment, DELETED)
 
     async def _delete_all(self) -> None:
         """Remote storage was disabled: the log starts with its local records, then the remote ones are deleted."""
@@ -135,25 +157,60 @@ class LeaderTask:
         lineage = Lineage(log.epochs.entries, log.log_end_offset)  # a new leader's high watermark may still be low
         if start >= local or remote.manifest.covered_to(lineage, start) > start or not self.leads:
             return
+        if self._worker.metadata.unreadable(remote.id.key):
+            return
+        _, unknown = await self._objects_of_no_segment()
+        if unknown:  # not deleted: the metadata were lost
+            self._report(unknown)
+            return
         earliest = remote.manifest.earliest(lineage)
         new_start = local if earliest is None or earliest <= start else min(earliest, local)
         self._partition.trace("remote_start_missing", log_start_offset=start, new_start_offset=new_start)
         await self._move_start(new_start)
 
-    async def _sweep(self) -> None:
-        """Remove objects of no segment: a deposed leader may have put them after their deletion.
+    async def _compare_with_store(self) -> None:
+        """Remove late objects of copies that were given up: a deposed leader has put them after their deletion. Objects
+        of segments that the metadata do not know are reported, and stay: the metadata may have been lost."""
+        late, unknown = await self._objects_of_no_segment()
+        for name in late:
+            if self.leads and self._worker.may_delete(self._remote.id):
+                await self._worker.store.delete(name)
+                self._partition.trace("remote_orphan_removed", name=name)
+        self._report(unknown)
+
+    async def _objects_of_no_segment(self) -> tuple[list[str], list[str]]:
+        """The objects of the partition that are of no segment of the manifest: those of copies that were given up, and
+        those that the metadata do not know. Raises `StoreError`, `PublishError`.
 
         The listing comes first. COPY_STARTED is committed before an object is put, so an object in the listing belongs
-        to a segment that is known after the metadata were read to their end, or to none.
+        to a segment that is known after the metadata were read to their end, or to none. A listing may show objects
+        that were deleted a short time ago, so the first unknown ones are looked for.
         """
         prefix = self._remote.id.prefix(self._worker.cluster_id)
         listed = [(each.name, segment_id_of(each.name)) for each in await self._worker.store.list(prefix)]
         await self._worker.metadata.caught_up(self._remote.id.key)
-        manifest = self._remote.manifest
+        manifest, late, unknown = self._remote.manifest, list[str](), list[str]()
         for name, segment_id in listed:
-            if segment_id is not None and manifest.get(segment_id) is None and self.leads:
-                await self._worker.store.delete(name)
-                self._partition.trace("remote_orphan_removed", name=name)
+            if segment_id is not None and manifest.get(segment_id) is None:
+                (late if segment_id in manifest.given_up else unknown).append(name)
+        while unknown:
+            try:
+                await self._worker.store.get(unknown[0], 0, 1)
+                break
+            except ObjectMissingError:
+                del unknown[0]
+        return late, unknown
+
+    def _report(self, unknown: Sequence[str]) -> None:
+        """Report objects that the metadata do not know, once per change of their number."""
+        before, self._remote.unknown_objects = self._remote.unknown_objects, len(unknown)
+        if len(unknown) not in (0, before):
+            self._partition.trace("remote_objects_unknown", count=len(unknown), first=unknown[0])
+            self._worker.say(
+                f"{self._partition.topic}-{self._partition.index}: {len(unknown)} objects in remote storage are of no "
+                f"segment in {METADATA_TOPIC}, the first is {unknown[0]}; they are kept, and none of their records is "
+                "served. Metadata were lost, or another cluster has put the objects"
+            )
 
     # -- uploads ------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.log.epochs import EpochEntry
 from broker.tiered.segments import EDGES, SegmentEvent, SegmentState, TieredSegment
@@ -55,10 +55,17 @@ class _Stretch(NamedTuple):
     id: str
 
 
-class Manifest:
-    """The segments of one partition by id, in the order of their COPY_STARTED."""
+GIVEN_UP_REMEMBERED: Final = 1_000
+"""Copies of a partition that were given up and are remembered. A late object of an older one is unknown, and stays."""
 
-    def __init__(self, segments: Iterable[TieredSegment] = ()) -> None:
+
+class Manifest:
+    """The segments of one partition by id, in the order of their COPY_STARTED. `given_up`: the ids of deleted segments
+    whose copy was never finished. A deposed leader may still put their objects; those of a finished copy are complete
+    before COPY_FINISHED."""
+
+    def __init__(self, segments: Iterable[TieredSegment] = (), given_up: Iterable[str] = ()) -> None:
+        self.given_up: dict[str, None] = dict.fromkeys(given_up)
         self._segments: dict[str, TieredSegment] = {}
         self._by_epoch: dict[int, list[_Stretch]] = {}
         self._ends: dict[int, int] = {}
@@ -92,6 +99,10 @@ class Manifest:
         self._drop(event.id)
         if changed.state is not SegmentState.DELETE_FINISHED:
             self._put(changed)
+        elif not changed.objects:
+            self.given_up[event.id] = None
+            for oldest in list(self.given_up)[:-GIVEN_UP_REMEMBERED]:
+                del self.given_up[oldest]
         return True
 
     def _put(self, segment: TieredSegment) -> None:

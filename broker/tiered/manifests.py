@@ -16,7 +16,7 @@ from crc32c import crc32c
 
 from broker.protocol.decoder import DecodeError
 from broker.protocol.records import CorruptBatch, UnsupportedCompression, iter_batches, read_records
-from broker.protocol.uuids import id_text
+from broker.protocol.uuids import id_text, parse_id
 from broker.tiered.manifest import Manifest
 from broker.tiered.segments import (
     FORMAT,
@@ -32,11 +32,13 @@ Key = tuple[bytes, int]
 
 
 class Manifests:
-    """The result of the records below `offset` of one partition; `epoch` is that of the last one, -1 without any."""
+    """The result of the records below `offset` of one partition; `epoch` is that of the last one, -1 without any.
+    `unreadable`: the first record that is not an event in this version's format, as a sentence; empty: none is."""
 
     def __init__(self) -> None:
         self.offset = 0
         self.epoch = -1
+        self.unreadable = ""
         self._manifests: dict[Key, Manifest] = {}
 
     def of(self, key: Key) -> Manifest:
@@ -61,6 +63,7 @@ class Manifests:
                 if record.offset >= self.offset:
                     wrong += self._replay(record.offset, record.value or b"")
             self.offset, self.epoch = header.next_offset, header.leader_epoch
+        self.unreadable = self.unreadable or next(iter(wrong), "")
         return wrong
 
     def _replay(self, offset: int, value: bytes) -> Iterator[str]:
@@ -85,7 +88,8 @@ class Manifests:
             for segment in manifest
         ]
         content = {"format": FORMAT, "topic_id": id_text(topic_id), "offset": self.offset, "epoch": self.epoch}
-        body = json.dumps({**content, "segments": segments}, separators=(",", ":")).encode()
+        given_up = [[id_text(key[0]), key[1], list(it.given_up)] for key, it in self if it.given_up]
+        body = json.dumps({**content, "segments": segments, "given_up": given_up}, separators=(",", ":")).encode()
         return b"%08x\n%b" % (crc32c(body), body)
 
     @classmethod
@@ -104,9 +108,11 @@ class Manifests:
             for fields in content["segments"]:
                 segment = _segment_of(fields)
                 segments.setdefault(segment.partition.key, []).append(segment)
+            given_up = {(parse_id(topic), int(index)): ids for topic, index, ids in content["given_up"]}
         except (ValueError, KeyError, TypeError):
             return None
-        found._manifests = {key: Manifest(known) for key, known in segments.items()}
+        keys = segments.keys() | given_up.keys()
+        found._manifests = {key: Manifest(segments.get(key, ()), given_up.get(key, ())) for key in sorted(keys)}
         return found
 
 

@@ -8,7 +8,7 @@ used for anything else. Names are never put twice.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 
 class StoreError(Exception):
@@ -18,6 +18,10 @@ class StoreError(Exception):
     def __init__(self, message: str, *, kind: str = "") -> None:
         super().__init__(message)
         self.kind = kind or message
+
+
+MISSING: Final = "the object does not exist"
+"""The kind of `ObjectMissingError`."""
 
 
 class ObjectMissingError(StoreError):

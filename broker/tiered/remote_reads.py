@@ -27,7 +27,7 @@ from broker.protocol.records import BATCH_HEADER_SIZE, BatchHeader, CorruptBatch
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_digests import BLOCK_BYTES, DIFFERENT, ObjectDifferentError
-from broker.tiered.object_store import ObjectStore, StoreError
+from broker.tiered.object_store import MISSING, ObjectStore, StoreError
 from broker.tiered.remote_index import CorruptIndexError, RemoteIndex
 from broker.tiered.segments import INDEX, LOG, TieredSegment
 
@@ -371,7 +371,7 @@ class RemoteReads:
         before = self._failed.pop(place, None)
         if before is None or before.reason != reason:
             partition.trace("remote_read_failed", reason=reason)
-            if kind in (DIFFERENT, DAMAGED):  # the store's own failures are reported once for all objects
+            if kind in (DIFFERENT, DAMAGED, MISSING):  # the store's own failures are reported once for all objects
                 self._say(f"records in remote storage cannot be served: {reason}")
         self._failed[place] = _Failure(_now(), reason)
         while len(self._failed) > 1_000:

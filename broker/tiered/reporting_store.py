@@ -1,4 +1,4 @@
-"""An object store whose failures are reported: once per change of the reason, and not once per try."""
+"""An object store whose failures are counted, and reported once per change of their kind, not once per try."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from broker.tiered.object_store import ObjectMissingError, ObjectStore, StoredOb
 from broker.trace import Tracer
 
 T = TypeVar("T")
+NO_PROGRESS = "no progress"
+"""The kind of failure of an operation that takes too long."""
 
 
 class ReportingStore:
     """Passes operations to `store`. An operation without progress for `timeout_s` has failed.
 
-    `failures`: how often the reason of an operation's failure has changed, by operation; `failing`: the current reason
-    of each failing operation. `say` gets a line for the log of the process.
+    `failures`: how many operations failed, by operation and kind of failure. `failing`: the current kind for each
+    failing operation. `say` gets a line for the log of the process when the kind changes: the names of objects and
+    the durations in a reason differ from try to try.
     """
 
     def __init__(self, store: ObjectStore, tracer: Tracer, timeout_s: float, say: Callable[[str], None]) -> None:
@@ -25,7 +28,7 @@ class ReportingStore:
         self._tracer = tracer
         self._timeout_s = timeout_s
         self._say = say
-        self.failures: Counter[str] = Counter()
+        self.failures: Counter[tuple[str, str]] = Counter()
         self.failing: dict[str, str] = {}
 
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
@@ -58,21 +61,21 @@ class ReportingStore:
                 async with asyncio.timeout(self._timeout_s) as limit:
                     result = await work(limit)
             except TimeoutError:
-                raise StoreError(f"no progress for {self._timeout_s:g} s") from None
+                raise StoreError(f"no progress for {self._timeout_s:g} s", kind=NO_PROGRESS) from None
         except ObjectMissingError:
             self._worked(operation)
             raise
         except StoreError as error:
-            self._failed(operation, str(error))
+            self._failed(operation, error)
             raise
         self._worked(operation)
         return result
 
-    def _failed(self, operation: str, reason: str) -> None:
-        if self.failing.get(operation) is not None:
-            return  # names of objects differ from try to try: what counts is that it fails
-        self.failing[operation] = reason
-        self.failures[operation] += 1
+    def _failed(self, operation: str, error: StoreError) -> None:
+        self.failures[operation, error.kind] += 1
+        if self.failing.get(operation) == error.kind:
+            return
+        self.failing[operation], reason = error.kind, str(error)
         self._tracer.emit("remote_storage_failed", operation=operation, reason=reason)
         self._say(f"the object store fails ({operation}): {reason}; topics stay available from local segments")
 

@@ -7,18 +7,22 @@ object. Error messages have no credentials: their values are replaced before a m
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from broker.errors import StartupError
 from broker.properties import parse_properties
-from broker.tiered.object_store import ObjectMissingError, StoredObject, StoreError
+from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError
 
 PART_BYTES: Final = 8 << 20
 """The size of a part of a multipart upload. S3 requires 5 MiB."""
 KEYS: Final = ("access.key.id", "secret.access.key")
 MESSAGE_LENGTH: Final = 300
+NO_ANSWER: Final = ("Connection refused", "Connection reset", "dns error", "timed out", "certificate")
+"""Reasons for no answer, as parts of the library's messages."""
+_STATUS: Final = re.compile(r"status code: (\d{3})")
 
 
 class S3Store:
@@ -91,15 +95,24 @@ class S3Store:
         try:
             yield
         except FileNotFoundError as error:
-            raise ObjectMissingError(self._shown(error)) from None
+            raise ObjectMissingError(self._shown(error), kind=MISSING) from None
         except (self._api.exceptions.BaseError, OSError, ValueError) as error:
-            raise StoreError(self._shown(error)) from None
+            raise StoreError(self._shown(error), kind=_kind_of(error)) from None
 
     def _shown(self, error: BaseException) -> str:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()).partition(": Debug source")[0]
         for secret in self._secrets:
             text = text.replace(secret, "***")
-        return text[:MESSAGE_LENGTH]
+        return f"{text[:MESSAGE_LENGTH]} ({_kind_of(error)})"
+
+
+def _kind_of(error: BaseException) -> str:
+    """What failed, without the object's name and the duration: the status of the answer, or why it is missing."""
+    text = str(error)
+    status = _STATUS.search(text)
+    if status is not None:
+        return f"HTTP {status[1]}"
+    return next((kind for kind in NO_ANSWER if kind in text), type(error).__name__)
 
 
 def read_credentials(path: str, source: str) -> tuple[str, str]:

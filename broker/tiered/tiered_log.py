@@ -12,7 +12,7 @@ from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
 from broker.tiered.remote_reads import RemoteReads
-from broker.tiered.segments import RemotePartition, TieredSegment
+from broker.tiered.segments import RemotePartition, SegmentState, TieredSegment
 from broker.tiered.tiered_metadata import TieredMetadata
 from broker.tiered.uploads import lineage_of
 
@@ -25,9 +25,24 @@ class RetainedRemotely(NamedTuple):
     max_timestamp: int
 
 
+class RemoteSizes(NamedTuple):
+    """What remote storage has of a log, as the metadata state it. `segments`, `bytes`: finished copies. `lag_segments`,
+    `lag_bytes`: closed local segments that are not copied yet. `deleting_bytes`: of segments in DELETE_STARTED."""
+
+    segments: int = 0
+    bytes: int = 0
+    lag_segments: int = 0
+    lag_bytes: int = 0
+    deleting_bytes: int = 0
+
+    def plus(self, other: RemoteSizes) -> RemoteSizes:
+        """The sums."""
+        return RemoteSizes(*(one + two for one, two in zip(self, other, strict=True)))
+
+
 class TieredLog:
     """Joins a replica's leader epochs with the manifest of its partition. `ready_in`: the last role in which it was
-    ready."""
+    ready. `unknown_objects`: objects of the partition that the metadata do not know, when the leader last looked."""
 
     def __init__(self, partition: Partition, metadata: TieredMetadata, reads: RemoteReads) -> None:
         self.partition = partition
@@ -35,6 +50,7 @@ class TieredLog:
         self._metadata = metadata
         self._reads = reads
         self.ready_in: PartitionLeader | None = None
+        self.unknown_objects = 0
 
     @property
     def ready(self) -> bool:
@@ -85,6 +101,15 @@ class TieredLog:
         if not self.ready:
             return ErrorCode.OFFSET_NOT_AVAILABLE
         return self._reads.first_not_before(self.partition, self.lineage, self.manifest, timestamp)
+
+    def sizes(self) -> RemoteSizes:
+        """The sizes now."""
+        manifest, log = self.manifest, self.partition.log
+        finished = [it.size for it in manifest if it.is_readable]
+        copied_to = self.covered_to(max(log.log_start_offset, log.segments[0].base_offset))
+        waiting = [it.size for it in log.segments[:-1] if it.next_offset > copied_to and it.size]
+        deleting = sum(it.size for it in manifest if it.state is SegmentState.DELETE_STARTED)
+        return RemoteSizes(len(finished), sum(finished), len(waiting), sum(waiting), deleting)
 
     def retained(self, start: int, end: int) -> Sequence[RetainedRemotely]:
         found = self.manifest.path(self.lineage, start, end)

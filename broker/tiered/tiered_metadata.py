@@ -60,12 +60,14 @@ class TieredMetadata:
         log: MetadataLog,
         wall_ms: Callable[[], int],
         tracer: Tracer,
+        say: Callable[[str], None],
     ) -> None:
         self._config = config
         self._disk = disk
         self._log = log
         self._wall_ms = wall_ms
         self._tracer = tracer
+        self._say = say
         self._patience_s = 2 * log.timeout_s
         self._image = MetadataImage()
         self._topic_id: bytes | None = None
@@ -105,6 +107,17 @@ class TieredMetadata:
         """Whether the events of a log were read to their end since this process started."""
         reading = self._reading_of(key)
         return reading is not None and reading.confirmed_at > float("-inf")
+
+    def unreadable(self, key: Key) -> str:
+        """Why the manifest of a log may lack events: a record that this version cannot read; empty: it lacks none.
+        Nothing may be deleted then, neither remotely nor locally."""
+        reading = self._reading_of(key)
+        return "" if reading is None else reading.manifests.unreadable
+
+    @property
+    def unreadable_partitions(self) -> int:
+        """The number of partitions of the topic with a record that this version cannot read."""
+        return sum(bool(it.manifests.unreadable) for it in self._readings.values())
 
     def led_manifests(self) -> list[tuple[Key, Manifest]]:
         """The manifests in the partitions of the topic that this broker leads and has read to the end."""
@@ -216,8 +229,14 @@ class TieredMetadata:
             self._tracer.emit("remote_metadata_reread", partition=index, offset=reading.manifests.offset)
             self._readings[index] = _Reading()
             return
+        was_readable = not reading.manifests.unreadable
         for reason in reading.manifests.replay(answer.records):
             self._tracer.emit("remote_metadata_refused", partition=index, reason=reason)
+        if was_readable and reading.manifests.unreadable:
+            self._say(
+                f"{METADATA_TOPIC}-{index}: {reading.manifests.unreadable}; no segment whose events are there is "
+                "deleted, until all brokers run a version that reads it"
+            )
         if 0 <= answer.high_watermark <= reading.manifests.offset:
             reading.confirmed_at = sent_at
         else:
@@ -242,6 +261,8 @@ class TieredMetadata:
 
     async def _write_snapshot(self, index: int) -> None:
         reading, topic_id = self._readings.get(index), self._topic_id
+        if reading is not None and reading.manifests.unreadable:
+            return  # a later version reads the record itself
         if reading is not None and topic_id is not None and reading.manifests.offset > reading.snapshot_at:
             reading.snapshot_at = reading.manifests.offset
             await self._disk.replace_file(SNAPSHOT_FILE.format(index), reading.manifests.snapshot(topic_id))

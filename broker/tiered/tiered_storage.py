@@ -15,6 +15,7 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
+from broker.errors import StartupError
 from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.leader import PartitionLeader
@@ -25,11 +26,14 @@ from broker.tiered.metadata_log import MetadataLog, PublishError
 from broker.tiered.object_store import StoreError
 from broker.tiered.remote_reads import RemoteReads
 from broker.tiered.reporting_store import ReportingStore
-from broker.tiered.tiered_log import TieredLog
+from broker.tiered.store_owner import StoreOwner
+from broker.tiered.tiered_log import RemoteSizes, TieredLog
 from broker.tiered.tiered_metadata import TieredMetadata
 from broker.trace import Tracer
 
 TRACE_INTERVAL_S = 0.25
+FIRST_CHECK_S = 2.0
+"""How long a start waits for the store. A store that does not answer delays no broker; it is checked afterwards."""
 
 
 class TieredStorage:
@@ -50,6 +54,7 @@ class TieredStorage:
         tracer: Tracer,
         say: Callable[[str], None],
         on_disk_failure: Callable[[OSError], None],
+        on_refusal: Callable[[StartupError], None],
         on_defect: Callable[[str, BaseException], None],
     ) -> None:
         self._config = config
@@ -59,7 +64,9 @@ class TieredStorage:
         self._cluster_id = cluster_id
         self._clock = clock
         self._rng = rng
+        self._say = say
         self._on_disk_failure = on_disk_failure
+        self._on_refusal = on_refusal
         self._background = Background(on_defect)
         self._interval_s = config.remote_log_manager_task_interval_ms / 1000
         self._image = MetadataImage()
@@ -67,9 +74,19 @@ class TieredStorage:
         self._tasks: dict[Partition, tuple[PartitionLeader, asyncio.Task[None]]] = {}
         self._main: list[asyncio.Task[None]] = []
         self.metadata = TieredMetadata(
-            config=config, disk=disk, log=log, wall_ms=lambda: max(0, self._now_ms()), tracer=tracer
+            config=config, disk=disk, log=log, wall_ms=lambda: max(0, self._now_ms()), tracer=tracer, say=say
         )
 
+        self.owner = StoreOwner(
+            store=store,
+            disk=disk,
+            cluster_id=cluster_id,
+            node_id=config.node_id,
+            interval_s=self._interval_s,
+            rng=rng,
+            source=config.source,
+            url=config.rsm_config_url,
+        )
         self.reads = RemoteReads(
             store=store,
             cluster_id=cluster_id,
@@ -79,12 +96,34 @@ class TieredStorage:
             say=say,
         )
 
+    @property
+    def unknown_objects(self) -> int:
+        """The objects of the partitions that this broker leads, which the metadata do not know."""
+        return sum(it.unknown_objects for it in self._led())
+
+    def sizes(self) -> dict[str, RemoteSizes]:
+        """What remote storage has of the partitions that this broker leads, by topic."""
+        found: dict[str, RemoteSizes] = {}
+        for remote in self._led():
+            found[remote.id.topic] = found.get(remote.id.topic, RemoteSizes()).plus(remote.sizes())
+        return dict(sorted(found.items()))
+
+    def _led(self) -> list[TieredLog]:
+        return [it for it in self._remotes.values() if it.partition.serving is not None]
+
     # -- life ---------------------------------------------------------------------------------------------------
+
+    async def check_owner(self) -> None:
+        """Check whose the store is, if it answers soon. Raises `StartupError` for a foreign one, `OSError` of the
+        disk."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(FIRST_CHECK_S):
+                await self.owner.check()
 
     def start(self) -> None:
         """Start to read the metadata topic, and the periodic work."""
         tick, trace = self._every(self._interval_s, self._tick), self._every(TRACE_INTERVAL_S, self._trace)
-        self._main = [self._run(work, "tiered storage") for work in (self.metadata.run(), tick, trace)]
+        self._main = [self._run(work, "tiered storage") for work in (self.metadata.run(), self._own(), tick, trace)]
 
     async def stop(self) -> None:
         """End all work, and write the snapshots of the metadata."""
@@ -107,6 +146,13 @@ class TieredStorage:
                 self._on_disk_failure(error)
 
         return self._background.run(guarded(), name)
+
+    async def _own(self) -> None:
+        """Keep the claim on the store."""
+        try:
+            await self.owner.run()
+        except StartupError as error:
+            self._on_refusal(error)
 
     async def _every(self, interval_s: float, action: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -163,7 +209,9 @@ class TieredStorage:
 
     def _worker(self) -> SegmentWorker | None:
         cluster_id = self._cluster_id()
-        return None if cluster_id is None else SegmentWorker(self.store, self.metadata, cluster_id)
+        return (
+            None if cluster_id is None else SegmentWorker(self.store, self.metadata, self.owner, cluster_id, self._say)
+        )
 
     # -- periodic work ------------------------------------------------------------------------------------------
 
@@ -176,9 +224,12 @@ class TieredStorage:
 
     async def _remove_local_copies(self, partition: Partition) -> None:
         """Only after all events were read: the remote segments may be being deleted."""
+        key = self._remotes[partition].id.key
         try:
-            await self.metadata.caught_up(self._remotes[partition].id.key)
+            await self.metadata.caught_up(key)
         except PublishError:
+            return
+        if self.metadata.unreadable(key):
             return
         await partition.remove_local_copies(self._now_ms())
 
@@ -191,7 +242,8 @@ class TieredStorage:
         for (topic_id, _), manifest in self.metadata.led_manifests():
             if topic_id in self._image.removed_topics:
                 try:
-                    await worker.delete(manifest)
+                    for segment in manifest:
+                        await worker.delete(segment)
                 except (StoreError, PublishError):
                     return
 

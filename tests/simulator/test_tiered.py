@@ -87,7 +87,7 @@ def test_closed_segments_are_uploaded_and_local_copies_removed_on_every_replica(
             partition = replicas(cluster)["n1"]
             manifest = node.tiered.metadata.manifest((partition.topic_id, 0))
             assert {each.state for each in manifest} == {SegmentState.COPY_FINISHED}
-            assert len(cluster.objects.objects) == 4 * len(manifest)
+            assert len(cluster.objects.segment_objects) == 4 * len(manifest)
 
         cluster.run(story())
 
@@ -236,7 +236,7 @@ def test_while_the_store_fails_the_topic_stays_available_and_local_segments_stay
             assert await all_numbers(client) == list(range(40))
             node = cluster.node(leader(cluster))
             assert node.tiered is not None
-            assert node.tiered.store.failures == {"put": 1}
+            assert set(node.tiered.store.failures) == {("put", "no space left")}
             assert cluster.objects.counts["put"] > 3
             cluster.objects.faults.failing = {}
             await cluster.until(lambda: only_remote(cluster, 30), 60)
@@ -314,7 +314,7 @@ def test_a_leader_killed_during_an_upload_leaves_no_object(seed: int, partial: f
             cluster_id = node.cluster_id
             assert cluster_id is not None
             expected = sorted(name for each in manifest for name in each.object_names(cluster_id))
-            assert sorted(cluster.objects.objects) == expected
+            assert sorted(cluster.objects.segment_objects) == expected
             assert await all_numbers(client) == list(range(40))
 
         cluster.run(story())
@@ -357,7 +357,7 @@ def test_total_retention_deletes_remote_segments_and_their_objects() -> None:
 
 
 def _first_object(cluster: SimulatedCluster) -> int:
-    bases = [int(name.rpartition("/")[2].partition("-")[0]) for name in cluster.objects.objects]
+    bases = [int(name.rpartition("/")[2].partition("-")[0]) for name in cluster.objects.segment_objects]
     return min(bases, default=1 << 62)
 
 
@@ -379,9 +379,9 @@ def test_a_deleted_topic_leaves_no_object() -> None:
 
         async def story() -> None:
             await only_remote_topic(cluster)
-            assert cluster.objects.objects
+            assert cluster.objects.segment_objects
             await ask(cluster, DeleteTopicsRequest(topics=[DeleteTopicState(TOPIC)], timeout_ms=5000), 6)
-            await cluster.until(lambda: not cluster.objects.objects, 60)
+            await cluster.until(lambda: not cluster.objects.segment_objects, 60)
 
         cluster.run(story())
 
@@ -392,7 +392,7 @@ def test_switched_off_and_on_again_only_new_copies_count() -> None:
         async def story() -> None:
             client = await only_remote_topic(cluster)
             await alter(cluster, **{"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"})
-            await cluster.until(lambda: not cluster.objects.objects, 60)
+            await cluster.until(lambda: not cluster.objects.segment_objects, 60)
             await cluster.until(lambda: all(it.log.log_start_offset > 0 for it in replicas(cluster).values()))
             start = replicas(cluster)[leader(cluster)].log.log_start_offset
             await alter(cluster, **{"remote.storage.enable": "true"})

@@ -38,12 +38,10 @@ def metrics(cluster: SimulatedCluster, name: str) -> dict[str, float]:
     ("failing", "operations"),
     [
         pytest.param({"put": "no space left"}, {"put"}, id="full"),
-        pytest.param(
-            {"put": "read-only file system", "delete": "read-only file system"}, {"put", "delete"}, id="read-only"
-        ),
+        pytest.param({"put": "read-only file system", "delete": "read-only file system"}, {"put"}, id="read-only"),
         pytest.param(
             dict.fromkeys(("put", "get", "list", "delete"), "InvalidAccessKeyId"),
-            {"put", "delete"},
+            {"put", "list"},
             id="wrong credentials",
         ),
     ],
@@ -66,10 +64,10 @@ def test_a_store_that_refuses_from_the_start_is_reported_once_and_local_segments
             assert await all_numbers(client) == list(range(RECORDS))
             assert operations <= metrics(cluster, "broker_remote_storage_failing").keys() <= failing.keys()
             counted = metrics(cluster, "broker_remote_storage_failures_total")
-            assert set(counted.values()) == {1.0}, "not once per try"
+            assert min(counted.values()) > 1, "each try counts"
             assert sum(cluster.objects.counts.values()) > 10
             reported = [each for each in events if each["event"] == "remote_storage_failed"]
-            assert len(reported) == len({(each["operation"], each["reason"]) for each in reported}) == len(counted)
+            assert len(reported) == len({(it["node"], it["operation"], it["reason"]) for it in reported}), "once"
             cluster.objects.faults = StoreFaults()
             await cluster.until(lambda: only_remote(cluster, RECORDS - 10), 60)
             assert metrics(cluster, "broker_remote_storage_failing") == {}
@@ -86,8 +84,10 @@ def test_objects_of_another_cluster_stay_and_are_not_read() -> None:
         async def story() -> None:
             client = await tiered_topic(cluster)
             await write(client, 8)
-            await cluster.until(lambda: len(cluster.objects.objects) >= 4, 60)
-            theirs = {f"another-cluster/{name.partition('/')[2]}": b"theirs" for name in list(cluster.objects.objects)}
+            await cluster.until(lambda: len(cluster.objects.segment_objects) >= 4, 60)
+            theirs = {
+                f"another-cluster/{name.partition('/')[2]}": b"theirs" for name in cluster.objects.segment_objects
+            }
             stray = {"another-cluster/notes.txt": b"x", "notes.txt": b"y"}
             cluster.objects.objects |= theirs | stray
             await write(client, RECORDS - 8, 8)

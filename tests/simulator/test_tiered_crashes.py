@@ -88,7 +88,7 @@ class Scenario:
         expected = {name for each in manifest for name in each.object_names(node.cluster_id)}
         needed = all(each.end_offset >= self.first for each in manifest)
         finished = all(each.state is SegmentState.COPY_FINISHED for each in manifest)
-        return needed and finished and set(self.cluster.objects.objects) == expected
+        return needed and finished and set(self.cluster.objects.segment_objects) == expected
 
     async def check(self) -> None:
         """What must hold in the end."""
@@ -162,7 +162,7 @@ class DeletingTheTopic(Scenario):
 
     @property
     def is_done(self) -> bool:
-        return not self.cluster.objects.objects and not self._directories()
+        return not self.cluster.objects.segment_objects and not self._directories()
 
     def _directories(self) -> list[str]:
         disks = [machine.disk for machine in self.cluster.machines.values()]
@@ -297,7 +297,7 @@ def finished_before_deleted(patch: pytest.MonkeyPatch) -> None:
         pass
 
     patch.setattr(SegmentWorker, "finish_deletion", finish)
-    patch.setattr(LeaderTask, "_sweep", nothing)
+    patch.setattr(LeaderTask, "_compare_with_store", nothing)
 
 
 def start_is_stored_late(patch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,6 @@ def test_a_storm_loses_no_record_and_leaves_no_orphan(seed: int) -> None:
             assert node.cluster_id is not None
             manifest = node.tiered.metadata.manifest((replicas(cluster)["n1"].topic_id, 0))
             expected = {name for each in manifest for name in each.object_names(node.cluster_id)}
-            assert set(cluster.objects.objects) == expected
+            assert set(cluster.objects.segment_objects) == expected
 
         cluster.run(story())

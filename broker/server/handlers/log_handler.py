@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
-from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
 from broker.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -28,10 +27,7 @@ from broker.protocol.messages.get_replica_log_info import (
     TopicPartitionLogInfo,
 )
 from broker.replica.queries import LogEndFound
-from broker.tiered.remote_storage_rules import METADATA_TOPIC
-
-PROTECTED: Final = frozenset({OFFSETS_TOPIC, METADATA_TOPIC})
-"""Topics whose records clients must not delete: the committed offsets of groups, the places of remote segments."""
+from broker.server.handlers.internal_topics import INTERNAL
 
 
 class LogRanges(Protocol):
@@ -63,7 +59,7 @@ class LogHandler:
         )
 
     async def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
-        if topic in PROTECTED:
+        if topic in INTERNAL:
             return DeleteRecordsPartitionResult(asked.partition_index, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
         error, start = await self._replicas.delete_records(topic, asked.partition_index, asked.offset)
         return DeleteRecordsPartitionResult(asked.partition_index, start, error)

@@ -26,7 +26,6 @@ import asyncio
 from struct import Struct, error
 from typing import NamedTuple, Protocol
 
-from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, encode_response
 from broker.protocol.decoder import DecodeError, read_uvarint
@@ -42,6 +41,7 @@ from broker.server.connection import Outcome, Slot
 from broker.server.dispatch import Call
 from broker.server.frames import LENGTH_SIZE, FrameBuffer
 from broker.server.handlers.fetch_response import uvarint
+from broker.server.handlers.internal_topics import INTERNAL
 
 LEADER_ONLY = 1  # acks
 FIRST_FLEXIBLE = 9  # the first version with tagged fields
@@ -96,7 +96,7 @@ def learn(call: Call, request: ProduceRequest, replicas: Appending, max_batch_by
     if len(request.topic_data) != 1 or len(request.topic_data[0].partition_data) != 1:
         return
     name, (data,) = request.topic_data[0].name, request.topic_data[0].partition_data
-    if name == OFFSETS_TOPIC:
+    if name in INTERNAL:
         return
     frame, size = call.frame, len(data.records or b"")
     length = uvarint(size + 1)

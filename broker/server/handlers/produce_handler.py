@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.validation import bytes_examined, require_one_batch
 from broker.ports import Buffer
@@ -25,6 +24,7 @@ from broker.protocol.messages.produce import (
 from broker.replica.partition import ALL, PendingAppend
 from broker.server.connection import Outcome, Rejected, Slot
 from broker.server.dispatch import Call, Dispatcher
+from broker.server.handlers.internal_topics import check_writer
 from broker.server.handlers.produce_fast_path import LEADER_ONLY, Appending, learn
 from broker.server.reply import Reply
 from broker.server.work_budget import ENTRIES_PER_TURN, EXAMINED_PER_ENTRY, Turns, Work
@@ -54,9 +54,13 @@ class _Charged:
 
 
 class ProduceHandler:
-    """Serves Produce requests. `max_batch_bytes` bounds the records for one partition in one request."""
+    """Serves Produce requests. `max_batch_bytes` bounds the records for one partition in one request.
+    `between_brokers`: brokers reach this one over this listener, too."""
 
-    def __init__(self, replicas: Appending, max_batch_bytes: int, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self, replicas: Appending, max_batch_bytes: int, dispatcher: Dispatcher, *, between_brokers: bool = True
+    ) -> None:
+        self._between_brokers = between_brokers
         self._dispatcher = dispatcher
         self._turns = dispatcher.turns
         self._replicas = _Charged(replicas, dispatcher.turns)
@@ -101,13 +105,12 @@ class ProduceHandler:
         return answer
 
     def _checked_append(
-        self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int
+        self, topic: str, partition: int, records: Buffer | None, acks: int, timeout_ms: int, client_id: str | None
     ) -> PendingAppend:
         """Check for errors of the producer, then append. Raises `ProtocolError`."""
         if acks not in (ALL, LEADER_ONLY, NO_ACKS):
             raise ProtocolError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
-        if topic == OFFSETS_TOPIC:
-            raise ProtocolError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"only coordinators write to {topic}")
+        check_writer(topic, client_id, between_brokers=self._between_brokers)
         if not records:
             raise ProtocolError(ErrorCode.INVALID_RECORD, "the partition data contain no records")
         if len(records) > self._max_batch_bytes:
@@ -123,7 +126,9 @@ class ProduceHandler:
     ) -> PartitionProduceResponse:
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         try:
-            appended = self._checked_append(topic, data.index, data.records, request.acks, request.timeout_ms)
+            appended = self._checked_append(
+                topic, data.index, data.records, request.acks, request.timeout_ms, answer.client_id
+            )
         except ProtocolError as refused:
             response.error_code, response.error_message = refused.code, str(refused)
         else:
@@ -152,6 +157,7 @@ class _Answer:
 
     def __init__(self, call: Call, acks: int) -> None:
         self.response = ProduceResponse()
+        self.client_id = call.client_id
         self._call = call
         self._acks = acks
         self._due: list[asyncio.Future[ErrorCode]] = []

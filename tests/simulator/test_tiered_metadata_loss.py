@@ -1,0 +1,106 @@
+"""What the metadata of remote segments do not say: no object is deleted because of it, and it is reported."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from broker.errors import ErrorCode
+from broker.protocol.records import Record, build_batch
+from broker.replica.partition import ALL
+from broker.tiered.metadata_topic import metadata_partition
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.tiered_storage import TieredStorage
+from simulator.client import SimulatedClient
+from simulator.cluster import SimulatedCluster
+from tests.simulator.test_tiered import TIERED, TOPIC, first_answer, leader, only_remote_topic, replicas, write
+
+LISTED_S = 15
+"""More than the interval between two comparisons of the store with the metadata."""
+
+
+def tiered(cluster: SimulatedCluster) -> TieredStorage:
+    found = cluster.node(leader(cluster)).tiered
+    assert found is not None
+    return found
+
+
+def segment_objects(cluster: SimulatedCluster) -> dict[str, bytes]:
+    return dict(cluster.objects.segment_objects)
+
+
+def lose_metadata(cluster: SimulatedCluster) -> None:
+    """Remove the files of the metadata topic on all machines, which are down."""
+    for machine in cluster.machines.values():
+        content = machine.disk.image()
+        machine.disk.replace([(path, data) for path, data in content if METADATA_TOPIC not in path])
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_lost_metadata_delete_no_object_and_move_no_log_start(seed: int) -> None:
+    with SimulatedCluster(seed, properties=TIERED) as cluster:
+
+        async def story() -> None:
+            client = await only_remote_topic(cluster)
+            before = segment_objects(cluster)
+            cluster.kill()
+            lose_metadata(cluster)
+            cluster.start()
+            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+            await cluster.until(lambda: tiered(cluster).unknown_objects > 0, 60)
+            await asyncio.sleep(LISTED_S)
+            assert before.items() <= segment_objects(cluster).items()
+            assert tiered(cluster).unknown_objects == len(before), "the objects of later uploads are known"
+            assert {it.log.log_start_offset for it in replicas(cluster).values()} == {0}
+            await client.refresh(TOPIC)
+            assert await first_answer(client) is ErrorCode.KAFKA_STORAGE_ERROR
+            await write(client, 5, first=100)
+
+        cluster.run(story())
+
+
+def test_an_event_that_no_broker_can_read_blocks_deletion() -> None:
+    """An event of a later version may be of any segment. DeleteRecords moves the start, and everything stays."""
+    with SimulatedCluster(3, properties=TIERED) as cluster:
+
+        async def story() -> None:
+            client = await only_remote_topic(cluster)
+            before = segment_objects(cluster)
+            await publish_in_format_3(cluster)
+            await asyncio.sleep(2)
+            manager = cluster.node(leader(cluster)).replicas
+            assert await manager.delete_records(TOPIC, 0, 30) == (ErrorCode.NONE, 30)
+            local = {name: it.log.local_start_offset for name, it in replicas(cluster).items()}
+            await write(client, 20, first=100)
+            await asyncio.sleep(LISTED_S)
+            assert before.items() < segment_objects(cluster).items(), "uploads continue"
+            assert {name: it.log.local_start_offset for name, it in replicas(cluster).items()} == local
+            assert tiered(cluster).metadata.unreadable_partitions == 1
+
+        cluster.run(story())
+
+
+async def publish_in_format_3(cluster: SimulatedCluster) -> None:
+    key = (replicas(cluster)[leader(cluster)].topic_id, 0)
+    index = metadata_partition(key, tiered(cluster).metadata.partitions)
+    record = Record(0, 0, None, json.dumps({"format": 3, "state": "MOVED"}).encode())
+    for name in cluster.machines:
+        manager = cluster.node(name).replicas
+        answer = await manager.produce(METADATA_TOPIC, index, bytearray(build_batch([record])), ALL, 5.0)
+        if answer.error is ErrorCode.NONE:
+            return
+    raise AssertionError("no broker leads the partition")
+
+
+def test_clients_cannot_produce_to_the_metadata_topic() -> None:
+    with SimulatedCluster(4, properties=TIERED) as cluster:
+
+        async def story() -> None:
+            await only_remote_topic(cluster)
+            client = SimulatedClient(cluster.addresses)
+            error, _ = await client.append(METADATA_TOPIC, 0, [b"{}"], acks=-1, timeout=5.0)
+            assert error is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+        cluster.run(story())
