@@ -2,10 +2,11 @@
 
     python -m benchmarks.failover [--rounds 5] [--directory DIR] [KEY=VALUE ...]
 
-Three brokers run with default settings, or with the given ones; the leader is not the controller. A client repeatedly
-finds the leader and appends one record with acks=all. All times are seconds since the signal: the controller detects
-refused connections (`refused`), it ends the broker's session (`expired`), another broker leads (`leads`), and the
-client gets its first acknowledgement (`acknowledged`).
+Three brokers run with default settings, or with the given ones. In half of the cases the leader is also the active
+controller. A client repeatedly finds the leader and appends one record with acks=all. All times are seconds since the
+signal: the controller knows the end of the broker's process (`ended`) or detects refused connections (`refused`),
+another controller is active (`controller`), it ends the broker's session (`expired`), another broker leads (`leads`),
+and the client gets its first acknowledgement (`acknowledged`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ ATTEMPT_S = 0.5
 SETTLED_S = 5.0
 """A new controller waits for the leases that its predecessor may have granted."""
 ENDS = {"killed": signal.SIGKILL, "suspended": signal.SIGSTOP}
-STAGES = ("refused", "expired", "leads", "acknowledged")
+STAGES = ("ended", "refused", "controller", "expired", "leads", "acknowledged")
+EVENTS = {"broker_ended": "ended", "broker_gone": "refused", "session_expired": "expired"}
+"""By event about the ended broker: the stage."""
 
 
 async def metadata(port: int) -> MetadataResponse:
@@ -74,10 +77,10 @@ def _add_stages(reached: dict[str, float], events: Path, ended: int, wall: int) 
 
 
 def _stage(event: dict[str, object], ended: int) -> str | None:
-    if event["event"] == "broker_gone" and event["broker"] == ended:
-        return "refused"
-    if event["event"] == "session_expired" and event["broker"] == ended:
-        return "expired"
+    if event["event"] in EVENTS and event["broker"] == ended:
+        return EVENTS[str(event["event"])]
+    if event["event"] == "controller_active":
+        return "controller"
     if event["event"] == "partition_role" and event["topic"] == TOPIC and event["role"] == "leader":
         return "leads"
     return None
@@ -90,33 +93,42 @@ async def a_leader(nodes: Cluster) -> BrokerProcess:
     return next(broker for broker in nodes.brokers.values() if broker.port == port)
 
 
-async def one_round(settings: dict[str, str], directory: Path, end: signal.Signals) -> dict[str, float] | None:
-    """Measure one failover on a new cluster. None: the leader was the controller."""
+async def one_round(
+    settings: dict[str, str], directory: Path, end: signal.Signals, *, controls: bool
+) -> dict[str, float] | None:
+    """Measure one failover on a new cluster; the leader is (`controls`) or is not the active controller. None: the
+    controller changed before the signal."""
     with cluster(directory, 3, min_insync_replicas=2, **settings) as nodes:
         ports = [broker.port for broker in nodes.brokers.values()]
-        await create_topic(ports[0], TOPIC, 3)
+        controller = (await metadata(ports[0])).controller_id
+        others = [node for node in nodes.brokers if node != controller]
+        await create_topic(ports[0], TOPIC, 3, assignment=[controller, *others] if controls else [*others, controller])
         leader = await a_leader(nodes)
         await wait_for_topic(leader.port, TOPIC, produce_frame(TOPIC, -1, 100, 1))
-        if (await metadata(leader.port)).controller_id == leader.node_id:
-            return None
         await asyncio.sleep(SETTLED_S)
+        if ((await metadata(leader.port)).controller_id == leader.node_id) is not controls:
+            return None
         return await fail_over(nodes, leader, end)
 
 
-def measure(name: str, rounds: int, settings: dict[str, str], directory: Path) -> None:
-    found: list[dict[str, float]] = []
+def measure(name: str, rounds: int, settings: dict[str, str], directory: Path, *, controls: bool) -> None:
+    case = f"{'active controller' if controls else 'other broker'} {name}"
+    rounds_measured: list[dict[str, float]] = []
     tried = 0
-    while len(found) < rounds:
+    while len(rounds_measured) < rounds:
         tried += 1
-        place = directory / f"{name}-{tried}"
+        place = directory / f"{case.replace(' ', '-')}-{tried}"
         os.mkdir(place)
-        reached = asyncio.run(one_round(settings, place, ENDS[name]))
+        reached = asyncio.run(one_round(settings, place, ENDS[name], controls=controls))
         if reached is not None:
-            found.append(reached)
+            rounds_measured.append(reached)
     for stage in STAGES:
-        times = sorted(each[stage] for each in found if stage in each)
+        times = sorted(reached[stage] for reached in rounds_measured if stage in reached)
         if times:
-            print(f"{name}: {stage} {times[0]:.2f} to {times[-1]:.2f} s, median {statistics.median(times):.2f} s")
+            print(
+                f"{case}: {stage} {times[0]:.2f} to {times[-1]:.2f} s, median {statistics.median(times):.2f} s",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -128,7 +140,8 @@ def main() -> None:
     settings = {key.replace(".", "_"): value for key, _, value in (each.partition("=") for each in options.settings)}
     with tempfile.TemporaryDirectory(dir=options.directory) as directory:
         for name in ENDS:
-            measure(name, options.rounds, settings, Path(directory))
+            for controls in (False, True):
+                measure(name, options.rounds, settings, Path(directory), controls=controls)
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ class BrokerConfig:
     metadata_log_max_snapshot_interval_ms: int = _key("metadata.log.max.snapshot.interval.ms", 3_600_000, minimum=0)
 
     # controller and registration
-    broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 1_800, minimum=1)
+    broker_session_timeout_ms: int = _key("broker.session.timeout.ms", 1_500, minimum=1)
     broker_heartbeat_interval_ms: int = _key("broker.heartbeat.interval.ms", 300, minimum=1)
-    broker_lease_ms: int = _key("broker.lease.ms", 1_400, minimum=1)
+    broker_lease_ms: int = _key("broker.lease.ms", 1_200, minimum=1)
 
     # partitions
     min_insync_replicas: int = _key("min.insync.replicas", 1, minimum=1)

@@ -66,13 +66,13 @@ OPTIONAL: Final[Mapping[str, str]] = {
     ),
     "broker.session.timeout.ms": (
         "the controller fences a broker without a heartbeat for this time; a new controller waits for the longest "
-        "timeout of its predecessors, because leases under it may still be valid"
+        "timeout of its predecessors after they were last heard, because leases under it may still be valid"
     ),
     "broker.heartbeat.interval.ms": "how often a broker sends a heartbeat to the controller",
     "broker.lease.ms": (
-        "how long after a heartbeat a broker may act as leader; the controller's value applies. At most 80 % of "
-        "the session timeout, so that the lease ends before another broker can lead even if clocks are 10 % fast "
-        "or slow"
+        "how long a broker may act as leader after the controller has proven that it leads; the controller's value "
+        "applies. A value above 9/11 of the session timeout counts as 9/11, so that the lease ends before another "
+        "broker can lead even if clocks are 10 % fast or slow"
     ),
     "min.insync.replicas": (
         "in-sync replicas that a commit needs, for topics without their own value; the first controller writes its "

@@ -1,12 +1,18 @@
 """The running controller: the node that leads the metadata quorum makes the decisions for the cluster.
 
 Theory of operation: how a lease stays exclusive. A broker that gets the answer "not fenced" may act as a leader from
-the moment it *sent* that heartbeat, for the time in the answer: this node's `broker.lease.ms`. Another controller
-fences the broker no earlier than `broker.session.timeout.ms` after that controller became active. So this node gives
-such an answer only if it is known to have led at most the difference of the two ago. The proof is the start of its last
-append that a majority has accepted since. If nothing else is committed, the controller appends an empty record. A
-broker that looks dead is fenced sooner, but not before its lease has ended, even by a clock that runs 10 % slow
-(`Sessions`).
+the moment it *sent* that heartbeat, for the time in the answer. This node gives such an answer only while it has a
+recent *proof* that it leads: the start of its last append that a majority has accepted. If nothing else is committed,
+the controller appends an empty record. The time in the answer is `broker.lease.ms` (at most 9/11 of
+`broker.session.timeout.ms`) minus the age of the proof. So the lease ends at most `broker.lease.ms` after the proof,
+and by any two clocks that gain or lose 10 % it ends within a session after the proof.
+
+A new controller knows when the last proof can have begun: an append counts once it is on a majority of the voters, and
+one of these has voted for the new controller. Each voter says in its vote for how long it has received nothing from any
+leader (`quorum.messages.Predecessor`). A session after the last time that one of them heard a leader, no lease of an
+earlier controller is left. The new controller cannot know when it was the turn of a broker to be heard, so it gives
+each a full session from its own start; but the previous leader was silent since that time, so its session counts from
+there. A broker that looks dead is fenced sooner, too, but not before its lease has ended.
 
 The configuration files of two nodes may differ while an operator changes one after the other. Another controller must
 wait for the time that this one uses. So this time is in the metadata log before any lease needs it. If the log has a
@@ -22,6 +28,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar, cast
 
+from broker.clock_rates import PACE
 from broker.config import BrokerConfig
 from broker.controller.activation import Activation, Key
 from broker.controller.controller import Controller, caught_up, registered
@@ -29,7 +36,7 @@ from broker.controller.error_responses import refused
 from broker.controller.image import Changes, MetadataImage
 from broker.controller.log_comparison import LogComparison
 from broker.controller.operations import ControllerOperations, Decide, QuorumLog
-from broker.controller.sessions import PACE, Sessions
+from broker.controller.sessions import Sessions, longest_lease
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
 from broker.peers import Peers
@@ -59,6 +66,7 @@ from broker.protocol.messages.list_partition_reassignments import (
 )
 from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.protocol.schema import Message
+from broker.quorum.messages import Predecessor
 from broker.trace import Tracer
 
 # A timer that fires later than this shows that the loop was blocked, and its sockets may hold unread heartbeats.
@@ -123,10 +131,11 @@ class ActiveController:
         self._rules = Controller(config, rng, mutants)
         self._activation = Activation(image)
         self._session_timeout_ms = config.broker_session_timeout_ms
-        self._lease_ms = config.broker_lease_ms
+        self._lease_ms = longest_lease(config.broker_session_timeout_ms, config.broker_lease_ms)
+        self._heartbeat_interval_s = config.broker_heartbeat_interval_ms / 1000
         self._refused_is_dead = mutants.active("refused_is_dead")
         self._bounce_unseen = mutants.active("bounce_unseen")
-        self._proof_lifetime = (config.broker_session_timeout_ms - config.broker_lease_ms) / 1000
+        self._proof_lifetime = (config.broker_session_timeout_ms - self._lease_ms) / 1000
         self._term: _Term | None = None
 
     @property
@@ -140,11 +149,12 @@ class ActiveController:
 
     # --- events of the node
 
-    def leadership_changed(self, epoch: int | None) -> None:
+    def leadership_changed(self, epoch: int | None, predecessor: Predecessor | None = None) -> None:
         """This node leads `epoch`, has committed its first record, and has applied all records before it. None: it no
-        longer leads.
+        longer leads. `predecessor` None: earlier leaders may have acted until now.
 
-        Every broker gets a full session, because this node does not know when it was last heard. Leases of earlier
+        Every broker gets a full session, because this node does not know when it was last heard. The predecessor's
+        session began when it was last heard as a leader, but it has the time for one heartbeat. Leases of earlier
         controllers last no longer than the metadata log says.
         """
         self._end_term()
@@ -154,7 +164,10 @@ class ActiveController:
         now = asyncio.get_running_loop().time()
         unfenced = [broker.id for broker in self._image.brokers.values() if not broker.fenced]
         earlier = max(self._session_timeout_ms, self._image.session_timeout_ms) / 1000
-        sessions = Sessions(self._session_timeout_ms / 1000, self._lease_ms / 1000, now, unfenced, earlier)
+        earlier_end = earlier + (now if predecessor is None else min(now, predecessor.heard_at))
+        sessions = Sessions(self._session_timeout_ms / 1000, self._lease_ms / 1000, now, unfenced, earlier_end)
+        if predecessor is not None and predecessor.leader_id not in (None, self._node_id):
+            sessions.end_with_lease(predecessor.leader_id, now + self._heartbeat_interval_s)
         operations = ControllerOperations(self._image, self._quorum, epoch)
         term = self._term = _Term(epoch, operations, sessions, self._log_comparison(operations))
         term.operations.submit(self._rules.first_records, bounded=False).add_done_callback(_retrieve)
@@ -166,7 +179,7 @@ class ActiveController:
             if partition.leader == NO_LEADER:
                 # An earlier controller took the partition from an unknown leader, whose lease may not be over. The
                 # replicas that may follow can be away, or have lost their logs, and return before that.
-                self._rules.handovers.begin_after((topic.name, index), now + earlier)
+                self._rules.handovers.begin_after((topic.name, index), earlier_end)
         self._elect_successors(term)
         self._tracer.emit("controller_active", epoch=epoch)
         term.comparison.look_at((topic.name, index) for topic, index, _ in self._image.partitions())
@@ -203,7 +216,7 @@ class ActiveController:
         if self._refused_is_dead:
             self._fence(term, broker_id)
             return
-        term.sessions.end_with_lease(broker_id)
+        term.sessions.end_with_lease(broker_id, asyncio.get_running_loop().time())
         self._schedule(term)
 
     def broker_ended(self, broker_id: int, broker_epoch: int) -> None:
@@ -421,7 +434,7 @@ class ActiveController:
             is_caught_up=caught_up(broker, request),
             is_fenced=not stays,
             should_shut_down=request.want_shut_down,
-            lease_ms=self._lease_ms if stays else 0,
+            lease_ms=int(self._lease_ms - 1000 * self._proof_age(term)) if stays else 0,
         )
 
     async def _prove_leadership(self, term: _Term) -> None:

@@ -16,26 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-MOST_DRIFT = 0.1
-"""The largest relative error of a broker's clock."""
-PACE = (1 + MOST_DRIFT) / (1 - MOST_DRIFT)
-"""The factor of a wait by the fastest clock for a time that the slowest clock measures."""
+from broker.clock_rates import PACE
+
+
+def longest_lease(timeout: float, lease: float) -> float:
+    """The lease that a controller with these settings gives: it ends within a session by any clock. In the unit of the
+    arguments."""
+    return min(lease, timeout / PACE)
 
 
 class Sessions:
     """The sessions of the brokers that are not fenced; each starts with a full timeout.
 
-    `lease`: how long a broker acts on an answer, from the time of its request. An earlier controller may have given a
-    lease that lasts `earlier` seconds from `now` (see `active`). That lease continues if a broker asks this node and
-    the answer is lost. If `lease` is more than `timeout` / `PACE`, it can outlive a session on drifting clocks.
-    that drift.
+    `lease`: how long a broker acts on an answer, from the time of its request. Leases of earlier controllers last until
+    `earlier_end` at the latest (see `active`). Such a lease continues if a broker asks this node and the answer is
+    lost.
     """
 
-    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int], earlier: float) -> None:
+    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int], earlier_end: float) -> None:
         self._timeout = timeout
         self._lease = min(timeout, PACE * lease)  # by this clock
-        self._deadlines = dict.fromkeys(brokers, now + max(timeout, earlier))
-        self._lease_ends = dict.fromkeys(brokers, now + earlier)
+        self._deadlines = dict.fromkeys(brokers, max(now + timeout, earlier_end))
+        self._lease_ends = dict.fromkeys(brokers, earlier_end)
 
     def open(self, broker: int, now: float) -> None:
         self._lease_ends[broker] = max(now + self._lease, self._lease_ends.get(broker, now))
@@ -57,10 +59,11 @@ class Sessions:
         """When the last lease that the broker may hold has ended; None once its session is closed."""
         return self._lease_ends.get(broker)
 
-    def end_with_lease(self, broker: int) -> None:
-        """The broker looks dead: end its session with its lease unless it asks again. No effect on a closed session."""
+    def end_with_lease(self, broker: int, not_before: float) -> None:
+        """The broker looks dead: end its session with its lease, but not before a time, unless it asks again. No effect
+        on a closed session."""
         if broker in self._deadlines:
-            self._deadlines[broker] = min(self._deadlines[broker], self._lease_ends[broker])
+            self._deadlines[broker] = min(self._deadlines[broker], max(not_before, self._lease_ends[broker]))
 
     def extend(self, by: float) -> None:
         """Extend all sessions: this process was blocked meanwhile, and may have missed signs of life."""

@@ -10,7 +10,7 @@ from broker.mutants import Mutants
 from broker.protocol.schema import NO_ID
 from broker.quorum.effects import Effect, Fail, LeadershipLost, Persist, Reply
 from broker.quorum.election_state import ElectionState
-from broker.quorum.messages import FetchResponse, OffsetAndEpoch
+from broker.quorum.messages import FetchResponse, OffsetAndEpoch, Predecessor
 from broker.quorum.request_pacing import FetchLoop, Outreach
 from broker.quorum.roles import Follower, Leader, ReplicaProgress, Resigned, Role, Unattached, Voted
 from broker.quorum.settings import QuorumSettings
@@ -56,6 +56,7 @@ class Core:
         rng: random.Random,
         role: Role,
         mutants: Mutants,
+        now: float,
     ) -> None:
         self.settings = settings
         self.log = log
@@ -63,6 +64,8 @@ class Core:
         self._voters_seen = voters.current
         self.rng = rng
         self.role = role
+        self.last_leader = Predecessor(None, now)
+        """The leader that this node has heard last. A process that ended before `now` may have heard one until then."""
         self.mutants = mutants
         self._strictly_less = mutants.active("diverging_strictly_less")
         self.ignores_keys = mutants.active("voter_key_ignored")
@@ -192,6 +195,10 @@ class Core:
         vote = self.role.voted_id if epoch == self.role.epoch else None
         deadline = now + self.settings.fetch_timeout_s if self.is_voter else None
         self.transition_durably(Follower(epoch, leader_id, vote, self.new_fetch_loop(leader_id), deadline))
+
+    def note_leader(self, now: float, leader_id: int) -> None:
+        """The leader, possibly this node itself, acts: its records have reached this node."""
+        self.last_leader = Predecessor(leader_id, now)
 
     def observe(self, now: float, leader_id: int | None, epoch: int) -> None:
         """Adopt the leader and epoch of an answer if they are newer (K595-26, K595-32, K595-39)."""

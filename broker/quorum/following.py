@@ -206,6 +206,7 @@ class Following:
     def _succeeded(self, now: float, role: Follower, response: FetchResponse) -> None:
         core = self._core
         role.fetching.succeeded()
+        core.note_leader(now, role.leader)
         role.heard_leader(now + core.settings.fetch_timeout_s)
         if response.snapshot is not None:
             role.begin_download(response.snapshot)
@@ -243,6 +244,7 @@ class Following:
             role.fetching.failed(now)
             return
         role.fetching.succeeded()
+        core.note_leader(now, role.leader)
         role.heard_leader(now + core.settings.fetch_timeout_s)
         core.emit(KeepPiece(download.snapshot, download.position, response.data))
         download.took(len(response.data))

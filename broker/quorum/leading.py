@@ -25,6 +25,7 @@ from broker.quorum.messages import (
     FetchRequest,
     FetchResponse,
     OffsetAndEpoch,
+    Predecessor,
     SnapshotRequest,
     SnapshotResponse,
 )
@@ -87,6 +88,7 @@ class Leading:
                 outreach=Outreach(others, core.settings),
                 check_quorum_at=now + core.settings.check_quorum_timeout_s if core.voters.majority > 1 else None,
                 began_at=now,
+                predecessor=Predecessor(core.last_leader.leader_id, max(candidate.ballot.granted.values())),
             )
         )
         core.log_in_motion = True

@@ -106,7 +106,21 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse(Response):
+    """`silence_s`: for how long, at least, the voter has received nothing from a leader, in seconds of its clock."""
+
     granted: bool
+    silence_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """The leader before a leader, as far as known (`leader_id` None: unknown).
+
+    `heard_at`: nothing that any earlier leader sent after this time has reached the majority that elected this one, so
+    no earlier leader has committed anything that it began to write later. In seconds of this node's loop."""
+
+    leader_id: int | None
+    heard_at: float
 
 
 @dataclass(frozen=True, slots=True)

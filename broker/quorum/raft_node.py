@@ -54,7 +54,7 @@ class RaftNode:
         mutants = mutants or Mutants()
         resumes = mutants.active("resume_as_leader")
         role = initial_role(now, stored, settings, log, voters.current, rng, resumes=resumes)
-        self._core = Core(settings, log, voters, rng, role, mutants)
+        self._core = Core(settings, log, voters, rng, role, mutants, now)
         self._votes = Votes(self._core)
         self._following = Following(self._core)
         self._leading = Leading(self._core)
@@ -237,6 +237,8 @@ class RaftNode:
         if self._core.failed:
             return False
         self._core.take_in_voters(now)
+        if isinstance(self._core.role, Leader):
+            self._core.note_leader(now, self._core.settings.node_id)
         return True
 
     def _finish(self, now: float) -> list[Effect]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from broker.protocol.schema import NO_ID
-from broker.quorum.messages import FetchRequest, OffsetAndEpoch
+from broker.quorum.messages import FetchRequest, OffsetAndEpoch, Predecessor
 from broker.quorum.request_pacing import FetchLoop, Outreach
 
 
@@ -125,15 +126,20 @@ class Ballot:
     """The answers to a vote request. In memory only: a restarted candidate starts a new ballot (K595-21)."""
 
     voters: tuple[int, ...]
-    granted: dict[int, None] = field(default_factory=dict)
+    granted: dict[int, float] = field(default_factory=dict)
+    """By voter when it last heard a leader, at the latest, in seconds of this node's loop."""
     rejected: dict[int, None] = field(default_factory=dict)
     minority_wins: bool = False
     """The mutant."""
 
-    def record(self, voter: int, granted: bool) -> None:
+    def record(self, voter: int, granted: bool, heard_at: float) -> None:
         """Count the first answer of each voter; a duplicate changes nothing."""
-        if voter in self.voters and voter not in self.granted and voter not in self.rejected:
-            (self.granted if granted else self.rejected)[voter] = None
+        if voter not in self.voters or voter in self.granted or voter in self.rejected:
+            return
+        if granted:
+            self.granted[voter] = heard_at
+        else:
+            self.rejected[voter] = None
 
     @property
     def won(self) -> bool:
@@ -376,6 +382,7 @@ class Leader(Role):
     check_quorum_at: float | None
     """When to resign unless a majority has fetched (K595-43, H19); None when this node alone is the majority."""
     began_at: float = 0.0
+    predecessor: Predecessor = field(default_factory=partial(Predecessor, None, float("inf")))
     observers: dict[int, ReplicaProgress] = field(default_factory=dict)
     heard_from: dict[int, None] = field(default_factory=dict)
     """The voters that have fetched since the check-quorum timer was last set."""

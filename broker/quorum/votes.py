@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.clock_rates import PACE
 from broker.errors import ErrorCode
 from broker.protocol.schema import NO_ID
 from broker.quorum.core import Core
@@ -27,7 +28,8 @@ class Votes:
         """Answer a vote request; the grant leaves after the vote is on disk (K595-16, K595-18, K595-19)."""
         error, granted = self._decide(now, request)
         role = self._core.role
-        self._core.emit(Reply(ticket, VoteResponse(error, role.leader_id, role.epoch, granted)))
+        silence_s = now - self._core.last_leader.heard_at
+        self._core.emit(Reply(ticket, VoteResponse(error, role.leader_id, role.epoch, granted, silence_s)))
 
     def _decide(self, now: float, request: VoteRequest) -> tuple[ErrorCode, bool]:
         core = self._core
@@ -73,7 +75,7 @@ class Votes:
         core.transition_durably(
             Prospective(
                 epoch=role.epoch,
-                ballot=Ballot(voters, {core.settings.node_id: None}),
+                ballot=Ballot(voters, {core.settings.node_id: core.last_leader.heard_at}),
                 outreach=Outreach(core.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
                 last_leader_id=role.leader_id,
@@ -91,7 +93,7 @@ class Votes:
             return
         role.outreach.answered(voter)
         granted = response.granted and response.error is ErrorCode.NONE
-        role.ballot.record(voter, granted)
+        role.ballot.record(voter, granted, now - response.silence_s / PACE)  # its clock may be fast, this one slow
         leads = response.error is ErrorCode.NONE and (response.leader_id, response.epoch) == (voter, role.epoch)
         if leads and isinstance(role, Prospective):
             role.heard_leader(now)
@@ -127,7 +129,11 @@ class Votes:
             Candidate(
                 epoch=core.role.epoch + 1,
                 node_id=core.settings.node_id,
-                ballot=Ballot(core.voters.ids, {core.settings.node_id: None}, minority_wins=self._minority_wins),
+                ballot=Ballot(
+                    core.voters.ids,
+                    {core.settings.node_id: core.last_leader.heard_at},
+                    minority_wins=self._minority_wins,
+                ),
                 outreach=Outreach(core.other_voters, core.settings),
                 give_up_at=core.election_time(now, core.settings.election_timeout_s),
             )

@@ -220,7 +220,12 @@ def encode_vote_response(response: VoteResponse) -> vote.VoteResponse:
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
         return vote.VoteResponse(error_code=response.error)
     result = vote.PartitionResult(
-        PARTITION, response.error, _wire_id(response.leader_id), response.epoch, response.granted
+        PARTITION,
+        response.error,
+        _wire_id(response.leader_id),
+        response.epoch,
+        response.granted,
+        int(1000 * response.silence_s),
     )
     return vote.VoteResponse(topics=[vote.TopicResult(METADATA_TOPIC, [result])])
 
@@ -288,16 +293,17 @@ def decode_response(request: Request, message: Message) -> Response:
     assert isinstance(message, vote.VoteResponse | begin.BeginQuorumEpochResponse | end.EndQuorumEpochResponse)
     if message.error_code != ErrorCode.NONE:
         # An error of the whole request names neither leader nor epoch.
-        error, leader_id, epoch, granted = _error(message.error_code), None, 0, False
+        error, leader_id, epoch, granted, silence_s = _error(message.error_code), None, 0, False, 0.0
     else:
         try:
             data = _only_partition(message.topics)
         except InvalidRequestError as invalid:
             raise MalformedResponseError(str(invalid)) from invalid
         error, leader_id, epoch = _error(data.error_code), _own_id(data.leader_id), data.leader_epoch
-        granted = isinstance(data, vote.PartitionResult) and data.vote_granted
+        voted = isinstance(data, vote.PartitionResult)
+        granted, silence_s = voted and data.vote_granted, data.leader_silence_ms / 1000 if voted else 0.0
     if isinstance(request, VoteRequest):
-        return VoteResponse(error, leader_id, epoch, granted)
+        return VoteResponse(error, leader_id, epoch, granted, silence_s)
     if isinstance(request, BeginRequest):
         return BeginResponse(error, leader_id, epoch)
     return EndResponse(error, leader_id, epoch)

@@ -23,6 +23,7 @@ from broker.mutants import Mutants
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
 from broker.protocol.records import NO_TIMESTAMP
+from broker.quorum.roles import Leader
 from broker.quorum.runner import QuorumRunner
 from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
@@ -321,6 +322,9 @@ class BrokerNode:
             self.tiered.start()
         self._run(self._publish(), "metadata publisher")
         self._run(self.lifecycle.run(), "broker lifecycle")
+        for voter in self.quorum.voters:
+            if voter.id != self.config.node_id:
+                self._run(self.lifecycle.stay_watched_by(voter.id), f"connection watched by voter {voter.id}")
 
     async def ready(self) -> None:
         """Return once the controller has unfenced this broker. Raises `NodeFailure` when it fails before."""
@@ -416,9 +420,12 @@ class BrokerNode:
         return {broker: endpoint.address for broker, endpoint in endpoints.items() if endpoint is not None}
 
     def _leadership_changed(self, epoch: int | None) -> None:
-        self.controller.leadership_changed(epoch)
-        if epoch is not None:
-            self.watch.probe_all()
+        if epoch is None:
+            self.controller.leadership_changed(None)
+            return
+        role = self.quorum.role
+        self.controller.leadership_changed(epoch, role.predecessor if isinstance(role, Leader) else None)
+        self.watch.leads()
 
     async def _publish(self) -> None:
         """Bring the replicas up to the image. Metadata committed meanwhile is applied in the next iteration."""

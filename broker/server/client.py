@@ -132,9 +132,10 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The event loop calls this before it closes the socket. If the kernel still has the connection, closing it
-        sends the peer an orderly end (FIN): `on_closed_here` comes first."""
+        would send the peer an orderly end (FIN), which means for heartbeats that this process is gone: it is reset."""
         if self._on_closed_here is not None and not self._is_ended and not isinstance(exc, _ENDED):
             self._on_closed_here()
+            self._discard_unsent()
         self._transport = None
         reason = f"{self._reason}: {exc}" if exc else self._reason
         for future in self._waiting.values():
@@ -199,11 +200,15 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._reason = reason
         if self._transport is not None:
             self._is_ended = True
-            sock = self._transport.get_extra_info("socket")
-            if sock is not None:  # the simulator's connections have none
-                with suppress(OSError):  # closed already
-                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _UNSENT_IS_DISCARDED)
+            self._discard_unsent()
             self._transport.abort()
+
+    def _discard_unsent(self) -> None:
+        """When the socket is closed, the kernel resets the connection."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is not None:  # the simulator's connections have none
+            with suppress(OSError):  # closed already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _UNSENT_IS_DISCARDED)
 
     def _answer(self, frame: memoryview) -> None:
         correlation_id: int = _INT32.unpack_from(frame)[0]

@@ -1,12 +1,13 @@
 """How the controller learns of a dead broker before its session runs out.
 
-Theory of operation. A broker sends its heartbeats over one connection, and three signs may follow on it:
+Theory of operation. A broker sends its heartbeats over one connection, and keeps such a connection to each other voter
+of the quorum, too, because each can become the controller. Three signs may follow on it:
 
-- **An end in order (FIN).** The kernel of the broker's host closed the connection because the process closed it or is
-  gone. A broker gives its lease up before it closes this connection itself (`server.lease`, `server.client`). So in
-  either case no lease is left, and the controller fences the broker at once. A firewall cannot cause this sign: it
-  drops packets or answers them with resets. The assumption is that no proxy between broker and controller ends
-  connections in the name of a living broker.
+- **An end in order (FIN).** The kernel of the broker's host closed the connection because the process is gone: a broker
+  that is alive only resets these connections (`server.client`). So no lease is left, whichever controller gave it. The
+  controller fences the broker at once. Another voter remembers the end, and fences the broker when it becomes the
+  controller. A firewall cannot cause this sign: it drops packets or answers them with resets. The assumption is that no
+  proxy between broker and controller ends connections in the name of a living broker.
 - **A reset, or the loss of the connection in any other way.** A firewall that rejects packets causes it, too. The
   controller connects to the broker's listener. If the connection is refused, the broker looks dead: the controller
   waits until the broker's lease has ended (`controller.sessions`), and no longer. The kernel also resets the
@@ -15,7 +16,8 @@ Theory of operation. A broker sends its heartbeats over one connection, and thre
 
 With `s` the session, `l` the lease and `h` the time between heartbeats, another broker leads after a kill two commits
 of the metadata quorum later; after a refused connection between 11/9 `l` - `h` and 11/9 `l`, after silence between
-`s` - `h` and `s`, plus these two commits.
+`s` - `h` and `s`, plus these two commits. If the broker was the controller as well, the election of another controller
+comes first; after silence the session counts from the last answer of the quorum's old leader (`controller.active`).
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Fencing(Protocol):
 
 
 class DeathWatch:
-    """Watches the connections that carry heartbeats; acts only while this node is the active controller."""
+    """Watches the connections that carry heartbeats; acts only while this node is the active controller, and at the
+    start of that time on what it has seen before."""
 
     def __init__(
         self, *, node_id: int, image: Callable[[], MetadataImage], controller: Fencing, tracer: Tracer
@@ -58,6 +61,7 @@ class DeathWatch:
         self._controller = controller
         self._tracer = tracer
         self._heard_over: dict[int, tuple[Connection, int]] = {}  # with the broker epoch of the latest heartbeat
+        self._ended: dict[int, int] = {}  # by broker the epoch of its last registration whose process is gone
         self._probes: dict[int, asyncio.Task[None]] = {}
 
     def heard(self, request: BrokerHeartbeatRequest, connection: Connection) -> None:
@@ -73,11 +77,13 @@ class DeathWatch:
         lost.add_done_callback(lambda _: self._lost(broker_id, connection))
         connection.cancel_when_lost(lost)
 
-    def probe_all(self) -> None:
-        """Probe all brokers. A new controller calls this: brokers that died before have no connection that could
-        close."""
-        for broker in self._image().brokers.values():
-            if broker.id != self._node_id:
+    def leads(self) -> None:
+        """This node is the controller from now on: report the brokers that have ended, and probe all others, because
+        one that died before it could connect has no connection that could close."""
+        for broker in list(self._image().brokers.values()):
+            if self._ended.get(broker.id) == broker.epoch:
+                self._report_end(broker.id, broker.epoch)
+            elif broker.id != self._node_id:
                 self._probe_soon(broker.id)
 
     def stop(self) -> None:
@@ -91,11 +97,16 @@ class DeathWatch:
         if latest is not connection:
             return
         del self._heard_over[broker_id]
+        if connection.ended_in_order:
+            self._ended[broker_id] = broker_epoch
         if connection.ended_in_order and self._controller.is_active:
-            self._tracer.emit("broker_ended", broker=broker_id, broker_epoch=broker_epoch)
-            self._controller.broker_ended(broker_id, broker_epoch)
+            self._report_end(broker_id, broker_epoch)
         else:
             self._probe_soon(broker_id)
+
+    def _report_end(self, broker_id: int, broker_epoch: int) -> None:
+        self._tracer.emit("broker_ended", broker=broker_id, broker_epoch=broker_epoch)
+        self._controller.broker_ended(broker_id, broker_epoch)
 
     def _probe_soon(self, broker_id: int) -> None:
         if broker_id not in self._probes and self._controller.is_active:

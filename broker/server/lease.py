@@ -7,10 +7,11 @@ Fetches of consumers, offset lookups and group coordinators check `valid` before
 the leader epoch protects it. The event loop's monotonic clock measures the lease, so changes of the wall clock have
 no effect.
 
-The broker gives the lease up in three cases: when it is fenced, before it asks to leave, and before it closes the
-connection of its heartbeats itself (`server.client`). The third case makes an orderly end of that connection a proof:
-whether the broker's process closed it or the kernel of its host closed it because the process is gone, no lease is left
-(`server.failure_detector`). An answer to a heartbeat that was sent before the lease was given up does not renew it.
+The broker gives the lease up in three cases: when it is fenced, before it asks to leave, and before the event loop
+closes a connection of its heartbeats that the kernel still has. It also resets such a connection (`server.client`). So
+an orderly end of one is a proof: the kernel of the broker's host closed it because the process is gone, and no lease is
+left (`server.failure_detector`). An answer to a heartbeat that was sent before the lease was given up does not renew
+it.
 """
 
 from __future__ import annotations

@@ -90,6 +90,16 @@ class BrokerLifecycle:
             await self._register()
             await self._keep_registration()
 
+    async def stay_watched_by(self, voter: int) -> None:
+        """Keep a connection of heartbeats to a voter that is not the controller, forever: if this process ends, the
+        voter knows it before it becomes the controller (`failure_detector`)."""
+        while True:
+            if self.broker_epoch >= 0 and self._controller_id() != voter:
+                with suppress(ConnectionError, TimeoutError):
+                    timeout = self._config.quorum_request_timeout_ms / 1000
+                    await self._connector.request(voter, self._heartbeat(), HEARTBEAT_VERSION, timeout)
+            await asyncio.sleep(self._config.broker_session_timeout_ms / 1000)
+
     def heartbeat_soon(self) -> None:
         """This broker has applied metadata that gave it another role, and the controller waits for the notification
         (`activation`, `handovers`): send the next heartbeat at once."""

@@ -17,11 +17,11 @@ DEFAULTS: Final[Mapping[str, str]] = {
     MIN_INSYNC: "1",
     FLUSH: "0",
     CLEANUP: "delete",
-    LEASE: "1400",
+    LEASE: "1200",
     FETCH_TIMEOUT: "1000",
     EXPIRATION: "86400000",
     LAG: "3000",
-    SESSION: "1800",
+    SESSION: "1500",
     ELECTION: "700",
 }
 OF_TOPICS: Final[Mapping[str, str]] = {

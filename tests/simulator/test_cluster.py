@@ -226,7 +226,7 @@ def _isr(cluster: SimulatedCluster) -> set[int]:
 def test_a_failed_task_of_a_broker_without_an_awaiter_fails_the_run(
     ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = DeathWatch.probe_all
+    begin = DeathWatch.leads
 
     async def fail() -> None:
         raise KeyError("planted")
@@ -236,7 +236,7 @@ def test_a_failed_task_of_a_broker_without_an_awaiter_fails_the_run(
         begin(watch)
 
     kept: list[asyncio.Task[None]] = []
-    monkeypatch.setattr(DeathWatch, "probe_all", begins_a_task)
+    monkeypatch.setattr(DeathWatch, "leads", begins_a_task)
 
     async def story() -> None:
         cluster.start()

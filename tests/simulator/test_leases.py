@@ -8,8 +8,8 @@ from contextlib import suppress
 
 import pytest
 
+from broker.clock_rates import MOST_DRIFT
 from broker.controller.image import PartitionImage
-from broker.controller.sessions import MOST_DRIFT
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,

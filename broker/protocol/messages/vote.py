@@ -6,6 +6,9 @@ from typing import Annotated
 
 from broker.protocol.schema import NO_ID, Bool, Int16, Int32, Int64, Message, ServedApi, String, Tag, UInt16, Uuid, v
 
+SILENCE_TAG = 10_000
+"""Far above the tags that Apache Kafka assigns."""
+
 
 class PartitionData(Message):
     """`replica_epoch` and `replica_id` are the candidate's (CandidateEpoch, CandidateId before version 2)."""
@@ -41,6 +44,8 @@ class PartitionResult(Message):
     leader_id: Int32 = 0
     leader_epoch: Int32 = 0
     vote_granted: Bool = False
+    leader_silence_ms: Annotated[Int64, Tag(SILENCE_TAG)] = 0
+    """For how long the voter has received nothing from a leader, at least. Apache Kafka has no such field."""
 
 
 class TopicResult(Message):

@@ -21,6 +21,7 @@ from broker.protocol.messages.get_replica_log_info import (
 )
 from broker.protocol.messages.metadata_records import decode_record, encode_record
 from broker.protocol.schema import Message
+from broker.quorum.messages import Predecessor
 from broker.trace import Tracer
 from tests.broker.controller.world import configuration, registration
 
@@ -115,14 +116,14 @@ class Node:
             if broker.id not in self.behind:
                 self.controller.broker_acts(broker.id, broker.epoch, self.image.offset)
 
-    def lead(self, epoch: int = 1) -> None:
-        self.controller.leadership_changed(epoch)
+    def lead(self, epoch: int = 1, predecessor: Predecessor | None = None) -> None:
+        self.controller.leadership_changed(epoch, predecessor)
 
-    def lead_after(self, other: Node, epoch: int = 2) -> None:
+    def lead_after(self, other: Node, epoch: int = 2, predecessor: Predecessor | None = None) -> None:
         """Lead with all that another node has committed, as its records say it."""
         self.image.restore(other.image.offset + 1, [encode_record(record) for record in records_of(other.image)])
         self.quorum.next_offset = other.quorum.next_offset
-        self.lead(epoch)
+        self.lead(epoch, predecessor)
 
     async def register(self, broker: int, life: int = 1) -> int:
         response = await self.controller.handle_broker_registration(registration(broker, life), 4)

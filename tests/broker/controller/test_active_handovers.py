@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.controller.sessions import PACE
+from broker.clock_rates import PACE
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from broker.protocol.messages.alter_partition_reassignments import (

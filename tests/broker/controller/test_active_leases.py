@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.clock_rates import PACE
 from broker.controller.image import MetadataImage, MetadataImageError
-from broker.controller.sessions import PACE
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -15,8 +15,9 @@ from broker.protocol.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from broker.protocol.messages.metadata_records import NO_LEADER, ConfigRecord
+from broker.quorum.messages import Predecessor
 from tests.broker.controller.clock import play
-from tests.broker.controller.node import LEASE, SESSION, Node
+from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node
 from tests.broker.controller.world import topic_request
 
 LONG_SESSION, LONG_LEASE = 10.0, 8.0
@@ -44,7 +45,7 @@ def test_the_controllers_file_sets_the_length_of_a_lease() -> None:
             node = Node(session=session, lease=lease)
             node.lead()
             await node.start(1)
-            assert (await node.heartbeat(1)).lease_ms == 1000 * lease
+            assert (await node.heartbeat(1)).lease_ms == 1000 * (lease - COMMIT_DELAY), "counted from the proof"
             leaves = await node.heartbeat(1, want_shut_down=True)
             assert (leaves.is_fenced, leaves.lease_ms) == (True, 0)
 
@@ -64,7 +65,7 @@ def test_the_maximum_lease_is_committed_before_the_first_lease() -> None:
         await asyncio.sleep(1.0)
         assert not beat.done()
         node.quorum.may_commit.set()
-        assert (await beat).lease_ms == 1000 * LONG_LEASE
+        assert (await beat).lease_ms == 1000 * (LONG_LEASE - COMMIT_DELAY)
         assert node.quorum.log[0] == record("10000")
 
     play(story())
@@ -147,6 +148,80 @@ def test_a_term_that_ends_before_the_commit_passes_the_longer_time_to_the_next()
         node.lead(3)
         await asyncio.sleep(LONG_SESSION - 0.1)
         assert not node.image.brokers[1].fenced
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_lease_counts_from_the_proof_that_the_controller_leads() -> None:
+    async def story() -> None:
+        node = Node()
+        node.lead()
+        await node.start(1)
+        loop = asyncio.get_running_loop()
+        for _ in range(20):
+            await asyncio.sleep(0.13)
+            proven_at = loop.time()
+            commits = len(node.quorum.log)
+            lease_ms = (await node.heartbeat(1)).lease_ms
+            assert lease_ms <= 1000 * LEASE
+            if len(node.quorum.log) == commits:
+                assert lease_ms < 1000 * (LEASE - COMMIT_DELAY), "the proof is older than this heartbeat"
+            assert lease_ms >= 1000 * (LEASE - (SESSION - LEASE)), f"at {proven_at}"
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_a_lease_ends_within_a_session_by_any_clock() -> None:
+    async def story() -> None:
+        node = Node(session=SESSION, lease=2.9)
+        node.lead()
+        await node.start(1)
+        assert (await node.heartbeat(1)).lease_ms * PACE <= 1000 * SESSION
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("predecessor", [1, 2, 3])
+def test_the_session_of_the_previous_leader_counts_from_its_last_sign(predecessor: int) -> None:
+    async def story() -> None:
+        before, node = Node(), Node()
+        before.lead()
+        await before.start(1, 2, 3)
+        await before.controller.handle_create_topics(topic_request("t", [2, 1]), 7)
+        loop = asyncio.get_running_loop()
+        heard_at = loop.time()
+        await asyncio.sleep(1.5)
+        node.lead_after(before, predecessor=Predecessor(predecessor, heard_at))
+        began = loop.time()
+        fenced: dict[int, float] = {}
+        while len(fenced) < 3:
+            await asyncio.sleep(0.01)
+            for broker in node.image.brokers.values():
+                if broker.fenced:
+                    fenced.setdefault(broker.id, loop.time())
+        for fenced_broker, at in fenced.items():
+            since = heard_at if fenced_broker == predecessor != 1 else began
+            assert since + SESSION <= at <= since + SESSION + 0.1, "node 1 is the controller itself"
+
+    play(story())
+
+
+@pytest.mark.conforms("H31")
+def test_the_previous_leader_has_the_time_for_a_heartbeat() -> None:
+    async def story() -> None:
+        before, node = Node(), Node()
+        before.lead()
+        await before.start(1, 2)
+        heard_at = asyncio.get_running_loop().time()
+        await asyncio.sleep(2 * SESSION)
+        node.lead_after(before, predecessor=Predecessor(2, heard_at))
+        await asyncio.sleep(0.2)
+        assert not (await node.heartbeat(2)).is_fenced
+        await asyncio.sleep(SESSION - 0.3)
+        assert not node.image.brokers[2].fenced
 
     play(story())
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from broker.clock_rates import PACE
 from broker.controller import operations
-from broker.controller.sessions import PACE
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.alter_partition import AlterPartitionRequest
 from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

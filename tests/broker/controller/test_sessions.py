@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from broker.controller.sessions import PACE, Sessions
+from broker.clock_rates import PACE
+from broker.controller.sessions import Sessions
 
 SESSION, LEASE = 3.0, 2.0
 WAIT = LEASE * PACE
@@ -17,7 +18,7 @@ WAIT = LEASE * PACE
 def test_an_unresponsive_broker_keeps_its_session_until_its_lease_ends() -> None:
     sessions = Sessions(SESSION, LEASE, 0.0, [1], SESSION)
     sessions.renew(1, 10.0)
-    sessions.end_with_lease(1)
+    sessions.end_with_lease(1, 0.0)
     assert sessions.next_deadline() == 10.0 + WAIT
     assert sessions.expired(12.4) == []
     sessions.renew(1, 12.4)
@@ -42,18 +43,18 @@ def test_a_lease_is_waited_for_no_longer_than_a_session() -> None:
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("earlier", [SESSION, 2 * SESSION])
 def test_an_earlier_controllers_lease_is_waited_for(earlier: float) -> None:
-    sessions = Sessions(SESSION, LEASE, 10.0, [1], earlier)
+    sessions = Sessions(SESSION, LEASE, 10.0, [1], 10.0 + earlier)
     assert sessions.next_deadline() == 10.0 + earlier
-    sessions.end_with_lease(1)
+    sessions.end_with_lease(1, 0.0)
     assert sessions.next_deadline() == 10.0 + earlier
     sessions.open(1, 10.5)
-    sessions.end_with_lease(1)
+    sessions.end_with_lease(1, 0.0)
     assert sessions.next_deadline() == 10.0 + earlier, "registering again takes no lease away"
 
 
 @pytest.mark.conforms("H31")
 def test_a_broker_without_the_answer_keeps_an_earlier_controllers_lease() -> None:
-    sessions = Sessions(SESSION, LEASE, 10.0, [1], 2 * SESSION)
+    sessions = Sessions(SESSION, LEASE, 10.0, [1], 10.0 + 2 * SESSION)
     sessions.renew(1, 10.1)
     assert sessions.lease_ends_at(1) == sessions.next_deadline() == 16.0
     sessions.renew(1, 14.0)
@@ -61,7 +62,7 @@ def test_a_broker_without_the_answer_keeps_an_earlier_controllers_lease() -> Non
 
 
 def test_an_earlier_controllers_lease_does_not_shorten_a_session() -> None:
-    sessions = Sessions(SESSION, LEASE, 10.0, [1], 1.0)
+    sessions = Sessions(SESSION, LEASE, 10.0, [1], 11.0)
     assert (sessions.lease_ends_at(1), sessions.next_deadline()) == (11.0, 13.0)
 
 
@@ -69,10 +70,10 @@ def test_a_closed_session_accepts_no_renewal() -> None:
     sessions = Sessions(SESSION, LEASE, 0.0, [1], SESSION)
     sessions.close(1)
     sessions.renew(1, 1.0)
-    sessions.end_with_lease(1)
+    sessions.end_with_lease(1, 0.0)
     assert sessions.next_deadline() is None
     sessions.open(1, 5.0)
-    sessions.end_with_lease(1)
+    sessions.end_with_lease(1, 0.0)
     assert sessions.next_deadline() == 5.0 + WAIT
 
 
@@ -96,6 +97,6 @@ def test_a_session_never_ends_within_a_lease(seed: int) -> None:
             case "renew unheard":
                 sessions.renew(1, now)
             case "looks dead":
-                sessions.end_with_lease(1)
+                sessions.end_with_lease(1, 0.0)
             case "stall":
                 sessions.extend(after)

@@ -50,9 +50,11 @@ def minority_wins(patch: pytest.MonkeyPatch) -> None:
 
 
 def duplicate_grants_counted(patch: pytest.MonkeyPatch) -> None:
-    def record(self: Ballot, voter: int, granted: bool) -> None:
-        outcome = self.granted if granted else self.rejected
-        outcome[1000 + len(outcome)] = None
+    def record(self: Ballot, voter: int, granted: bool, heard_at: float) -> None:
+        if granted:
+            self.granted[1000 + len(self.granted)] = heard_at
+        else:
+            self.rejected[1000 + len(self.rejected)] = None
 
     patch.setattr(Ballot, "record", record)
 

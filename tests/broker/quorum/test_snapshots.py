@@ -154,7 +154,7 @@ def test_an_image_is_made_again_of_its_records() -> None:
     again = MetadataImage()
     changes = again.restore(world.image.offset + 1, records)
     assert (again.offset, again.cluster_id) == (world.image.offset, world.image.cluster_id)
-    assert again.session_timeout_ms == world.image.session_timeout_ms == 1_800
+    assert again.session_timeout_ms == world.image.session_timeout_ms == 1_500
     assert again.topics == world.image.topics
     assert again.defaults == world.image.defaults == {"min.insync.replicas": "3"}
     assert again.acls == world.image.acls

@@ -5,14 +5,54 @@ from __future__ import annotations
 
 import pytest
 
+from broker.clock_rates import PACE
 from broker.errors import ErrorCode
 from broker.quorum.effects import AppendLeaderChange, Persist, Reply, Send
 from broker.quorum.election_state import ElectionState
-from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, VoteRequest, VoteResponse
+from broker.quorum.messages import BeginRequest, EndRequest, FetchRequest, Predecessor, VoteRequest, VoteResponse
 from broker.quorum.roles import Candidate, Follower, Leader, Prospective, Resigned, Unattached, Voted
 from tests.broker.quorum.story import Story
 
 VOTERS = (1, 2, 3)
+
+
+# --- what a leader knows of earlier leaders
+
+
+@pytest.mark.conforms("H31")
+def test_a_leader_knows_until_when_its_voters_heard_an_earlier_leader() -> None:
+    story = Story()
+    story.follow(2, epoch=3)
+    story.wait(0.1)
+    story.fetched()
+    own = story.now
+    epoch = story.become_candidate()
+    assert story.now > own + 1.0
+    story.answer(3, VoteRequest, VoteResponse(ErrorCode.NONE, None, epoch, True, 0.5))
+    later = story.now - 0.5 / PACE
+    assert story.is_a(Leader).predecessor == Predecessor(2, later), "voter 3 heard one later, by the fastest clock"
+
+
+@pytest.mark.conforms("H31")
+def test_a_vote_states_for_how_long_no_leader_was_heard() -> None:
+    story = Story()
+    story.wait(0.25)
+    assert story.vote_request(2, epoch=1).silence_s == pytest.approx(0.25), "an earlier process may have heard one"
+    story.follow(2, epoch=1)
+    story.wait(0.1)
+    story.fetched()
+    story.wait(0.2)
+    assert story.vote_request(3, epoch=2).silence_s == pytest.approx(0.2)
+
+
+@pytest.mark.conforms("H31")
+def test_a_leader_is_silent_only_since_its_own_end() -> None:
+    story = Story()
+    epoch = story.become_leader()
+    story.wait(0.3)
+    assert story.vote_request(2, epoch + 1, log=(epoch, 1)).silence_s == 0.0
+    story.wait(0.1)
+    assert story.vote_request(2, epoch + 1, log=(epoch, 1)).silence_s == pytest.approx(0.1)
 
 
 # --- standing

@@ -65,6 +65,7 @@ def batch(offset: int, epoch: int, count: int = 1) -> bytes:
     ("request_", "response"),
     [
         (VOTE, VoteResponse(ErrorCode.NONE, None, 5, True)),
+        (VOTE, VoteResponse(ErrorCode.NONE, None, 5, True, 1.25)),
         (VOTE, VoteResponse(ErrorCode.FENCED_LEADER_EPOCH, 3, 9, False)),
         (BEGIN, BeginResponse(ErrorCode.INVALID_REQUEST, 3, 9)),
         (END, EndResponse(ErrorCode.INCONSISTENT_VOTER_SET, None, 9)),

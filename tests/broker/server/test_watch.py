@@ -143,11 +143,11 @@ def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> Non
 
 def test_a_new_controller_watches_every_other_broker() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
-        it.watch.probe_all()
+        it.watch.leads()
         await it.probes_done()
         assert it.dead == []
         server.close()
-        it.watch.probe_all()
+        it.watch.leads()
         await it.said.wait()
         assert it.dead == [(2, 7)]
 
@@ -158,12 +158,50 @@ def test_only_the_controller_probes_and_only_unfenced_brokers() -> None:
     async def story(it: Story, server: asyncio.Server) -> None:
         server.close()
         it.is_active = False
-        it.watch.probe_all()
+        it.watch.leads()
         assert not it.watch._probes
         it.is_active = True
         it.register(1, fenced=True)
-        it.watch.probe_all()
+        it.watch.leads()
         await it.probes_done()
         assert it.dead == []
+
+    tell(story)
+
+
+@pytest.mark.conforms("H31")
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_voter_reports_a_process_that_ended_before_it_became_the_controller(in_order: bool) -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:  # noqa: ARG001
+        it.is_active = False
+        wire = Wire()
+        it.heartbeat(wire)
+        if in_order:
+            wire.end_in_order()
+        else:
+            wire.break_off()
+        await asyncio.sleep(0)
+        assert it.ended == []
+        it.is_active = True
+        it.watch.leads()
+        await it.probes_done()
+        assert it.ended == ([(2, 7)] if in_order else [])
+
+    tell(story)
+
+
+@pytest.mark.conforms("H31")
+def test_a_new_process_of_an_ended_broker_is_not_reported() -> None:
+    async def story(it: Story, server: asyncio.Server) -> None:
+        it.is_active = False
+        wire = Wire()
+        it.heartbeat(wire)
+        wire.end_in_order()
+        await asyncio.sleep(0)
+        it.register(server.sockets[0].getsockname()[1], epoch=8)
+        it.is_active = True
+        it.watch.leads()
+        await it.probes_done()
+        assert it.ended == []
 
     tell(story)
