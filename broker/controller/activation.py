@@ -1,4 +1,4 @@
-"""Waits until the leaders of new partitions act as leaders: CreateTopics and CreatePartitions answer only then.
+"""Waits until the leaders of new partitions act as leaders: CreateTopics and CreatePartitions answer then.
 
 Theory of operation. A committed record names a leader. The named broker leads only after it has applied that record;
 until then it answers NOT_LEADER_OR_FOLLOWER. A client that hears of a new partition too early gets that error for its
@@ -6,7 +6,7 @@ first requests. So the controller answers only after each named leader has repor
 heartbeat of a broker carries the offset up to which it acts on the metadata log, and a broker sends a heartbeat at once
 after a change of role (`server.lifecycle`).
 
-The wait ends with the timeout of the request. If a leader is fenced meanwhile and another broker is elected, the wait
+The wait ends in time for the client (`active`). If a leader is fenced meanwhile and another broker is elected, the wait
 continues for that broker. A partition that is deleted meanwhile ends its wait.
 """
 

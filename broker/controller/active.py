@@ -76,7 +76,6 @@ ELECTED_AT_ONCE = 1_000  # partitions; their records are far below the limit of 
 REFUSED_PAUSE_S = 1.0  # before a refused election is tried again
 
 T = TypeVar("T")
-Made = TypeVar("Made")
 
 
 class _Term:
@@ -290,13 +289,12 @@ class ActiveController:
     # --- requests of clients
 
     async def handle_create_topics(self, request: CreateTopicsRequest, _version: int) -> CreateTopicsResponse:
-        """Answers when the leaders of the new topics lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        """Answers when the leaders of the new topics lead, but in time. REQUEST_TIMED_OUT: perhaps not created."""
         started = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
         if not request.validate_only:
-            created = {it.name: it for it in answer.topics if it.error_code == ErrorCode.NONE}
-            for it, why in await self._not_led(created, dict.fromkeys(created, 0), started, request.timeout_ms):
-                it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
+            created = [it.name for it in answer.topics if it.error_code == ErrorCode.NONE]
+            await self._until_led(dict.fromkeys(created, 0), started, request.timeout_ms)
         return answer
 
     async def handle_delete_topics(self, request: DeleteTopicsRequest, _version: int) -> DeleteTopicsResponse:
@@ -314,36 +312,29 @@ class ActiveController:
     async def handle_create_partitions(
         self, request: CreatePartitionsRequest, _version: int
     ) -> CreatePartitionsResponse:
-        """Answers when the leaders of the new partitions lead. REQUEST_TIMED_OUT: they may not lead yet."""
+        """Answers when the leaders of the new partitions lead, but in time. REQUEST_TIMED_OUT: perhaps not created."""
         started = asyncio.get_running_loop().time()
         before = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
         decide = partial(self._rules.create_partitions, request=request)
         answer = await self._answer(request, decide, request.timeout_ms)
         if not request.validate_only:
-            enlarged = {it.name: it for it in answer.results if it.error_code == ErrorCode.NONE}
-            for it, why in await self._not_led(enlarged, before, started, request.timeout_ms):
-                it.error_code, it.error_message = ErrorCode.REQUEST_TIMED_OUT, why
+            enlarged = {it.name: before.get(it.name, 0) for it in answer.results if it.error_code == ErrorCode.NONE}
+            await self._until_led(enlarged, started, request.timeout_ms)
         return answer
 
-    async def _not_led(
-        self, results: dict[str, Made], before: Mapping[str, int], started: float, timeout_ms: int
-    ) -> list[tuple[Made, str]]:
-        """Wait until the leaders of new partitions lead. Returns the results of the topics where some do not, with
-        reasons.
+    async def _until_led(self, before: Mapping[str, int], started: float, timeout_ms: int) -> None:
+        """Wait until the leaders of new partitions lead, at most half of the request's timeout: the partitions are
+        committed, so the answer is no error, and it must arrive before the client gives up. A request that comes before
+        a leader leads gets an error that clients retry.
 
-        `before`: the number of partitions that a topic had before.
+        `before`: by topic the number of partitions that it had before.
         """
         keys: list[Key] = []
-        for name in results:
+        for name, count in before.items():
             topic = self._image.topics.get(name)
-            there = range(before.get(name, 0), len(topic.partitions) if topic is not None else 0)
-            keys += [(name, index) for index in there]
-        deadline = started + max(0, timeout_ms) / 1000
-        late: dict[str, list[int]] = {}
-        for name, index in await self._activation.until_led(keys, deadline, lambda: self.is_active):
-            late.setdefault(name, []).append(index)
-        why = f"created, but within {timeout_ms} ms no leader was active for partition"
-        return [(results[name], f"{why} {', '.join(map(str, indexes))}") for name, indexes in late.items()]
+            keys += [(name, index) for index in range(count, len(topic.partitions) if topic is not None else 0)]
+        deadline = started + max(0, timeout_ms) / 2000
+        await self._activation.until_led(keys, deadline, lambda: self.is_active)
 
     async def handle_alter_configs(
         self, request: AlterConfigsRequest | IncrementalAlterConfigsRequest, _version: int

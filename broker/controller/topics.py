@@ -11,6 +11,7 @@ from broker.config import BrokerConfig
 from broker.controller.configs import checked
 from broker.controller.eligibility import first_of
 from broker.controller.image import MetadataImage, TopicImage
+from broker.effective_configs import BrokerValues
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.create_topics import (
     CreatableTopic,
@@ -40,7 +41,6 @@ from broker.tiered.remote_storage_rules import check_deletion, check_remote_stor
 MAX_NAME_LENGTH = 249
 MAX_PARTITIONS_PER_REQUEST = 10_000
 INTERNAL_TOPICS = frozenset({"__cluster_metadata"})
-TOPIC_CONFIG_SOURCE = 1
 _NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -59,6 +59,7 @@ def create_topics(
     times = Counter(topic.name for topic in request.topics)
     plan = _Plan()
     response = CreateTopicsResponse()
+    values = BrokerValues(config)
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
@@ -70,7 +71,7 @@ def create_topics(
             plan.partitions_left -= len(assignment)
             topic_id = NO_ID if request.validate_only else _new_id(image, rng)
             plan.records += _records(image, topic, topic_id, assignment)
-            response.topics.append(_created(topic, topic_id, assignment))
+            response.topics.append(_created(topic, topic_id, assignment, values, image))
         except ProtocolError as error:
             response.topics.append(topic_refused(topic.name, error))
     return [] if request.validate_only else plan.records, response
@@ -209,7 +210,15 @@ def partition_records(
     return records
 
 
-def _created(topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int, ...]]) -> CreatableTopicResult:
+def _created(
+    topic: CreatableTopic,
+    topic_id: bytes,
+    assignment: list[tuple[int, ...]],
+    values: BrokerValues,
+    image: MetadataImage,
+) -> CreatableTopicResult:
+    """The answer for a new topic, with its whole effective configuration (KIP-525)."""
+    own = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -217,7 +226,8 @@ def _created(topic: CreatableTopic, topic_id: bytes, assignment: list[tuple[int,
         num_partitions=len(assignment),
         replication_factor=len(assignment[0]),
         configs=[
-            CreatableTopicConfigs(entry.name, entry.value, config_source=TOPIC_CONFIG_SOURCE) for entry in topic.configs
+            CreatableTopicConfigs(it.name, it.sources[0][1], config_source=it.sources[0][2])
+            for it in values.of_topic(own, image.defaults)
         ],
     )
 

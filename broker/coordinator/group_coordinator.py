@@ -50,6 +50,7 @@ class GroupCoordinator:
         on_defect: Callable[[str, BaseException], None],
     ) -> None:
         self._config = config
+        self.node_id = config.node_id
         self._replicas = replicas
         self._peers = peers
         self._controller_id = controller_id
@@ -179,11 +180,14 @@ class GroupCoordinator:
         if topic is None:
             self._create_topic()
             raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{OFFSETS_TOPIC} is being created")
-        leader = topic.partitions[partition_of(group, len(topic.partitions))].leader
-        broker = self._image.brokers.get(leader)
+        return self.address(topic.partitions[partition_of(group, len(topic.partitions))].leader, listener)
+
+    def address(self, broker_id: int, listener: str) -> tuple[int, str, int]:
+        """A broker's id, and host and port of its listener of this name. Raises `ProtocolError` without one."""
+        broker = self._image.brokers.get(broker_id)
         endpoint = None if broker is None else broker.endpoint(listener)
         if broker is None or broker.fenced or endpoint is None:
-            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the partition of {group!r} has no leader")
+            raise ProtocolError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"broker {broker_id} is not available")
         return broker.id, endpoint.host, endpoint.port
 
     def _create_topic(self) -> None:

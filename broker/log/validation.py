@@ -151,9 +151,7 @@ def _check_header(claims: BatchClaims) -> None:
 
 def _check_attributes(attributes: int) -> None:
     if attributes & TRANSACTIONAL_MASK:
-        raise ProtocolError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a batch of a transaction; this broker supports none"
-        )
+        raise ProtocolError(ErrorCode.UNSUPPORTED_VERSION, "a batch of a transaction; this broker supports none")
     if attributes & CONTROL_MASK:
         raise ProtocolError(ErrorCode.INVALID_RECORD, "control records are written by brokers only")
     if attributes & LOG_APPEND_TIME_MASK:

@@ -470,13 +470,13 @@ class ReplicaManager:
         return list_offset(found, timestamp, current_leader_epoch, by_replica=by_replica)
 
     def offset_for_leader_epoch(
-        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int
+        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int, *, by_replica: bool = False
     ) -> EpochEndFound:
         """OffsetForLeaderEpoch for one partition."""
         found = self._find(topic, partition)
         if isinstance(found, ErrorCode):
             return EpochEndFound(found)
-        answer = epoch_end(found, current_leader_epoch, asked_epoch)
+        answer = epoch_end(found, current_leader_epoch, asked_epoch, by_replica=by_replica)
         if self._forgets_epoch_in_answers:
             return answer._replace(end=EpochEnd(UNDEFINED, answer.end.end_offset))
         return answer

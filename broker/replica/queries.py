@@ -41,7 +41,7 @@ def list_offset(partition: Partition, timestamp: int, current_leader_epoch: int,
     leader = partition.serving
     if leader is None:
         return OffsetFound(partition.error)
-    if current_leader_epoch != UNDEFINED:
+    if by_replica or current_leader_epoch != UNDEFINED:
         error = epoch_error(leader.leader_epoch, current_leader_epoch)
         if error is not ErrorCode.NONE:
             return OffsetFound(error)
@@ -113,12 +113,15 @@ def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
     return OffsetFound(offset=found.offset, timestamp=found.timestamp, leader_epoch=_epoch_at(partition, found.offset))
 
 
-def epoch_end(partition: Partition, current_leader_epoch: int, asked_epoch: int) -> EpochEndFound:
-    """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and its end (K101-5, K101-6, H1)."""
+def epoch_end(
+    partition: Partition, current_leader_epoch: int, asked_epoch: int, *, by_replica: bool = False
+) -> EpochEndFound:
+    """OffsetForLeaderEpoch: the largest epoch not above `asked_epoch`, and its end (K101-5, K101-6, H1). A replica must
+    name the epoch that it follows (H3)."""
     leader = partition.serving
     if leader is None:
         return EpochEndFound(partition.error)
-    if current_leader_epoch != UNDEFINED:
+    if by_replica or current_leader_epoch != UNDEFINED:
         error = epoch_error(leader.leader_epoch, current_leader_epoch)
         if error is not ErrorCode.NONE:
             return EpochEndFound(error)

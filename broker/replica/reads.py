@@ -260,8 +260,10 @@ class PartitionReader:
             return ErrorCode.REPLICA_NOT_AVAILABLE
         if position.topic_id is not None and position.topic_id != partition.topic_id:
             return ErrorCode.INCONSISTENT_TOPIC_ID
+        if limits.is_replica and limits.replica_epoch == UNDEFINED and not self._skips_fencing:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER  # whose log it is, and what it may have lost, is unknown (H15)
         # A replica must name the epoch that it follows: only fetches in the leader's own epoch count. Fetch takes any
-        # negative epoch as missing; ListOffsets and OffsetForLeaderEpoch take only -1 so, as in Kafka.
+        # negative epoch as missing; ListOffsets and OffsetForLeaderEpoch take only -1 of a client so, as in Kafka.
         fenced = not self._skips_fencing if limits.is_replica else position.current_leader_epoch >= 0
         return epoch_error(leader.leader_epoch, position.current_leader_epoch) if fenced else ErrorCode.NONE
 

@@ -13,6 +13,10 @@ from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from broker.quorum.runner import QuorumRunner
@@ -142,6 +146,7 @@ def _add_group_routes(dispatcher: Dispatcher, groups: GroupsHandler) -> None:
     dispatcher.answer_later(ApiKey.OFFSET_DELETE, groups.delete_offsets)
     dispatcher.answer_in_turns(ApiKey.DESCRIBE_GROUPS, groups.describe)
     dispatcher.answer_now(ApiKey.LIST_GROUPS, groups.listed)
+    dispatcher.answer_now(ApiKey.CONSUMER_GROUP_HEARTBEAT, _no_consumer_protocol)
     dispatcher.answer_later(ApiKey.DELETE_GROUPS, groups.delete)
 
 
@@ -151,6 +156,15 @@ def _add_first_routes(dispatcher: Dispatcher) -> None:
     dispatcher.answer_now(ApiKey.API_VERSIONS, _api_versions)
     dispatcher.answer_now(ApiKey.SASL_HANDSHAKE, _no_handshake)
     dispatcher.answer_now(ApiKey.SASL_AUTHENTICATE, _no_authentication)
+
+
+def _no_consumer_protocol(
+    request: ConsumerGroupHeartbeatRequest,  # noqa: ARG001
+    version: int,  # noqa: ARG001
+) -> ConsumerGroupHeartbeatResponse:
+    """As Apache Kafka without the feature group.version. librdkafka asks for ever if the API is not served."""
+    why = "this broker has no consumer groups of KIP-848; set group.protocol=classic"
+    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=why)
 
 
 def _no_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:  # noqa: ARG001

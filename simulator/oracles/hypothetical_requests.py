@@ -28,6 +28,8 @@ from simulator.oracles.findings import IN_RECOVERY, WOULD_ANSWER, WOULD_COUNT, W
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.replica import ObservedReplica
 
+SUPPOSED_EPOCH = 0
+"""A broker epoch: a replica that names none is refused."""
 MATCHED = -1
 """The end of a log that need not be compared with its leader's."""
 
@@ -135,7 +137,7 @@ def would_count(
         if before == now:
             continue
         shared = FetchPosition(partition.topic, partition.index, end, 0, role.leader_epoch, epoch)
-        limits = FetchLimits(node_id)
+        limits = FetchLimits(node_id, SUPPOSED_EPOCH)
         if reader.shown_by(limits, shared) is not partition:
             return  # no fetch would be counted now
         leader.supposed[node_id] = now
@@ -177,7 +179,7 @@ def _answered(reader: PartitionReader, partition: Partition, role: PartitionLead
     follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
     asked = {
         "a consumer's Fetch": reader.shown_by(FetchLimits(), position) is not None,
-        "a replica's Fetch": reader.shown_by(FetchLimits(follower), position) is not None,
+        "a replica's Fetch": reader.shown_by(FetchLimits(follower, SUPPOSED_EPOCH), position) is not None,
         "ListOffsets": list_offset(partition, EARLIEST, epoch, by_replica=False).error is ErrorCode.NONE,
         "OffsetForLeaderEpoch": epoch_end(partition, epoch, role.leader_epoch).error is ErrorCode.NONE,
     }
@@ -235,7 +237,7 @@ def _of_another_log(
         return
     rules.checked(WOULD_COUNT)
     position = replace(shared, fetch_offset=its.log.log_end_offset, last_fetched_epoch=its.log.epochs.latest_epoch)
-    if reader.shown_by(FetchLimits(other.machine.node_id), position) is not None:
+    if reader.shown_by(FetchLimits(other.machine.node_id, SUPPOSED_EPOCH), position) is not None:
         sentence = (
             f"{leader.name} would count {other.name} up to {position.fetch_offset} in epoch "
             f"{shared.current_leader_epoch}, had it fetched now, and has not its offset {last.base} of epoch "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from broker.errors import ErrorCode
 from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v
 
 TRANSACTION_KEY = 1  # value of `key_type`
@@ -40,13 +39,3 @@ class FindCoordinatorResponse(Message):
     host: Annotated[String, v("0-3")] = ""
     port: Annotated[Int32, v("0-3")] = 0
     coordinators: Annotated[list[Coordinator], v("4+")] = []
-
-
-def no_transactions(request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-    """The answer of a broker without transactions, with the one error that every client treats as final."""
-    code, why = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker has no transactions"
-    if version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[Coordinator(key, -1, "", -1, code, why) for key in request.coordinator_keys]
-        )
-    return FindCoordinatorResponse(error_code=code, error_message=why, node_id=-1, port=-1)

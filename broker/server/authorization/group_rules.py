@@ -18,7 +18,6 @@ from broker.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    no_transactions,
 )
 from broker.protocol.messages.heartbeat import HeartbeatResponse
 from broker.protocol.messages.join_group import JoinGroupRequest
@@ -81,7 +80,7 @@ def _join(request: JoinGroupRequest, version: int, rights: Rights) -> Permit:
 
 def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rights) -> Permit:
     if request.key_type == TRANSACTION_KEY:
-        raise RefusedRequest(no_transactions(request, version))
+        return Permit(request)  # InitProducerId refuses it
     if version >= FIRST_WITH_COORDINATORS:
         allowed, others = split(request.coordinator_keys, lambda key: rights.group(AclOperation.DESCRIBE, key))
         if not others:

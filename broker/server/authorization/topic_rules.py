@@ -13,7 +13,12 @@ from broker.protocol.api import ApiKey
 from broker.protocol.messages import alter_configs as whole
 from broker.protocol.messages import incremental_alter_configs as incremental
 from broker.protocol.messages.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
-from broker.protocol.messages.create_topics import CreateTopicsRequest
+from broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from broker.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsTopic,
@@ -159,13 +164,26 @@ def _no_epochs(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
 
 
 def _create_topics(request: CreateTopicsRequest, _version: int, rights: Rights) -> Permit:
-    if rights.cluster(AclOperation.CREATE):
-        return Permit(request)
-    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.CREATE, topic.name))
-    if not others:
+    """The answer shows the configuration only to those who may describe it (KIP-525)."""
+    allowed, others = request.topics, list[CreatableTopic]()
+    if not rights.cluster(AclOperation.CREATE):
+        allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.CREATE, topic.name))
+    hidden = {it.name for it in allowed if not rights.topic(AclOperation.DESCRIBE_CONFIGS, it.name)}
+    if not others and not hidden:
         return Permit(request)
     denied = [topic_refused(it.name, TOPIC_DENIED) for it in others]
-    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+
+    def amend(response: CreateTopicsResponse) -> CreateTopicsResponse:
+        shown = [_without_configs(it) if it.name in hidden else it for it in response.topics]
+        return REPLACE(response, topics=shown + denied)
+
+    return Permit(REPLACE(request, topics=allowed), amend)
+
+
+def _without_configs(result: CreatableTopicResult) -> CreatableTopicResult:
+    if result.error_code:
+        return result
+    return REPLACE(result, topic_config_error_code=DENIED, num_partitions=-1, replication_factor=-1, configs=None)
 
 
 def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) -> Permit:

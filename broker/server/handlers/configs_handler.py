@@ -8,11 +8,11 @@ for them together with others.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
+from broker.effective_configs import BrokerValues, Source
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -34,30 +34,18 @@ from broker.protocol.messages.list_config_resources import (
 )
 from broker.server.work_budget import Work
 from broker.setting_descriptions import OPTIONAL
-from broker.topic_settings import FIXED, KEYS, is_for_all_brokers
+from broker.topic_settings import is_for_all_brokers
 
-DYNAMIC_TOPIC_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 3  # DescribeConfigsResponse.ConfigSource
-STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 4, 5
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
-
-
-_Source = tuple[str, str | None, int]
-"""The key's name at this source, its value, and the kind of source."""
 
 
 class ConfigsHandler:
     """Answers for topics and for this broker; other brokers answer for theirs."""
 
     def __init__(self, config: BrokerConfig, image: Callable[[], MetadataImage]) -> None:
-        self._config = config
         self._node_id = config.node_id
         self._image = image
-        self._values: dict[str, Any] = {}
-        self._defaults: dict[str, Any] = {}
-        for spec in fields(config):
-            if key := spec.metadata.get("key"):
-                self._values[key] = getattr(config, spec.name)
-                self._defaults[key] = spec.default
+        self._broker_values = BrokerValues(config)
 
     def describe(self, request: DescribeConfigsRequest, version: int) -> Work[DescribeConfigsResponse]:  # noqa: ARG002
         """A resource that is named again is answered once, so that an answer is bounded by the size of the cluster."""
@@ -129,44 +117,26 @@ class ConfigsHandler:
         return [
             _entry(
                 key,
-                self._shared(key, _text(value)),
+                self._broker_values.shared(key, _text(value), self._image().defaults),
                 _kind(value),
                 OPTIONAL.get(key),
                 read_only=not is_for_all_brokers(key),
             )
-            for key, value in sorted(self._values.items())
+            for key, value in sorted(self._broker_values.values.items())
         ]
 
     def _topic(self, name: str) -> list[DescribeConfigsResourceResult]:
         topic = self._image().topics.get(name)
         if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
-        entries = []
-        for key_name, key in sorted(KEYS.items()):
-            default = key.default(self._config)
-            sources: list[_Source] = [("", default, DEFAULT_CONFIG)]
-            if key.inherited:
-                sources = self._shared(key.inherited, default)
-            if key_name in topic.configs:
-                sources.insert(0, (key_name, topic.configs[key_name], DYNAMIC_TOPIC_CONFIG))
-            entries.append(_entry(key_name, sources, key.kind, OPTIONAL.get(key.inherited), read_only=False))
-        for key_name, fixed in FIXED.items():
-            value = topic.configs.get(key_name)
-            own = [] if value is None else [(key_name, value, DYNAMIC_TOPIC_CONFIG)]
-            fixed_sources: list[_Source] = [*own, (fixed.inherited, fixed.value, DEFAULT_CONFIG)]
-            entries.append(_entry(key_name, fixed_sources, fixed.kind, fixed.meaning, read_only=False))
-        return sorted(entries, key=lambda entry: entry.name)
-
-    def _shared(self, key: str, own: str | None) -> list[_Source]:
-        """A key's values for more than one topic, in order of precedence: the cluster's, then this broker's."""
-        source = DEFAULT_CONFIG if self._values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
-        defaults = self._image().defaults
-        of_cluster: list[_Source] = [(key, defaults[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in defaults else []
-        return [*of_cluster, (key, own, source)]
+        return [
+            _entry(it.name, it.sources, it.kind, it.meaning or OPTIONAL.get(it.inherited), read_only=False)
+            for it in self._broker_values.of_topic(topic.configs, self._image().defaults)
+        ]
 
 
 def _entry(
-    name: str, sources: list[_Source], kind: str, documentation: str | None, *, read_only: bool
+    name: str, sources: list[Source], kind: str, documentation: str | None, *, read_only: bool
 ) -> DescribeConfigsResourceResult:
     """The first source has precedence. A synonym has the name of the key at its source, as in Kafka; a source without
     a name is not listed."""

@@ -22,7 +22,6 @@ from broker.protocol.messages.find_coordinator import (
     Coordinator,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
-    no_transactions,
 )
 from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
@@ -70,8 +69,6 @@ class GroupsHandler:
     # --- coordinators
 
     def find_coordinator(self, request: FindCoordinatorRequest, version: int) -> Work[FindCoordinatorResponse]:
-        if request.key_type == TRANSACTION_KEY:
-            return no_transactions(request, version)
         if version >= 4:
             response = FindCoordinatorResponse()
             for key in request.coordinator_keys:
@@ -90,11 +87,16 @@ class GroupsHandler:
     def _coordinator(self, key: str, key_type: int) -> Coordinator:
         self._turns.spend(len(key) // CHARACTERS_PER_ENTRY)
         try:
-            if key_type != GROUP_KEY:
+            if key_type == TRANSACTION_KEY:
+                # Clients go on asking for a coordinator whatever the error is. This broker answers their InitProducerId
+                # with an error that says what is missing.
+                node_id, host, port = self._groups.address(self._groups.node_id, self._listener)
+            elif key_type == GROUP_KEY:
+                node_id, host, port = self._groups.find(key, self._listener)
+            else:
                 raise ProtocolError(
                     ErrorCode.INVALID_REQUEST, f"key type {key_type} has no coordinator; only groups do"
                 )
-            node_id, host, port = self._groups.find(key, self._listener)
         except ProtocolError as error:
             return Coordinator(key, -1, "", -1, error.code, str(error))
         return Coordinator(key, node_id, host, port, ErrorCode.NONE, None)

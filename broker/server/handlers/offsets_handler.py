@@ -46,7 +46,7 @@ class Knowing(Protocol):
         ...
 
     def offset_for_leader_epoch(
-        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int
+        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int, *, by_replica: bool = False
     ) -> EpochEndFound:
         """The largest epoch that is not above the requested one, and its end offset."""
         ...
@@ -105,13 +105,13 @@ class OffsetsHandler:
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
             for asked in topic.partitions:
-                result.partitions.append(self._epoch_end(topic.topic, asked))
+                result.partitions.append(self._epoch_end(topic.topic, asked, by_replica=request.replica_id >= 0))
                 yield
         return response
 
-    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition) -> EpochEndOffset:
+    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition, *, by_replica: bool) -> EpochEndOffset:
         found = self._replicas.offset_for_leader_epoch(
-            topic, asked.partition, asked.current_leader_epoch, asked.leader_epoch
+            topic, asked.partition, asked.current_leader_epoch, asked.leader_epoch, by_replica=by_replica
         )
         return EpochEndOffset(
             error_code=found.error,

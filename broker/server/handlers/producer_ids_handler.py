@@ -39,10 +39,9 @@ class ProducerIdsHandler:
         self._refused_at = float("-inf")
 
     async def init_producer_id(self, request: InitProducerIdRequest, _version: int) -> InitProducerIdResponse:
-        """Without a block COORDINATOR_LOAD_IN_PROGRESS makes every client retry. A transactional id is refused with the
-        one error that all clients treat as final."""
+        """Without a block COORDINATOR_LOAD_IN_PROGRESS makes every client retry. Transactions are not supported."""
         if request.transactional_id is not None:
-            return InitProducerIdResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         before = Identity(request.producer_id, request.producer_epoch)
         if (before.producer_id == NONE) != (before.epoch == NONE):
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from aiokafka.errors import UnsupportedVersionError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from kafka import KafkaProducer
+from kafka.errors import KafkaError as UnexpectedKafkaError
 
 from broker.protocol.records import iter_batches
 from tests.broker.clients.harness import PATIENCE, Cluster, cluster, until
@@ -21,7 +23,7 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("one")) as nodes:
+    with cluster(tmp_path_factory.mktemp("one"), offsets_topic_replication_factor=1) as nodes:
         yield nodes
 
 
@@ -95,10 +97,41 @@ def test_clients_write_under_ids_of_their_own(broker: Cluster) -> None:
 
 
 @pytest.mark.conforms("K98-9")
-def test_a_transactional_producer_gets_a_fatal_error(broker: Cluster) -> None:
+def test_a_transactional_producer_gets_an_error_that_names_no_missing_right(broker: Cluster) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": "t"})
-    with pytest.raises(KafkaException):
+    with pytest.raises(KafkaException) as refused:
         producer.init_transactions(5.0)
+    assert refused.value.args[0].code() == KafkaError.UNSUPPORTED_VERSION
+
+    with pytest.raises(UnexpectedKafkaError, match="UnsupportedVersion"):
+        KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t").init_transactions()
+
+    async def start() -> None:
+        other = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id="t")
+        try:
+            await other.start()
+        finally:
+            await other.stop()
+
+    with pytest.raises(UnsupportedVersionError):
+        asyncio.run(asyncio.wait_for(start(), PATIENCE))
+
+
+@pytest.mark.conforms("NS-1")
+def test_a_consumer_of_the_new_group_protocol_gets_an_error(broker: Cluster) -> None:
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "group.protocol": "consumer"})
+    consumer.subscribe(["any"])
+    errors: list[KafkaError] = []
+
+    def refused() -> bool:
+        message = consumer.poll(0.1)
+        if message is not None and (error := message.error()) is not None:
+            errors.append(error)
+        return any(error.code() == KafkaError._FATAL for error in errors)
+
+    until(refused, "the consumer gets a fatal error")
+    assert "API version not supported" in errors[-1].str()
+    consumer.close()
 
 
 @pytest.mark.rotating(3, among="real brokers")

@@ -16,6 +16,7 @@ from broker.protocol.messages.create_topics import (
 )
 from broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 from broker.protocol.schema import NO_ID
+from broker.topic_settings import FIXED, KEYS
 from tests.broker.controller.world import World, topic_request
 
 
@@ -195,3 +196,15 @@ def test_deletions_that_are_refused(world: World) -> None:
     results = delete(world, DeleteTopicState(None, b"?" * 16), both)
     assert [result.error_code for result in results] == [ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUEST]
     assert "t" in world.image.topics
+
+
+@pytest.mark.conforms("TOP-2")
+@pytest.mark.parametrize("validate_only", [False, True])
+def test_the_answer_has_every_key_of_the_topic_with_its_source(world: World, validate_only: bool) -> None:
+    topic = CreatableTopic("t", 1, 3, configs=[CreatableTopicConfig("segment.bytes", "8192")])
+    (result,) = create(world, topic, validate_only=validate_only)
+    assert result.configs is not None
+    shown = {entry.name: (entry.value, entry.config_source) for entry in result.configs}
+    assert shown.keys() == KEYS.keys() | FIXED.keys()
+    assert shown["segment.bytes"] == ("8192", 1)
+    assert shown["retention.ms"] == ("-1", 5)

@@ -120,7 +120,7 @@ async def test_a_batch_of_a_transaction_is_refused(disk: RealDisk) -> None:
     batch[17:21] = crc32c(batch[21:]).to_bytes(4, "big")
     with pytest.raises(ProtocolError) as refused:
         log.append_as_leader(batch, 0, admit=admit)
-    assert refused.value.code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
     assert log.log_end_offset == 0
 
 

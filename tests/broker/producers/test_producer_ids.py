@@ -99,7 +99,7 @@ def test_waiters_of_a_failed_attempt_do_not_wait_for_another() -> None:
 @pytest.mark.conforms("K98-9")
 def test_a_transactional_id_is_refused() -> None:
     answer = ask(Controller().broker(1), transactional_id="t")
-    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert answer.producer_id == -1
 
 

@@ -31,6 +31,7 @@ NOT_IN_ORACLE = {
     "Envelope",
     "FetchSnapshot",
     "AllocateProducerIds",
+    "ConsumerGroupHeartbeat",
 }
 MESSAGES = [
     cls

@@ -155,7 +155,7 @@ def of_a_transaction(value: str) -> bytearray:
 async def begins_a_transaction_in_vain(leader: Node) -> None:
     await until(lambda: leader.partition().serving is not None)
     started_runs = await leader.manager.produce(TOPIC, 0, of_a_transaction("started_runs"), 1, 5.0)
-    assert started_runs.error is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert started_runs.error is ErrorCode.UNSUPPORTED_VERSION
     assert "started_runs" not in leader.content(), "the next recovery would have to end it"
 
 

@@ -12,7 +12,7 @@ from broker.errors import ErrorCode
 from broker.protocol.messages.metadata_records import PartitionRecord
 from broker.protocol.records import Record, build_batch
 from broker.replica.follower import PartitionFollower
-from broker.replica.queries import MAX_TIMESTAMP, OffsetFound
+from broker.replica.queries import EARLIEST, MAX_TIMESTAMP, OffsetFound
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, batch, tell, three, until, values_of
 
@@ -267,6 +267,46 @@ def test_a_diverging_fetch_gets_the_point_of_divergence_and_does_not_count(tmp_p
         assert read.size == 0
         assert leader.leader.follower(2).log_end_offset == -1
         assert leader.leader.high_watermark == 0
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H15")
+def test_a_follower_without_its_epochs_is_refused_and_does_not_count(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        cluster.cut.add((2, 1))
+        leader = cluster.nodes[1]
+        await leader.produce("a", "b", acks=1)
+        epoch = leader.leader.leader_epoch
+        for replica_epoch, leader_epoch, error in (
+            (-1, epoch, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            (1, -1, ErrorCode.FENCED_LEADER_EPOCH),
+        ):
+            before = leader.leader.follower(2).log_end_offset
+            position = FetchPosition(TOPIC, 0, 2, 1 << 20, leader_epoch, epoch)
+            (read,) = leader.manager.fetch_now(FetchLimits(replica_id=2, replica_epoch=replica_epoch), [position]) or []
+            assert (read.error, read.size) == (error, 0)
+            assert leader.leader.follower(2).log_end_offset == before
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.conforms("H3")
+@pytest.mark.parametrize("by_replica", [False, True])
+def test_only_a_client_may_ask_for_offsets_without_an_epoch(tmp_path: Path, by_replica: bool) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.start(1)
+        await cluster.create_topic([1])
+        cluster.elect(1)
+        await cluster.hear(1)
+        manager = cluster.nodes[1].manager
+        answers = [
+            manager.list_offset(TOPIC, 0, EARLIEST, -1, by_replica=by_replica).error,
+            manager.offset_for_leader_epoch(TOPIC, 0, -1, 0, by_replica=by_replica).error,
+        ]
+        assert answers == [ErrorCode.FENCED_LEADER_EPOCH if by_replica else ErrorCode.NONE] * 2
 
     tell(tmp_path, story)
 

@@ -64,7 +64,7 @@ def test_a_follower_that_has_news_right_behind_its_fetch_is_answered(tmp_path: P
         await cluster.start(1)
         await cluster.create_topic([1, 2])
         manager = cluster.nodes[1].manager
-        limits = FetchLimits(replica_id=2, replica_epoch=-1, max_wait=LONG)
+        limits = FetchLimits(replica_id=2, replica_epoch=1, max_wait=LONG)
         positions = [FetchPosition(TOPIC, 0, 0, 1 << 20, current_leader_epoch=0)]
         assert manager.fetch_now(limits, positions) is None
         waiting = asyncio.ensure_future(manager.wait_for_fetch(limits, positions))

@@ -13,10 +13,16 @@ from broker.controller.image import MetadataImage, TopicImage
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey
 from broker.protocol.codec import decode_exactly, encoded
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from broker.protocol.messages.find_coordinator import TRANSACTION_KEY, FindCoordinatorRequest
 from broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 from broker.protocol.messages.metadata import (
     MetadataRequest,
@@ -54,7 +60,6 @@ DENIED = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -139,6 +144,8 @@ def test_every_api_refuses_a_user_without_rights(key: ApiKey) -> None:
     for version in range(api.min_version, api.max_version + 1):
         for _ in range(20):
             request = sample(api.request, version, rng)
+            if isinstance(request, FindCoordinatorRequest) and request.key_type == TRANSACTION_KEY:
+                continue  # the answer names a broker that has no transactions, whatever the key is
             try:
                 permit = check(request, version)
             except RefusedRequest as refused:
@@ -250,7 +257,14 @@ def test_topics_are_created_and_deleted_one_by_one() -> None:
     assert [it.name for it in permit.request.topics] == ["new"]  # type: ignore[attr-defined]
     assert permit.amend is not None
     assert [(it.name, it.error_code) for it in permit.amend(CreateTopicsResponse()).topics] == [("other", 29)]
-    assert check(creation, 7, on_cluster(AclOperation.CREATE)).amend is None
+    permit = check(creation, 7, on_cluster(AclOperation.CREATE), topic("new", AclOperation.DESCRIBE_CONFIGS))
+    assert permit.amend is not None
+    created = [CreatableTopicResult(it.name, num_partitions=1, replication_factor=1) for it in creation.topics]
+    shown = permit.amend(CreateTopicsResponse(topics=created)).topics
+    assert [(it.name, it.num_partitions, it.configs, it.topic_config_error_code) for it in shown] == [
+        ("new", 1, [], 0),
+        ("other", -1, None, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ]
     for request, version in (
         (DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=TOPIC_ID), DeleteTopicState("theirs")]), 6),
         (DeleteTopicsRequest(topic_names=["mine", "theirs"]), 5),

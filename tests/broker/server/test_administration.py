@@ -7,11 +7,17 @@ import asyncio
 import pytest
 
 from broker.errors import ErrorCode
+from broker.protocol.api import ApiKey, advertised_api_keys
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ReassignablePartition,
     ReassignableTopic,
+)
+from broker.protocol.messages.consumer_group_heartbeat import (
+    ABSENT,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
 )
 from broker.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -30,6 +36,7 @@ from broker.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
 )
 from broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from broker.protocol.messages.find_coordinator import TRANSACTION_KEY, FindCoordinatorRequest, FindCoordinatorResponse
 from broker.protocol.messages.incremental_alter_configs import (
     SET,
     AlterableConfig,
@@ -37,6 +44,7 @@ from broker.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 from broker.protocol.messages.list_offsets import (
     MAX_TIMESTAMP,
@@ -289,7 +297,8 @@ def test_the_record_with_the_largest_timestamp_is_found() -> None:
             client, reader = await written(cluster, 3)
             leader = await reader.leader_of(TOPIC, 0)
             asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
-            response = await client.ask(leader, ListOffsetsRequest(topics=[asked]), 7, ListOffsetsResponse)
+            request = ListOffsetsRequest(replica_id=-1, topics=[asked])
+            response = await client.ask(leader, request, 7, ListOffsetsResponse)
             found = response.topics[0].partitions[0]
             assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, 0)
 
@@ -346,5 +355,39 @@ def test_the_configurable_resources_are_listed_and_have_descriptions() -> None:
             ]
             answer = await client.ask(2, DescribeConfigsRequest(others), 4, DescribeConfigsResponse)
             assert [(each.error_code, each.configs) for each in answer.results] == [(ErrorCode.NONE, [])] * 3
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("NS-1")
+def test_the_heartbeat_of_the_new_group_protocol_is_refused() -> None:
+    assert ApiKey.CONSUMER_GROUP_HEARTBEAT in {api.api_key for api in advertised_api_keys()}
+    with SimulatedCluster(1, 1) as cluster:
+
+        async def story() -> None:
+            asking = await ready(cluster)
+            for version, names in ((0, ["log"]), (1, None)):
+                request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=names)
+                answer = await asking.ask(1, request, version, ConsumerGroupHeartbeatResponse)
+                assert (answer.error_code, answer.assignment) == (ErrorCode.UNSUPPORTED_VERSION, ABSENT)
+                assert "group.protocol=classic" in (answer.error_message or "")
+
+        cluster.run(story())
+
+
+@pytest.mark.conforms("K98-9")
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_transactional_producer_finds_the_broker_that_refuses_it(version: int) -> None:
+    with SimulatedCluster(1, 1) as cluster:
+
+        async def story() -> None:
+            asking = await ready(cluster)
+            request = FindCoordinatorRequest(key="t", key_type=TRANSACTION_KEY, coordinator_keys=["t"])
+            answer = await asking.ask(1, request, version, FindCoordinatorResponse)
+            found = answer.coordinators[0] if version >= 4 else answer
+            assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
+            init = InitProducerIdRequest(transactional_id="t")
+            refusal = await asking.ask(1, init, 4, InitProducerIdResponse)
+            assert refusal.error_code == ErrorCode.UNSUPPORTED_VERSION
 
         cluster.run(story())
