@@ -30,7 +30,7 @@ from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF
 from installation.counted import counted
-from installation.sanitize import brief, visible
+from installation.sanitize import brief, plain, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 MOST_WITNESS_ROWS = 12
@@ -250,8 +250,7 @@ def _fault_row(fault: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _evidence_text(evidence: Any, most: int = 320) -> str:
-    text = evidence if isinstance(evidence, str) else json.dumps(evidence, default=str)
-    return brief(text, most)
+    return brief(plain(evidence) if evidence else "", most)
 
 
 def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], page: RunPage) -> AnomalyCard:
@@ -289,11 +288,11 @@ def _cell(column: str, row: Mapping[str, Any], origin: int) -> str:
     """A witness's field for people: values by their producer's count, times in seconds since the start."""
     value = row.get(column, "")
     if "key" in row and column in ("value", "expected", "new") and column in row:
-        return value_text(value) if value is None or isinstance(value, int | str) else str(value)
+        return value_text(value) if value is None or isinstance(value, int | str) else plain(value)
     if value in ("", None, -1):
         return ""
     if column == "value":
-        return name_of(value) if isinstance(value, int) else str(value)
+        return name_of(value) if isinstance(value, int) else plain(value)
     if column == "records":
         return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
     if column in ("inv", "ret", "at"):

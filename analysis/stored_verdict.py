@@ -27,6 +27,7 @@ from history import seal, strict_toml
 from history.known_digests import digest_of
 from history.regular_files import read_text
 from installation.commands import command
+from installation.sanitize import quoted
 
 _VERDICTS: Final = (PASS, FAIL, UNKNOWN)
 
@@ -110,7 +111,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
 def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """Where verdict, run.toml and directory are about different runs."""
     if description.id != run_dir.name:
-        yield f"run.toml is of another run, {description.id!r}"
+        yield f"run.toml is of another run, {quoted(description.id)}"
     for what, said, true in (
         ("run", verdict.run, run_dir.name),
         ("campaign", verdict.campaign, description.campaign),
@@ -118,7 +119,7 @@ def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription)
         ("seed", verdict.seed, description.seed),
     ):
         if said != true:
-            yield f"the verdict is of another run: its {what} is {said!r}, not {true!r}"
+            yield f"the verdict is of another run: its {what} is {quoted(said)}, not {quoted(true)}"
 
 
 def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[str]:
@@ -126,7 +127,7 @@ def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[s
     said = verdict.verdict
     failed = [check.name for check in verdict.checks if check.verdict == FAIL]
     if said not in _VERDICTS:
-        yield f"the verdict is {said!r}, which is not one of {', '.join(_VERDICTS)}"
+        yield f"the verdict is {quoted(said)}, which is not one of {', '.join(_VERDICTS)}"
     if said == FAIL and not verdict.anomalies and not failed:
         yield "the verdict is fail, but it names no failure"
     if said == UNKNOWN and not verdict.reasons:
@@ -144,7 +145,7 @@ def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[s
         ("versions", dict(verdict.versions), dict(description.versions)),
     ):
         if stored != true:
-            yield f"the verdict has {stored!r} as the run's {what}, run.toml has {true!r}"
+            yield f"the verdict has {quoted(stored)} as the run's {what}, run.toml has {quoted(true)}"
     if verdict.expected != description.expected:
         yield f"the verdict was compared with {verdict.expected}, but run.toml expects {description.expected}"
     if verdict.met != (not unmet(verdict.expected, verdict)):
@@ -187,7 +188,7 @@ def _too_little(verdict: Verdict, description: RunDescription) -> Iterator[str]:
         ("planned_queries", description.planned_queries),
     ):
         if verdict.stats.get(key) != true:
-            yield f"the verdict is pass with {key} {verdict.stats.get(key)!r}, but run.toml says {true}"
+            yield f"the verdict is pass with {key} {quoted(verdict.stats.get(key))}, but run.toml says {true}"
     for key, what, least in (
         ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
         ("queries_under_load", "queries were answered under load", description.requirements.min_queries),

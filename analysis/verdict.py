@@ -129,6 +129,11 @@ class Verdict:
         return next((each for each in causes if not each.startswith(NOT_SHOWN)), "".join(causes[:1]))
 
     @property
+    def first_doubt(self) -> str:
+        """The first cause of an undecided run. Doubts about the run come first: they cause most others."""
+        return f"Undecided: {self.doubts[0]}" if self.verdict == UNKNOWN and self.doubts else ""
+
+    @property
     def cause_lines(self) -> list[str]:
         """The cause as a line for a terminal, if there is one."""
         return [f"cause: {self.cause}"] if self.cause else []

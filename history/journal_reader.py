@@ -31,7 +31,7 @@ from history.journal import (
 )
 from history.schemas import INF
 from history.service_events import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
-from installation.sanitize import brief
+from installation.sanitize import brief, quoted
 
 Line = dict[str, Any]
 
@@ -177,7 +177,7 @@ def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
     """The defects of a line. `faults`: the ids of the faults invoked before it."""
     event = line.get("event")
     if not isinstance(event, str) or event not in EVENTS:
-        yield f"has the unknown event {event!r}"
+        yield f"has the unknown event {quoted(event)}"
         return
     try:
         msgspec.convert(line, _STRUCTS[event])
@@ -198,4 +198,4 @@ def _problem_of(line: Line, message: str) -> str:
     found = _INVALID.search(message) or _MISSING.search(message)
     assert found is not None, message
     name = found[1]
-    return f"with {name} {brief(repr(line[name]), 60)}" if name in line else f"without {name}"
+    return f"with {name} {brief(quoted(line[name]), 60)}" if name in line else f"without {name}"

@@ -7,6 +7,8 @@ nor make a document unreadable.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 # Control characters except tab and line feed, characters that reverse the direction of text, halves of surrogate pairs
 # (bytes that were not UTF-8), and the two code points that are not characters.
@@ -35,6 +37,28 @@ def shortened(text: str, most: int) -> str:
         return text
     kept = max(most // 2, 1)
     return f"{text[:kept]} ... ({len(text) - 2 * kept} characters left out) ... {text[-kept:]}"
+
+
+def plain(value: Any) -> str:
+    """A value from a file as text for people, without the notation of a programming language: `none` for a missing
+    value, items of a list with commas, and fields of a mapping as `key: value`."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        separator = "; " if any(isinstance(each, Mapping | list | tuple) for each in value.values()) else ", "
+        return separator.join(f"{plain(key)}: {plain(each)}" for key, each in value.items()) or "nothing"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(plain, value)) or "nothing"
+    return str(value) or "empty"
+
+
+def quoted(value: Any) -> str:
+    """The same, with a text between quotation marks and its control characters escaped."""
+    return repr(value) if isinstance(value, str) else plain(value)
 
 
 def _escape(match: re.Match[str]) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from installation.sanitize import brief, plain
 
 Status = Literal["confirmed", "mismatch", "inconclusive"]
 
@@ -40,8 +42,28 @@ class Evidence:
     def confirmed(self) -> bool:
         return self.status == "confirmed"
 
+    @property
+    def cause(self) -> str:
+        """Why it is not confirmed, for people: the first stated error with its node, and the number of the others;
+        without an error, all facts."""
+        errors = list(_errors(self.detail, ""))
+        if not errors:
+            return brief(plain(self.detail), 600)
+        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return f"{brief(errors[0], 600)}{more}"
+
     def to_json(self) -> dict[str, Any]:
         return {"status": self.status, "detail": self.detail}
+
+
+def _errors(detail: Mapping[str, Any], where: str) -> Iterator[str]:
+    """The errors in an evidence's facts, each after the name of the part that has it, unless the error names it."""
+    for key, value in detail.items():
+        if isinstance(value, Mapping):
+            yield from _errors(value, str(key))
+        elif key in ("error", "because") and value:
+            text = plain(value)
+            yield text if not where or text.startswith(where) else f"{where}: {text}"
 
 
 def worst(statuses: Iterable[Status]) -> Status:

@@ -21,6 +21,7 @@ from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
 from history.time_scale import scaled
 from installation.counted import counted
+from installation.sanitize import quoted
 
 KAFKA: Final = "kafka"
 """The replica format of systems whose settings are in properties files."""
@@ -61,11 +62,11 @@ def different_line(stated: Sequence[str], found: Sequence[str]) -> str:
     """The first difference, as the end of a sentence; empty without one."""
     for number, (due, line) in enumerate(zip_longest(stated, found), 1):
         if due is None:
-            return f"line {number} is {line!r}, and there should be none"
+            return f"line {number} is {quoted(line)}, and there should be none"
         if line is None:
-            return f"it has no line {due!r}"
+            return f"it has no line {quoted(due)}"
         if not fnmatchcase(line, due):
-            return f"line {number} is {line!r}, not {due!r}"
+            return f"line {number} is {quoted(line)}, not {quoted(due)}"
     return ""
 
 

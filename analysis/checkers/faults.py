@@ -15,7 +15,7 @@ from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
 from installation.counted import counted
-from installation.sanitize import brief
+from installation.sanitize import brief, plain
 
 UNDECIDED: Final = Reason(
     "fault-record-damaged", "The journal's entries about a fault are contradictory or incomplete."
@@ -178,7 +178,7 @@ def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
         yield "the final heal of everything has no evidence: heal_all is not on record"
     for line in healings:
         if line.get("status") != CONFIRMED or not line.get("evidence"):
-            yield f"healing everything in the end was {line.get('status')}: {brief(str(line.get('evidence')), 300)}"
+            yield f"healing everything in the end was {line.get('status')}: {brief(plain(line.get('evidence')), 300)}"
         else:
             yield from _down(line["evidence"], nodes)
 

@@ -22,6 +22,7 @@ from history import strict_json
 from history.journal import CLIENT
 from history.regular_files import read_bytes
 from installation.counted import counted
+from installation.sanitize import quoted
 
 SIMULATION: Final = "simulation"
 RECORD: Final = "history/oracles.json"
@@ -417,7 +418,7 @@ def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
     for key in _Simulated.__struct_fields__:
         ours, its = getattr(record, key), getattr(summary, key)
         if ours != its:
-            yield f"{RECORD} is of {key} {ours!r}, the simulation of {its!r}"
+            yield f"{RECORD} is of {key} {quoted(ours)}, the simulation of {quoted(its)}"
     if not (record.looks and record.steps):
         yield f"the oracles never looked: {record.looks} looks in {record.steps} steps"
     known = {kind.name for kind in ANOMALIES}

@@ -13,6 +13,7 @@ from analysis.checkers.replicas import RECOVERS
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS
 from installation.counted import counted
+from installation.sanitize import plain
 
 if TYPE_CHECKING:
     from analysis.core.progress import Attempts, Gap, IsrReport, Kept, ObservedCluster
@@ -149,7 +150,7 @@ def _stayed(each: Kept, seconds: float) -> Anomaly:
     stopped_s = (each.until - each.since) / 1e9
     sentence = (
         f"{topic}-{partition}: {each.leader} kept {each.node}, which was stopped for {stopped_s:.1f} s, "
-        f"in the in-sync set {list(each.isr)}; the bound is {seconds:g} s"
+        f"in the in-sync set [{plain(each.isr)}]; the bound is {seconds:g} s"
     )
     witness = {"op": "isr", "node": each.leader, "inv": each.since, "ret": each.until, "isr": list(each.isr)}
     return Anomaly(ISR_NOT_SHRUNK.name, topic, partition, sentence, (witness,), 1)

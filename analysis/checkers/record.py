@@ -18,6 +18,7 @@ from history.journal import OUTPUTS
 from history.output_files import output_files
 from history.regular_files import sha256_of
 from installation.counted import counted
+from installation.sanitize import quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +104,7 @@ def _identity(run: CheckedRun) -> Iterator[str]:
     ours = {"run": description.id, "cell": description.cell, "seed": description.seed, "world": description.world}
     for name, value in ours.items():
         if started and started[0].get(name) != value:
-            yield f"the journal is of {name} {started[0].get(name)!r}, run.toml of {value!r}"
+            yield f"the journal is of {name} {quoted(started[0].get(name))}, run.toml of {quoted(value)}"
     # Older records have no digest; their content is compared with the plan all the same.
     now = sha256_of(run.directory / "run.toml")
     if started and started[0].get("plan", now) != now:
@@ -193,7 +194,7 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     sizes = {"log": run.history.size, "register": run.history.register_size}
     for judge, what in (("log", "partitions of logs"), ("register", "registers")):
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
-            asked = f"the workload asks for {run.description.judge!r}"
+            asked = f"the workload asks for {quoted(run.description.judge)}"
             yield f"{counted(sizes[judge], 'operation')} on {what}, which no checker reads: {asked}"
 
 

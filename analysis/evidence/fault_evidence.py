@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from installation.sanitize import quoted
+
 _ABSENT = object()
 
 
@@ -41,17 +43,17 @@ def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], where: str) -> Ite
         yield f"{where}{key} is missing"
         return
     if "values" in must and value not in must["values"]:
-        yield f"{where}{key} is {value!r}, not {' or '.join(map(repr, must['values']))}"
+        yield f"{where}{key} is {quoted(value)}, not {' or '.join(map(quoted, must['values']))}"
     if "unlike" in must and value in must["unlike"]:
-        yield f"{where}{key} is {value!r}"
+        yield f"{where}{key} is {quoted(value)}"
     if "least" in must and not _reaches(value, must["least"]):
-        yield f"{where}{key} is {value!r}, at least {must['least']:g} is needed"
+        yield f"{where}{key} is {quoted(value)}, at least {must['least']:g} is needed"
     if "differs_from" in must:
         other = _at(facts, must["differs_from"])
         if other is _ABSENT or other is None:
             yield f"{where}{must['differs_from']} is missing, and {key} must differ from it"
         elif value == other:
-            yield f"{where}{key} is {value!r}, as {must['differs_from']} is"
+            yield f"{where}{key} is {quoted(value)}, as {must['differs_from']} is"
 
 
 def _at(facts: Any, key: str) -> Any:

@@ -13,6 +13,7 @@ from analysis.verdict import Expectation
 from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text
 from history.topic_folders import is_topic
+from installation.sanitize import plain
 
 SHARE_DIGITS: Final = 3
 """Decimal places of the achieved share in a verdict's statistics."""
@@ -164,7 +165,7 @@ def _contradictions(description: RunDescription) -> Iterator[str]:
         yield f"run.toml: [workload] partitions is {description.partitions}, but assignment has {len(assignment)}"
     for partition, ids in enumerate(assignment):
         if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(known) + 1)):
-            yield f"run.toml: partition {partition} is assigned to {list(ids)}: nodes 1 .. {len(known)}, each once"
+            yield f"run.toml: partition {partition} is assigned to {plain(ids)}: nodes 1 .. {len(known)}, each once"
 
 
 def node_names(run_dir: Path) -> list[str]:

@@ -18,7 +18,7 @@ from msgspec import Meta
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.upper_bounds import UPPER_BOUNDS
 from history.values import ANY_SEQUENCE, RECORD_FORMS
-from installation.sanitize import brief, visible_line
+from installation.sanitize import brief, quoted, visible_line
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
@@ -169,7 +169,7 @@ def read(content: Mapping[str, Any]) -> tuple[RunToml, tuple[str, ...]]:
         except msgspec.ValidationError as error:
             what, path = _refusal(error)
             value, content = _value_at(content, path), _without(content, path)
-            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(repr(value), 60)}: {_why(what)}")
+            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(quoted(value), 60)}: {_why(what)}")
 
 
 def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from analysis.evidence.run_directory import moment
 from analysis.page.run_clock import NS, RunClock
 from analysis.page.run_facts import rule_words
 from analysis.page.story import StoryItem, StoryKind
-from installation.sanitize import brief
+from installation.sanitize import brief, plain
 
 LONGEST_LINE: Final = 400
 DOWN: Final = "down"
@@ -117,9 +117,7 @@ def _shown(key: str, value: Any, focus: Focus) -> str:
         return "[" + ", ".join(_shown(key, each, focus) for each in value) + "]"
     if key in _NODE_FIELDS and type(value) is int:
         return "none" if value < 0 else focus.name_of_node(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return str(value)
+    return plain(value)
 
 
 def _role(name: str, event: Mapping[str, Any], focus: Focus) -> str:

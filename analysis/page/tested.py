@@ -11,6 +11,7 @@ from typing import Any, Final
 from history import strict_toml
 from history.regular_files import open_regular, read_text
 from history.time_scale import ORDINARY
+from installation.sanitize import plain
 
 _LOAD: Final = (
     "kind", "topic", "partitions", "keys", "producers", "consumers", "rate", "duration_s", "operations", "record_bytes",
@@ -59,7 +60,7 @@ def tested(run_dir: Path) -> Tested:
         load=tuple(_pairs(workload, _LOAD)),
         settings=(
             *_settings("", _table(said, "settings")),
-            *(("topic", key, str(value)) for key, value in _table(workload, "topic_settings").items()),
+            *(("topic", key, plain(value)) for key, value in _table(workload, "topic_settings").items()),
         ),
         node_files=tuple(_node_files(_table(said, "configuration"))),
         defaults=tuple(_settings("", _table(said, "defaults"))),
@@ -96,10 +97,7 @@ def _pairs(table: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[st
 
 def _value(key: str, value: Any) -> str:
     """A value with its unit."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    shown = f"{value:g}" if isinstance(value, float) else str(value)
-    return shown + _UNITS.get(key, "")
+    return plain(value) + _UNITS.get(key, "")
 
 
 def _slower(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -121,7 +119,7 @@ def _settings(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str, 
         if isinstance(value, dict):
             yield from _settings(f"{where} {key}".strip(), value)
         else:
-            yield where, key, str(value)
+            yield where, key, plain(value)
 
 
 def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:

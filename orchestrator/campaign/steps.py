@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from installation.counted import counted
+from installation.sanitize import plain
 from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError
 from orchestrator.campaign.free_settings import read_settings
 from systems.toml_tables import Table
@@ -108,7 +109,7 @@ class NodeStep(Step):
 
     def describe(self) -> str:
         given = {key: value for key, value in self.parameters.items() if value is not None}
-        how = "".join(f" {key}={value if isinstance(value, str) else f'{value:g}'}" for key, value in given.items())
+        how = "".join(f" {key}={plain(value)}" for key, value in given.items())
         return f"{self.do} {self.node}{how}" + (f" as {self.alias}" if self.alias else "")
 
 
@@ -223,7 +224,10 @@ class WaitStep(Step):
 
 
 def _plain(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+    """The nodes of a group, the fields that a condition requires (`topic log and partition 0`), or any other value."""
+    if isinstance(value, Mapping):
+        return " and ".join(f"{key} {plain(each)}" for key, each in value.items())
+    return ",".join(map(str, value)) if isinstance(value, tuple) else plain(value)
 
 
 class StepParser:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from history.journal import Journal
-from installation.sanitize import brief
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from nemeses.kind import with_before
 from nemeses.scheduling import REAL_TIME, Scheduler
@@ -73,7 +72,7 @@ class FaultLog:
         self._watch.expect(self._nemesis.nodes)
         self._journal.event("heal_all", status=evidence.status, evidence=evidence.detail)
         if not evidence.confirmed:
-            raise RunError(f"healing everything was {evidence.status}: {_short(evidence)}")
+            raise RunError(f"healing everything was {evidence.status}: {evidence.cause}")
 
     def clear_leftovers(self) -> None:
         """At the end of an unfinished run: remove the effects of faults that would outlast it. Raises `RunError` with
@@ -82,7 +81,7 @@ class FaultLog:
             return
         evidence = self._nemesis.clear_leftovers()
         if not evidence.confirmed:
-            raise RunError(f"effects of faults on the nodes were not removed, {evidence.status}: {_short(evidence)}")
+            raise RunError(f"effects of faults on the nodes were not removed, {evidence.status}: {evidence.cause}")
 
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
@@ -223,7 +222,3 @@ def _conflict(one: Fault, other: Fault) -> bool:
     if all(packets) and any("network" in kind.needs for kind in kinds):
         return True
     return (packets[0] and dark[1]) or (packets[1] and dark[0])
-
-
-def _short(evidence: Evidence) -> str:
-    return brief(str(evidence.detail), 600)

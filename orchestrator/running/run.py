@@ -550,7 +550,7 @@ class Run:
 def _arm(nemesis: Nemesis) -> None:
     armed = nemesis.arm()
     if not armed.confirmed:
-        raise RunError(f"the hosts could not be prepared for the faults: {armed.detail}")
+        raise RunError(f"the hosts could not be prepared for the faults: {armed.cause}")
 
 
 def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:

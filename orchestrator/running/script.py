@@ -198,7 +198,7 @@ class Stepper:
         assert step.kind is not None, "only for steps that start a fault"
         evidence = self._faults.inject(Fault(step.kind.name, targets, parameters=parameters))
         if not evidence.confirmed:
-            raise RunError(f"{step.title}: the fault is {evidence.status}: {evidence.detail}")
+            raise RunError(f"{step.title}: the fault is {evidence.status}: {evidence.cause}")
 
     def _end(self, step: Step, node: str, kinds: frozenset[str]) -> None:
         if not self._faults.heal(lambda fault: fault.kind in kinds and node in fault.targets):

@@ -20,6 +20,7 @@ from analysis.verdict import UNKNOWN
 from history.errors import HistoryError
 from history.regular_files import sha256_of
 from history.seal import EVIDENCE, complaints, seal
+from tests.analysis.python_literals import literals_in
 from tests.mutations.mutation import Judgement, Mutation, Want, unknown
 from tests.mutations.stored import Stored, event
 
@@ -140,6 +141,8 @@ def judge(run: Path, session: SparkHandle | None = None) -> Judgement:
         verdict = analyze(run, session=session, engine="spark" if session else "in-process", plots=False)
     except (RunDirectoryError, HistoryError) as error:
         return Judgement("unknown", (str(error).replace(str(run), run.name),), (), stored_verdict(run))
+    texts = [*verdict.reasons, *(check.detail for check in verdict.checks), *(each.cause for each in verdict.anomalies)]
+    assert not (found := literals_in(texts)), f"values in Python's notation: {found}"
     anomalies = tuple(sorted({anomaly.name for anomaly in verdict.anomalies}))
     reasons = tuple(reason.replace(str(run), run.name) for reason in verdict.reasons)
     return Judgement(verdict.verdict, reasons, anomalies, stored_verdict(run))

@@ -194,5 +194,5 @@ def test_a_failed_heal_ends_the_run(clock: Clock, tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         faults_of_run = book(SlowNemesis(clock, everything="mismatch"), journal)
         faults_of_run.inject(Fault("kill", ("n2",)))
-        with pytest.raises(RunError, match=r"healing everything was mismatch: \{'left': 'n2'\}"):
+        with pytest.raises(RunError, match=r"healing everything was mismatch: left: n2"):
             faults_of_run.heal_all()

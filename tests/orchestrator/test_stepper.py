@@ -378,7 +378,7 @@ def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> No
 
 def test_a_fault_without_proof_fails_the_step(world: FakeWorld) -> None:
     world.evidence = "mismatch"
-    with pytest.raises(RunError, match=r"step 1 \(kill n1\): the fault is mismatch: \{'seen': 'something'\}"):
+    with pytest.raises(RunError, match=r"step 1 \(kill n1\): the fault is mismatch: seen: something"):
         play(world, 'do = "kill"; node = "n1"')
 
 

@@ -1,0 +1,14 @@
+"""Finds values in Python's notation in texts for people."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+_LITERAL: Final = re.compile(r"""\[['"\[{(\]]|\{['"}]|\(['"]|\b(?:None|True|False)\b|\b\w+=[\[{(]""")
+
+
+def literals_in(texts: Iterable[str]) -> list[str]:
+    """The texts that have the notation of a list, mapping, tuple, None or a truth value."""
+    return [text for text in texts if _LITERAL.search(text)]
