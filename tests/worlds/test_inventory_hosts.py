@@ -73,8 +73,10 @@ def test_a_program_that_lists_hosts_is_an_inventory(tmp_path: Path) -> None:
     path = tmp_path / "cloud"
     path.write_text(DYNAMIC)
     path.chmod(0o755)
-    lab = InventoryLab(LabSpec(2, "ext4", tmp_path / "lab", inventory=path))
+    spec = LabSpec(2, "ext4", tmp_path / "lab", inventory=path)
+    lab = InventoryLab(spec)
     assert lab.time_scale == 2.5
+    assert InventoryLab.time_scales(spec) == (2.5,), "a plan lists no other"
     assert {"kill", "pause", "partition-one", "packet-delay"} <= lab.capabilities
     assert not {"power-loss", "clock-jump", "stall", "clock-freeze"} & lab.capabilities
     assert any(limit.startswith("no power-loss, power-loss-all: ") and "n1 (x1)" in limit for limit in lab.limits)

@@ -270,6 +270,14 @@ def test_an_unknown_driver_is_refused_before_any_installation(monkeypatch: pytes
         lab.VagrantLab.prepare(LabSpec(1, "ext4", tmp_path))
 
 
+@pytest.mark.parametrize(("least_java", "emulated"), [(0, 4.0), (17, 12.0)])
+def test_a_plan_lists_the_time_scales_with_and_without_emulation(
+    tmp_path: Path, least_java: int, emulated: float
+) -> None:
+    software = (Software("Some System 1.0", "some/1.0", least_java=least_java),)
+    assert lab.VagrantLab.time_scales(LabSpec(1, "ext4", tmp_path, software)) == (1.0, emulated)
+
+
 def test_a_missing_image_is_refused_before_any_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def missing(*_: object) -> None:
         raise ImageError("the nodes' image has not been built; build it: ./brownout image build")
