@@ -4,7 +4,8 @@
 
 A client is one class: `RegisterClient` (`read`, `write`, `compare_and_set` of keys) or `LogClient` (`append`, `read`,
 `end` of partitions). An operation that returns has happened. One that raises `Refused` certainly has not happened and
-never will. After any other exception it may have happened, or may still happen.
+never will. After any other exception it may have happened, or may still happen. An append whose acknowledgement names
+no offset returns `NO_OFFSET`.
 
 A system with a class of its own derives from `System`; most systems need none. `observe` returns an `Observer`; its
 `view` describes the cluster's state: a `View`, with a `PartitionState` for each partition. It answers soon and never
@@ -19,9 +20,10 @@ from systems.errors import InputError
 from systems.service import Place
 from systems.system import PortObserver, System
 from systems.view import Member, Observer, PartitionState, View
-from workloads.api import Client, LogClient, Refused, RegisterClient
+from workloads.api import NO_OFFSET, Client, LogClient, Refused, RegisterClient
 
 __all__ = [
+    "NO_OFFSET",
     "Client",
     "InputError",
     "LogClient",

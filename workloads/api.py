@@ -17,6 +17,9 @@ What a method does decides what is recorded, and therefore what can be proven:
 - it raises another exception, or takes longer than its time: a change may have happened, or may still happen; a read
   has no answer. The object is then closed, and the next operation gets a new one.
 
+- it returns something that its description does not allow, such as None for an offset: the class is wrong, and its
+  client ends at once.
+
 Therefore never catch an error to return something, and never retry a change: the retry may be a second change.
 One thread uses an object, the thread that made it, for one operation at a time.
 """
@@ -25,10 +28,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Final
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error
     """Raised by a client: the operation certainly did not happen and never will; it was not sent, for example."""
+
+
+class NoOffset(Enum):
+    """The type of `NO_OFFSET`."""
+
+    NO_OFFSET = "no offset"
+
+
+NO_OFFSET: Final = NoOffset.NO_OFFSET
+"""The result of an append that was acknowledged without its offset. The record must then be found by reads."""
 
 
 class Client:
@@ -74,14 +89,13 @@ class LogClient(Client, ABC):
     `reads_show_ends`: set it to True in a class whose `read` always asks the system after it was called, never returns
     what was fetched before, and returns nothing only when there is nothing. The checker then takes an empty read as a
     bound on the log's end.
-    what was fetched before, and returns nothing only when there is nothing: such a read is held to the log's end.
     """
 
     reads_show_ends: bool = False
 
     @abstractmethod
-    def append(self, partition: int, value: int) -> int:
-        """Append the value; returns its offset."""
+    def append(self, partition: int, value: int) -> int | NoOffset:
+        """Append the value; returns its offset, or `NO_OFFSET` if the system acknowledges without naming it."""
 
     @abstractmethod
     def read(self, partition: int, offset: int, limit: int) -> Sequence[tuple[int, int]]:

@@ -66,7 +66,6 @@ def probe_every_s(within_s: float, places: int) -> float:
     """The interval between failed probes of `places` places: the program uses up its starts only when the time is
     over."""
     return within_s / (STARTS - places - 3)  # one probe more than fits, at the very end of the time
-    return within_s / (STARTS - places - 3)  # one more than fit into it are made, one of them at its very end
 
 
 class CommandError(Exception):

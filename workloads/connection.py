@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from installation.sanitize import brief
 from workloads.api import Client, Refused
+from workloads.contract import ContractError
 from workloads.user_module import ClientClassError, place_of
 
 C = TypeVar("C", bound=Client)
@@ -33,13 +34,15 @@ MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImpleme
 class Called:
     """How a call ended. `ok`: with `value`. `refused`: the operation did not happen. `unknown`: it may have happened.
 
-    `mistake`: `error` is probably a mistake in the client's code; it has file and line. `endpoint`: the one that the
-    client names, unchecked."""
+    `mistake`: `error` is probably a mistake in the client's code; it has file and line. `is_broken`: the method
+    returned something that it must not return, as `error` says. `endpoint`: the one that the client names, unchecked.
+    """
 
     outcome: Literal["ok", "refused", "unknown"]
     value: Any = None
     error: str = ""
     mistake: bool = False
+    is_broken: bool = False
     endpoint: str = ""
 
 
@@ -145,8 +148,9 @@ class ClientConnection(Generic[C]):
         if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
-            error = _whole_text(place_of(result) if mistake else _named(result))
-            return Called("unknown", error=error, mistake=mistake, endpoint=endpoint)
+            is_broken = isinstance(result, ContractError)
+            error = _whole_text(place_of(result) if mistake else str(result) if is_broken else _named(result))
+            return Called("unknown", error=error, mistake=mistake, is_broken=is_broken, endpoint=endpoint)
         return Called("ok", result, endpoint=endpoint)
 
     def close(self) -> None:

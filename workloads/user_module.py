@@ -66,6 +66,14 @@ def own_line(directory: Path, at: object) -> str:
     return f"{code.co_filename}:{code.co_firstlineno}: "
 
 
+def method_line(cls: type, method: str) -> str:
+    """`file:line: ` of a class's method, or of the class if the method is not a Python function."""
+    code = getattr(inspect.unwrap(getattr(cls, method)), "__code__", None)
+    if isinstance(code, CodeType):
+        return f"{code.co_filename}:{code.co_firstlineno}: "
+    return f"{getattr(sys.modules.get(cls.__module__), '__file__', cls.__module__)}:{_line(cls)}: "
+
+
 def see_beside(path: Path) -> None:
     """Let a user's module import other modules of its directory. They come after Brownout's own rooms, whose names a
     user's module may have, and before installed packages."""

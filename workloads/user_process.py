@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from history.values import NOT_A_VALUE
 from workloads.api import Client
 from workloads.connection import MAKE_S, Called, ClientConnection
 from workloads.control import (
@@ -34,13 +34,12 @@ from workloads.control import (
 )
 from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
-from workloads.user_module import load_class
+from workloads.user_module import ClientClassError, load_class, method_line
 
 C = TypeVar("C", bound=Client)
 
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
-_INT64: Final = range(-(1 << 63), 1 << 63)
 
 
 class HistoryWriter(Protocol):
@@ -72,7 +71,8 @@ class OwnProcess(ABC, Generic[C]):
         self._acknowledged = False
         self._last_error = ""
         self._told: set[str] = set()
-        made = load_class(settings.own.client_class, self.base)
+        self._broken = ""  # how the class has broken its contract
+        made = self._class = load_class(settings.own.client_class, self.base)
         attempts = count()
         self._connection: ClientConnection[C] = ClientConnection(
             lambda: made(settings.endpoints_from(next(attempts)), settings.own_timeout_s, settings.own.options),
@@ -96,7 +96,7 @@ class OwnProcess(ABC, Generic[C]):
         """One append for a script's command; None: this client does not append."""
 
     def run(self) -> None:
-        """Serve commands until `close`."""
+        """Serve commands until `close`. Raises `ClientClassError` when the class has broken its contract."""
         self._control.tell(Ready())
         while True:
             wait_s = IDLE_S if self._pacer is None else min(IDLE_S, self._pacer.wait_s(time.monotonic()))
@@ -106,11 +106,13 @@ class OwnProcess(ABC, Generic[C]):
             if self._pacer is not None and self._pacer.take(time.monotonic()):
                 self._counts.add(self.operate())
                 self._counts.report(time.monotonic())
+            self._end_if_broken()
             self._record.tick()
         self._connection.close()
 
     def connected(self) -> str | None:
         """Make sure that a client object exists before an operation is invoked; None, or the reason why not."""
+        self._end_if_broken()
         made = self._connection.made
         error = self._connection.open()
         self._last_error = error or self._last_error
@@ -119,14 +121,24 @@ class OwnProcess(ABC, Generic[C]):
             self._record.new_session()
         return error
 
-    def call(self, operation: Callable[[C], Any]) -> Called:
-        """Call the client; each mistake in its code is reported once."""
+    def call(self, method: str, operation: Callable[[C], Any]) -> Called:
+        """Call a method of the client; each mistake in its code is reported once. A result that breaks the contract
+        ends the process as soon as the operation is recorded."""
         called = self._connection.call(operation)
+        if called.is_broken:
+            where = f"{method_line(self._class, method)}{self._class.__name__}.{method}"
+            called = replace(called, error=f"{where} {called.error}")
+            self._broken = called.error
         self._last_error = called.error or self._last_error
         if called.mistake and called.error not in self._told:
             self._told.add(called.error)
             self._control.tell(Trouble(called.error))
         return called
+
+    def _end_if_broken(self) -> None:
+        if self._broken:
+            self._record.flush()
+            raise ClientClassError(self._broken)
 
     def acknowledged(self) -> None:
         """Count an acknowledged change of this client."""
@@ -173,26 +185,3 @@ class OwnProcess(ABC, Generic[C]):
                 break
         self._record.flush()
         self._control.tell(Appended(command.id, results))
-
-
-def place_in_log(value: Any, what: str) -> int:
-    """An offset or a length that a client returned, checked. Raises TypeError, which counts as the client's mistake."""
-    from history.schemas import INF
-
-    place = _whole_number(value, what)
-    if not 0 <= place < INF:
-        raise TypeError(f"{what} returned {place}, which is not an offset")
-    return place
-
-
-def shown_value(value: Any, what: str) -> int:
-    """A value that a client read; `NOT_A_VALUE` for a number that is too large to have been written. Raises TypeError,
-    which counts as the client's mistake."""
-    shown = _whole_number(value, what)
-    return shown if shown in _INT64 else NOT_A_VALUE
-
-
-def _whole_number(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{what} returned {value!r}, which is not a whole number")
-    return value

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from workloads.api import Client, LogClient, Refused, RegisterClient
+from workloads.api import NO_OFFSET, Client, LogClient, NoOffset, Refused, RegisterClient
 
 
 class _Stored(Client):
@@ -56,7 +56,7 @@ class Registers(_Stored, RegisterClient):
 class Log(_Stored, LogClient):
     """What a log should be. Every tenth append is refused, and every 25th is done but not answered."""
 
-    def append(self, partition: int, value: int) -> int:
+    def append(self, partition: int, value: int) -> int | NoOffset:
         with self.store() as data:
             data["calls"] = data.get("calls", 0) + 1
             if data["calls"] % 10 == 9:
@@ -107,6 +107,41 @@ class BeyondTheLog(Log):
 
     def end(self, partition: int) -> int:
         return super().end(partition) + (1 << 63)
+
+
+class Careless(Registers):
+    """Does everything, and returns something else than the result."""
+
+    def read(self, key: str) -> Any:
+        return str(super().read(key))
+
+    def write(self, key: str, value: int) -> Any:
+        super().write(key, value)
+        return False
+
+    def compare_and_set(self, key: str, expected: int | None, new: int) -> Any:
+        super().compare_and_set(key, expected, new)
+
+
+class CarelessLog(Log):
+    """Forgets to return the results."""
+
+    def append(self, partition: int, value: int) -> Any:
+        super().append(partition, value)
+
+    def read(self, partition: int, offset: int, limit: int) -> Any:
+        super().read(partition, offset, limit)
+
+    def end(self, partition: int) -> Any:
+        super().end(partition)
+
+
+class Unnamed(Log):
+    """Is acknowledged without an offset."""
+
+    def append(self, partition: int, value: int) -> int | NoOffset:
+        super().append(partition, value)
+        return NO_OFFSET
 
 
 class Partial(RegisterClient):

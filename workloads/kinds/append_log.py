@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from workloads import command_client
+from workloads import command_client, contract
 from workloads.api import LogClient
 from workloads.contiguous_reads import contiguous_runs
 from workloads.control import AppendResult, Control
@@ -15,7 +14,7 @@ from workloads.kind import ClientRole, WorkloadKind
 from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, mix, partitions
 from workloads.pacing import END_QUERIES_SHARE
 from workloads.settings import ClientSettings
-from workloads.user_process import RETRY_S, OwnProcess, place_in_log, shown_value
+from workloads.user_process import RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
     from history.writer import OperationWriter
@@ -44,7 +43,7 @@ class _Log(OwnProcess[LogClient]):
         topic = self.settings.topic
         value = self._writer.reserve(topic, partition)
         inv = time.monotonic_ns()
-        called = self.call(lambda client: place_in_log(client.append(partition, value), "append"))
+        called = self.call("append", lambda client: contract.appended(client.append(partition, value)))
         ret = time.monotonic_ns()
         if called.outcome == "ok":
             self._writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=called.value)
@@ -74,7 +73,13 @@ class _Log(OwnProcess[LogClient]):
             return None
         topic, start = self.settings.topic, self._next[partition]
         inv = time.monotonic_ns()
-        called = self.call(lambda client: (_records(client.read(partition, start, READ_LIMIT)), client.reads_show_ends))
+        called = self.call(
+            "read",
+            lambda client: (
+                contract.records(client.read(partition, start, READ_LIMIT)),
+                contract.shows_ends(client.reads_show_ends),
+            ),
+        )
         ret = time.monotonic_ns()
         if called.outcome != "ok":
             self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, start=start)
@@ -96,7 +101,7 @@ class _Log(OwnProcess[LogClient]):
             return None
         topic = self.settings.topic
         inv = time.monotonic_ns()
-        called = self.call(lambda client: place_in_log(client.end(partition), "end"))
+        called = self.call("end", lambda client: contract.ended(client.end(partition)))
         ret = time.monotonic_ns()
         if called.outcome != "ok":
             self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, is_end=True)
@@ -126,17 +131,6 @@ class _Consumer(_Log):
         if self.rng.random() < END_QUERIES_SHARE:
             return "fail" if self._end(partition) is None else "ok"
         return "fail" if self._read(partition) is None else "ok"
-
-
-def _records(answer: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The result of a client's `read`, checked. Raises TypeError."""
-    records = []
-    for offset, value in answer:
-        records.append((place_in_log(offset, "read"), shown_value(value, "read")))
-    for (before, _), (after, _) in pairwise(records):
-        if after <= before:
-            raise TypeError(f"read returned offset {after} after {before}: they must rise")
-    return records
 
 
 def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Control], None]:

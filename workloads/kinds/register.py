@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from history.register_names import key_name
-from workloads import command_client
+from workloads import command_client, contract
 from workloads.api import RegisterClient
 from workloads.connection import Called
 from workloads.control import Control
 from workloads.kind import MAX_CLIENTS, ClientRole, Load, Mix, PlannedClient, WorkloadKind, WorkloadParameter
 from workloads.settings import ClientSettings
-from workloads.user_process import RETRY_S, OwnProcess, shown_value
+from workloads.user_process import RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
     from history.announcements import Invocation
@@ -63,7 +63,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
 
     def _read(self, key: str) -> str:
         invocation = self._writer.read(key)
-        called = self.call(lambda client: _value_or_none(client.read(key)))
+        called = self.call("read", lambda client: contract.held(client.read(key)))
         if called.outcome != "ok":  # a read has no effect: one without an answer counts as failed
             self._failed(invocation, called)
             return "fail"
@@ -74,7 +74,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     def _write(self, key: str) -> Called:
         invocation = self._writer.write(key)
         value = _written(invocation)
-        called = self.call(lambda client: client.write(key, value))
+        called = self.call("write", lambda client: contract.written(client.write(key, value)))
         if called.outcome == "ok":
             self._writer.ok(invocation, endpoint=self._asked(called))
         self._changed(invocation, called)
@@ -84,7 +84,9 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         expected = self._seen.get(key)
         invocation = self._writer.compare_and_set(key, expected)
         value = _written(invocation)
-        called = self.call(lambda client: _truth(client.compare_and_set(key, expected, value)))
+        called = self.call(
+            "compare_and_set", lambda client: contract.was_set(client.compare_and_set(key, expected, value))
+        )
         if called.outcome == "ok" and not called.value:
             self._writer.mismatched(invocation, endpoint=self._asked(called))
             self._seen.pop(key, None)
@@ -119,16 +121,6 @@ class RegisterProcess(OwnProcess[RegisterClient]):
 def _written(invocation: Invocation) -> int:
     assert invocation.value is not None, "a change has a value"
     return invocation.value
-
-
-def _value_or_none(value: Any) -> int | None:
-    return None if value is None else shown_value(value, "read")
-
-
-def _truth(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"compare_and_set returned {value!r}, which is neither True nor False")
-    return value
 
 
 def _main(settings: ClientSettings, control: Control) -> None:
