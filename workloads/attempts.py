@@ -35,7 +35,7 @@ _BATCH_ENDED: Final = re.compile(
 
 
 class AttemptLog:
-    """The log of one producer for one topic, as its `logger`. Everything else in the log goes on to stderr.
+    """The log of one producer for one topic, as its `logger`. Everything else goes to stderr, as without a logger.
 
     `also_debug`: debug lines, too."""
 
@@ -50,7 +50,7 @@ class AttemptLog:
         if facility == "MSGSET":
             self._batch_ended(text)
         if level > _DEBUG_LEVEL or self._also_debug:
-            print(f"{facility} {client}: {text}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"{facility} {client}: {text}\n")
 
     def repeats(self, partition: int) -> int:
         """How often records of a partition that were under way may have been sent again so far."""

@@ -71,7 +71,7 @@ def test_results_within_the_contract_are_taken() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[(3, 1), (2, 1)], [(1, 1), (1, 2)], [(1 << 62, 1)]])
-def test_an_impossible_answer_of_the_system_is_no_broken_contract(wrong: list[tuple[int, int]]) -> None:
+def test_an_impossible_answer_of_the_system_is_a_mistake_of_one_operation(wrong: list[tuple[int, int]]) -> None:
     with pytest.raises(TypeError):
         contract.records(wrong)
 
