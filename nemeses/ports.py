@@ -238,7 +238,14 @@ class Disks(Protocol):
 
 
 class Objects(Protocol):
-    """The object store that all hosts share, in worlds that can manipulate it. `work` ends the faults."""
+    """The object store that all hosts share, in worlds that can manipulate it. `work` ends the faults.
+
+    Faults are in force for reasons. The store does what all of them say; `under` a reason, the faults of this reason
+    are changed and ended, and a probe meets no others."""
+
+    def under(self, reason: str) -> Objects:
+        """The store with the faults of one reason."""
+        ...
 
     def slow_down(self, by_s: float) -> None:
         """Let each operation take `by_s` seconds longer."""

@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 
 from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError, chunks_of
@@ -34,6 +35,21 @@ class StoreFaults:
     failing_midway: str = ""
 
 
+def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
+    """What a store does that has all of these faults."""
+    failing: dict[str, str] = {}
+    for each in faults:
+        failing.update(each.failing)
+    return StoreFaults(
+        failing=failing,
+        slow_s=sum(each.slow_s for each in faults),
+        partial=max(each.partial for each in faults),
+        stale_s=max(each.stale_s for each in faults),
+        hung=any(each.hung for each in faults),
+        failing_midway=next((each.failing_midway for each in faults if each.failing_midway), ""),
+    )
+
+
 class SimulatedObjectStore:
     """Objects by name. `counts`: the operations so far. `latency_s`: the least and the most delay of an operation."""
 
@@ -41,10 +57,25 @@ class SimulatedObjectStore:
         self._rng = rng
         self._latency_s = latency_s
         self.faults = StoreFaults()
+        self.reasons: dict[str, StoreFaults] = {}
+        """Further faults, each in force until its reason is removed. The store does what all of them say."""
+        self._only: StoreFaults | None = None
         self.counts: Counter[str] = Counter()
         self.objects: dict[str, bytes] = {}
         self._changes: list[tuple[float, str, int | None]] = []
         """Every change: time, name, and the new size (None: deleted)."""
+
+    def with_only(self, faults: StoreFaults) -> SimulatedObjectStore:
+        """The same objects, for operations that meet these faults and no others."""
+        view = copy(self)
+        view._only = faults
+        return view
+
+    @property
+    def _in_force(self) -> StoreFaults:
+        if self._only is not None:
+            return self._only
+        return combined([self.faults, *self.reasons.values()]) if self.reasons else self.faults
 
     @property
     def segment_objects(self) -> dict[str, bytes]:
@@ -56,15 +87,15 @@ class SimulatedObjectStore:
         if name in self.objects:
             raise AssertionError(f"{name} is put twice")
         parts: list[bytes] = []
-        partial = self._rng.random() < self.faults.partial
+        partial = self._rng.random() < self._in_force.partial
         async for chunk in chunks:
             parts.append(bytes(chunk))
             await self._delay()
             if partial:
                 self._set(name, b"".join(parts))
             self._fail("put")
-            if self.faults.failing_midway:
-                raise StoreError(self.faults.failing_midway)
+            if self._in_force.failing_midway:
+                raise StoreError(self._in_force.failing_midway)
         self._set(name, b"".join(parts))
 
     async def get(self, name: str, start: int, length: int) -> bytes:
@@ -75,7 +106,7 @@ class SimulatedObjectStore:
 
     async def list(self, prefix: str) -> Sequence[StoredObject]:
         await self._operate("list")
-        shown = self._as_of(_now() - self.faults.stale_s) if self.faults.stale_s else self._sizes()
+        shown = self._as_of(_now() - self._in_force.stale_s) if self._in_force.stale_s else self._sizes()
         return [StoredObject(name, size) for name, size in sorted(shown.items()) if name.startswith(prefix)]
 
     async def delete(self, name: str) -> None:
@@ -106,18 +137,18 @@ class SimulatedObjectStore:
 
     async def _operate(self, operation: str) -> None:
         self.counts[operation] += 1
-        if self.faults.hung:
+        if self._in_force.hung:
             await asyncio.get_running_loop().create_future()
         await self._delay()
         self._fail(operation)
 
     def _fail(self, operation: str) -> None:
-        reason = self.faults.failing.get(operation)
+        reason = self._in_force.failing.get(operation)
         if reason is not None:
             raise StoreError(reason)
 
     async def _delay(self) -> None:
-        await asyncio.sleep(self._rng.uniform(*self._latency_s) + self.faults.slow_s)
+        await asyncio.sleep(self._rng.uniform(*self._latency_s) + self._in_force.slow_s)
 
 
 def _now() -> float:

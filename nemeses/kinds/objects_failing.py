@@ -27,7 +27,7 @@ class ObjectsFailing(ObjectStoreKind):
             objects.fail(("put", "get", "list", "delete"), REASON)
             return {"probe": objects.probe("list", HANG_S)[0]}
 
-        return by.trouble(fault.targets, act, lambda facts: facts["probe"] == REASON)
+        return by.trouble(fault, act, lambda facts: facts["probe"] == REASON)
 
     def sentence(self, fault: Fault) -> str:
         return "each operation of the object store fails"

@@ -27,7 +27,7 @@ class ObjectsHung(ObjectStoreKind):
             objects.hang()
             return {"probe": objects.probe("list", HANG_S)[0]}
 
-        return by.trouble(fault.targets, act, lambda facts: facts["probe"] == "silent")
+        return by.trouble(fault, act, lambda facts: facts["probe"] == "silent")
 
     def sentence(self, fault: Fault) -> str:
         return "no operation of the object store ends"

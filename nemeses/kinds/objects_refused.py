@@ -27,7 +27,7 @@ class ObjectsRefused(ObjectStoreKind):
             objects.fail(("put", "delete"), REASON)
             return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}
 
-        return by.trouble(fault.targets, act, lambda facts: facts == {"probe": REASON, "listing": DONE})
+        return by.trouble(fault, act, lambda facts: facts == {"probe": REASON, "listing": DONE})
 
     def sentence(self, fault: Fault) -> str:
         return "the object store refuses new objects and deletions"

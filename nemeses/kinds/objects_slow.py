@@ -37,7 +37,7 @@ class ObjectsSlow(ObjectStoreKind):
             result, took_s = objects.probe("list", 60.0)
             return {"probe": result, "probe_ms": milliseconds(took_s)}
 
-        return by.trouble(fault.targets, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
+        return by.trouble(fault, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"delay_ms": round(_DELAY.draw(drawn.rng()), 1)}

@@ -34,7 +34,7 @@ class ObjectsStale(ObjectStoreKind):
             objects.show_old(float(fault.parameters["age_s"]))
             return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
 
-        return by.trouble(fault.targets, act, lambda facts: facts["shows_new"] is False)
+        return by.trouble(fault, act, lambda facts: facts["shows_new"] is False)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"age_s": round(_AGE.draw(drawn.rng()), 1)}

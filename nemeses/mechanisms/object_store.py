@@ -3,6 +3,10 @@ or shows an old listing.
 
 A fault of the store acts on all nodes; its target is the node that the evidence names. The evidence is a probe of the
 store while the fault is in force, and another one after the heal.
+
+Faults overlap, also with faults of the same kind. Each is a reason of its own: the store does what all reasons together
+say, and the heal removes one of them. A probe meets one reason alone. Otherwise a hung store would hide every other
+fault from its probe, and the heal of one fault could not be seen while another lasts.
 """
 
 from __future__ import annotations
@@ -35,32 +39,56 @@ class ObjectTroubles(Mechanism):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._used = False
+        self._in_force: list[tuple[Fault, str]] = []  # with their reasons
+        self._reasons = 0
 
-    def trouble(self, targets: Collection[str], act: Act, is_shown: Callable[[dict[str, object]], bool]) -> Evidence:
-        """Let `act` change the store and probe it; `is_shown`: whether its facts show the fault."""
-
-        def judge(_: object) -> Evidence:
-            assert self.site.objects is not None
-            facts = act(self.site.objects)
-            return Evidence("confirmed" if is_shown(facts) else "mismatch", facts)
-
+    def trouble(self, fault: Fault, act: Act, is_shown: Callable[[dict[str, object]], bool]) -> Evidence:
+        """Let `act` change the store for a new reason and probe it; `is_shown`: whether its facts show the fault."""
         if self.site.objects is None:
             return Evidence("inconclusive", {"error": LACKING})
-        self._used = True
-        return combine(on_each(self.site, targets, judge))
+        self._reasons += 1
+        reason = f"{fault.kind} {self._reasons}"
+        self._in_force.append((fault, reason))
+        return self._judged(fault.targets, self.site.objects.under(reason), act, is_shown)
 
-    def soothe(self, targets: Collection[str]) -> Evidence:
-        """End all faults of the store, and check that a probe ends as before."""
-
-        def act(objects: Objects) -> dict[str, object]:
-            objects.work()
-            return {"probe": objects.probe("put", _LONGEST_S)[0], "listing": objects.probe("list", _LONGEST_S)[0]}
-
-        return self.trouble(targets, act, lambda facts: facts == {"probe": DONE, "listing": DONE})
+    def soothe(self, fault: Fault) -> Evidence:
+        """End this fault of the store, and check that a probe, which meets no other fault, ends as before."""
+        if self.site.objects is None:
+            return Evidence("inconclusive", {"error": LACKING})
+        return self._judged(fault.targets, self.site.objects.under(self._taken_back(fault)), _mend, _is_mended)
 
     def heal_all(self) -> Evidence | None:
-        return self.soothe(list(self.site.hosts)[:1]) if self._used else None
+        if not self._reasons or self.site.objects is None:
+            return None
+        self._in_force.clear()
+        return self._judged(list(self.site.hosts)[:1], self.site.objects, _mend, _is_mended)
+
+    def _taken_back(self, fault: Fault) -> str:
+        """The reason of a fault that ends: this one, else the last one of its kind, as scripts name only kinds."""
+        same = [each for each in self._in_force if each[0] == fault]
+        alike = same or [each for each in self._in_force if each[0].kind == fault.kind]
+        if not alike:
+            return f"{fault.kind} healed"
+        self._in_force.remove(alike[-1])
+        return alike[-1][1]
+
+    def _judged(
+        self, targets: Collection[str], objects: Objects, act: Act, is_shown: Callable[[dict[str, object]], bool]
+    ) -> Evidence:
+        def judge(_: object) -> Evidence:
+            facts = act(objects)
+            return Evidence("confirmed" if is_shown(facts) else "mismatch", facts)
+
+        return combine(on_each(self.site, targets, judge))
+
+
+def _mend(objects: Objects) -> dict[str, object]:
+    objects.work()
+    return {"probe": objects.probe("put", _LONGEST_S)[0], "listing": objects.probe("list", _LONGEST_S)[0]}
+
+
+def _is_mended(facts: dict[str, object]) -> bool:
+    return facts == {"probe": DONE, "listing": DONE}
 
 
 class ObjectStoreKind(Kind[ObjectTroubles]):
@@ -73,7 +101,7 @@ class ObjectStoreKind(Kind[ObjectTroubles]):
     healed_by = "mend-store"
 
     def heal(self, by: ObjectTroubles, fault: Fault) -> Evidence:
-        return by.soothe(fault.targets)
+        return by.soothe(fault)
 
     def proof(self, seen: Facts, after: Facts) -> str:
         del after

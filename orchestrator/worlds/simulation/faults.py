@@ -11,7 +11,7 @@ from nemeses.ports import MachineState, PacketCount
 from orchestrator.worlds.simulation.host import SimulatedHost
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
-from simulator.object_store import PROBE_PREFIX, StoreFaults, probe, shows_new
+from simulator.object_store import PROBE_PREFIX, SimulatedObjectStore, StoreFaults, probe, shows_new
 
 Pair = tuple[str, str]
 
@@ -108,16 +108,27 @@ class SimulatedOscillators:
 
 
 class SimulatedObjects:
-    """The object store of a simulated cluster; a `nemeses.ports.Objects`."""
+    """The object store of a simulated cluster; a `nemeses.ports.Objects`. `reason` None: with all its faults."""
 
-    def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
+    def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler, reason: str | None = None) -> None:
         self._cluster = cluster
         self._scheduler = scheduler
+        self._reason = reason
         self._probes = 0
+
+    def under(self, reason: str) -> SimulatedObjects:
+        return type(self)(self._cluster, self._scheduler, reason)
 
     @property
     def _faults(self) -> StoreFaults:
-        return self._cluster.objects.faults
+        store = self._cluster.objects
+        return store.faults if self._reason is None else store.reasons.setdefault(self._reason, StoreFaults())
+
+    @property
+    def _met(self) -> SimulatedObjectStore:
+        """The store as probes meet it."""
+        store = self._cluster.objects
+        return store if self._reason is None else store.with_only(store.reasons.get(self._reason, StoreFaults()))
 
     def slow_down(self, by_s: float) -> None:
         self._faults.slow_s = by_s
@@ -136,10 +147,14 @@ class SimulatedObjects:
         self._faults.stale_s = age_s
 
     def work(self) -> None:
+        if self._reason is not None:
+            self._cluster.objects.reasons.pop(self._reason, None)
+            return
+        self._cluster.objects.reasons.clear()
         self._cluster.objects.faults = StoreFaults()
 
     def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
-        began_s, wanted = self._cluster.loop.now, probe(self._cluster.objects, operation, self._name())
+        began_s, wanted = self._cluster.loop.now, probe(self._met, operation, self._name())
         try:
             result = self._scheduler.run(asyncio.wait_for(wanted, seconds))
         except TimeoutError:
@@ -147,8 +162,8 @@ class SimulatedObjects:
         return result, self._cluster.loop.now - began_s
 
     def shows_new(self, seconds: float) -> bool:
-        return self._scheduler.run(asyncio.wait_for(shows_new(self._cluster.objects, self._name()), seconds))
+        return self._scheduler.run(asyncio.wait_for(shows_new(self._met, self._name()), seconds))
 
     def _name(self) -> str:
         self._probes += 1
-        return f"{PROBE_PREFIX}{self._probes}"
+        return f"{PROBE_PREFIX}{self._reason or ''}{self._probes}"

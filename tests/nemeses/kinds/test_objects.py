@@ -10,7 +10,7 @@ from nemeses import Fault, Nemesis, Site
 from orchestrator.worlds.simulation.faults import SimulatedObjects
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
-from simulator.object_store import StoreFaults
+from simulator.object_store import StoreFaults, combined
 from tests.nemeses.fakes import FakeHost
 
 FAULTS = [
@@ -57,6 +57,34 @@ def test_a_probe_meets_the_fault_and_after_the_heal_it_does_not(cluster: Simulat
     healed = by.heal(fault)
     assert healed.status == "confirmed", healed
     assert cluster.objects.objects == {}, "the probe leaves nothing"
+
+
+@pytest.mark.parametrize("first_in", [True, False], ids=["first-in-first-out", "last-in-first-out"])
+@pytest.mark.parametrize("second", FAULTS, ids=KINDS)
+@pytest.mark.parametrize("first", FAULTS, ids=KINDS)
+def test_each_pair_of_overlapping_faults_is_proven_and_healed(
+    cluster: SimulatedCluster, first: Fault, second: Fault, first_in: bool
+) -> None:
+    by = nemesis(SimulatedObjects(cluster, VirtualScheduler(cluster, 1)))
+    evidence = [by.inject(first), by.inject(second)]
+    both = list(cluster.objects.reasons.values())
+    assert cluster.objects._in_force == combined(both)
+    order = [first, second] if first_in else [second, first]
+    evidence.append(by.heal(order[0]))
+    (left,) = cluster.objects.reasons.values()
+    assert left == both[1 if first_in or first == second else 0] or first == second, "only the healed fault has ended"
+    evidence.append(by.heal(order[1]))
+    assert [each.status for each in evidence] == ["confirmed"] * 4, evidence
+    assert cluster.objects.reasons == {}
+    assert cluster.objects.objects == {}
+
+
+def test_the_heal_of_everything_ends_all_overlapping_faults(cluster: SimulatedCluster) -> None:
+    by = nemesis(SimulatedObjects(cluster, VirtualScheduler(cluster, 1)))
+    for fault in FAULTS:
+        assert by.inject(fault).confirmed
+    assert by.heal_all().detail["objects"] == {"n1": {"probe": "done", "listing": "done"}}
+    assert cluster.objects.reasons == {}
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=KINDS)
