@@ -21,6 +21,7 @@ from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
 from analysis.page.run_facts import fault_spans
 from analysis.page.run_page import RunPage, gather
+from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.terms import TERMS, heading
 from analysis.page.timeline_parts import script_text
 from analysis.plots.colors import fault_color_of
@@ -81,6 +82,7 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
             link=lambda file: _link(run_dir, file),
             terms=TERMS,
+            segment_states=SEGMENT_STATES,
             timeline_json=script_text(page.timeline or {}),
             timeline_js=_asset("timeline.js"),
         )
@@ -218,8 +220,8 @@ def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
     names = (
         ("acknowledged", "acknowledged writes"),
         ("acknowledged_weak", "acknowledged by less than all in-sync replicas, which no rule protects"),
-        ("failed", "failed"),
-        ("indeterminate", "indeterminate"),
+        ("failed", "failed writes"),
+        ("indeterminate", "indeterminate writes"),
         ("records_read", "records read"),
         ("achieved_share", "achieved of the planned writes, share"),
         ("longest_outage_s", "longest outage, s"),

@@ -35,6 +35,9 @@ def partition_strip(
     rows = {name: row for row, name in enumerate(shown)}
     width_s = max(end_s, 1e-3) / windows
     leader = np.full((len(shown), windows), NO_LEADER, np.uint8)
+    for where, first_s in _first_roles(events, clock).items():
+        if where in rows:  # a partition that does not exist yet is not one without a leader
+            leader[rows[where], : _window(first_s, width_s, windows)] = UNKNOWN
     for where, start_s, stop_s, node, _ in turns:
         if where in rows and node in nodes:
             first, last = _window(start_s, width_s, windows), _window(stop_s, width_s, windows)
@@ -56,6 +59,17 @@ def partition_strip(
         "in_sync": _packed(in_sync),
         "lag": _packed(lag),
     }
+
+
+def _first_roles(events: NumberedEvents, clock: RunClock) -> dict[str, float]:
+    """When any node first had a role in a partition, in seconds."""
+    found: dict[str, float] = {}
+    for rows in events.values():
+        for _, event in rows:
+            if event["event"] == "partition_role":
+                where, at_s = f"{event.get('topic')}-{event.get('partition')}", clock.of_wall(moment(event))
+                found[where] = min(found.get(where, at_s), at_s)
+    return found
 
 
 def _names(events: NumberedEvents) -> list[str]:

@@ -17,6 +17,7 @@ from analysis.page.journal_story import EndedProcess, StepRecord, ended_processe
 from analysis.page.node_story import Focus, event_items, leader_at, log_items
 from analysis.page.run_clock import RunClock
 from analysis.page.run_facts import nodes_of_endpoints
+from analysis.page.segments import PartitionSegments, segments_of
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
 from analysis.page.tested import Tested, tested
 from analysis.page.timeline_parts import timeline_of
@@ -42,7 +43,7 @@ _CHANGES: Final = frozenset(NAMES[f] for f in (APPEND, WRITE, CAS))
 class RunPage:
     """`clock`: of all times on the page. `endpoints`: the node of each `host:port` that clients were given. `events`:
     by node, each with its line's number. `story`, `timeline`, `group`: None without data. `missing`: what the directory
-    lacks, as sentences."""
+    lacks, as sentences. `segments`: those of remote storage, by partition."""
 
     tested: Tested = field(default_factory=Tested)
     clock: RunClock = field(default_factory=RunClock)
@@ -54,6 +55,7 @@ class RunPage:
     story: Story | None = None
     timeline: dict[str, Any] | None = None
     group: GroupView | None = None
+    segments: Sequence[PartitionSegments] = ()
     missing: list[str] = field(default_factory=list)
 
     def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
@@ -105,6 +107,7 @@ def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
     )
     end_s = page.timeline["end_s"] if page.timeline else 0.0
     page.group = page.part("the consumer group", lambda: group_view(read_groups(run_dir), page.clock, end_s), None)
+    page.segments = page.part("the segments of remote storage", lambda: segments_of(page.events, page.clock), ())
     page.missing += _absent(run_dir, verdict, page, nodes)
     return page
 
@@ -138,8 +141,8 @@ def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]
     left_out = run_dir / "plots" / "left_out.json"
     if left_out.is_file():
         yield from map(str, page.part("plots/left_out.json", lambda: strict_json.decode(read_bytes(left_out)), []))
-    if not (run_dir / "plots").is_dir():
-        yield "no static plots: the run was analyzed without them; brownout analyze on this run draws them"
+    if not (run_dir / "plots").is_dir() and page.timeline is None:
+        yield "no plots: brownout analyze on this run draws them"
     if not nodes:
         yield "no node's files were collected"
     if bare := [node for node in nodes if (run_dir / "nodes" / node).is_dir() and not page.events.get(node)]:

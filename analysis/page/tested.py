@@ -11,7 +11,7 @@ from typing import Any, Final
 from history import strict_toml
 from history.regular_files import open_regular, read_text
 from history.time_scale import ORDINARY
-from installation.sanitize import plain
+from installation.sanitize import brief, plain
 
 _LOAD: Final = (
     "kind", "topic", "partitions", "keys", "producers", "consumers", "rate", "duration_s", "operations", "record_bytes",
@@ -30,13 +30,15 @@ class Tested:
     table (a role, a node of it, or the topic), key, value, in the order of the file. `node_files`: the configuration
     files of each node, by `node/file`, as lines with `*` for parts that differ from run to run. `defaults`: all
     settings of the system with the values that apply where the campaign sets nothing, as role, key, value. `logged`:
-    the settings that a node's program wrote to its log, as node, key, value."""
+    the settings that a node's program wrote to its log, as node, key, value. `cells`: the keys that differ between
+    the campaign's cells, with the value in this cell and those in the others."""
 
     system: str = ""
     description: str = ""
     started: str = ""
     cluster: tuple[tuple[str, str], ...] = ()
     load: tuple[tuple[str, str], ...] = ()
+    cells: tuple[tuple[str, str, str], ...] = ()
     settings: tuple[tuple[str, str, str], ...] = ()
     node_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
     defaults: tuple[tuple[str, str, str], ...] = ()
@@ -57,7 +59,8 @@ def tested(run_dir: Path) -> Tested:
         description=_description(run_dir / "campaign.toml"),
         started=str(said.get("started", "")),
         cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system), *_slower(said)),
-        load=tuple(_pairs(workload, _LOAD)),
+        load=(*_pairs(workload, (*_LOAD, *sorted(workload.keys() - set(_LOAD)))), *_clients(_table(said, "plan"))),
+        cells=tuple(_cells(run_dir / "campaign.toml", str(said.get("cell", "")))),
         settings=(
             *_settings("", _table(said, "settings")),
             *(("topic", key, plain(value)) for key, value in _table(workload, "topic_settings").items()),
@@ -126,6 +129,36 @@ def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[s
     for node, files in configuration.items():
         for file, lines in files.items() if isinstance(files, dict) else ():
             yield f"{node}/{file}", tuple(str(line) for line in lines if isinstance(lines, list) and line)
+
+
+def _clients(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    names = plan.get("clients")
+    if isinstance(names, list):
+        yield "clients", f"{len(names)} ({brief(plain(names), 200)})"
+
+
+def _cells(path: Path, cell: str) -> Iterator[tuple[str, str, str]]:
+    """The keys that differ between the campaign's cells: each with its value in this cell, and in the others."""
+    try:
+        found = strict_toml.decode(read_text(path)).get("cell", [])
+    except (OSError, ValueError):
+        return
+    cells = {str(each.get("name", "")): dict(_flat("", each)) for each in found if isinstance(each, dict)}
+    keys = dict.fromkeys(key for values in cells.values() for key in values if key != "name")
+    for key in keys:
+        values = {name: values.get(key, "as the campaign") for name, values in cells.items()}
+        if cell in cells and len(set(values.values())) > 1:
+            others = [f"{name}: {value}" for name, value in values.items() if name != cell]
+            yield key, values[cell], "; ".join(others)
+
+
+def _flat(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The keys of a table and of the tables in it, with dots, and their values."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(f"{where}{key}.", value)
+        else:
+            yield f"{where}{key}", plain(value)
 
 
 def _description(path: Path) -> str:

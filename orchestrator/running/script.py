@@ -210,12 +210,12 @@ class Stepper:
             self._produce_until_ok(step, timeout_s)
             return
         results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
-        outcomes = [result.outcome for result in results]
+        outcomes = [result.outcome for result in results] or ["nothing"]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
             last = results[-1].error if results else "no answer"
-            raise RunError(f"{step.title}: expected {step.expect}, got {outcomes[-1:] or 'nothing'} ({last})")
+            raise RunError(f"{step.title}: expected {step.expect}, got {outcomes[-1]} ({last})")
         self._journal.note(
-            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+            f"{step.title}: {', '.join(outcomes)}", step=step.number, results=[asdict(result) for result in results]
         )
 
     def _produce_until_ok(self, step: ProduceStep, timeout_s: float) -> None:
@@ -230,7 +230,7 @@ class Stepper:
         self._until(step, attempt)
         outcomes = [result.outcome for result in results]
         self._journal.note(
-            f"{step.title}: {outcomes}", step=step.number, results=[asdict(result) for result in results]
+            f"{step.title}: {', '.join(outcomes)}", step=step.number, results=[asdict(result) for result in results]
         )
 
     def _resolve(self, step: Step, name: str) -> str:

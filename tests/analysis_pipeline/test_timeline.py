@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.page.operation_columns import MOST_OPERATIONS, OPEN, OperationNames, operation_columns
-from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
+from analysis.page.partitions import UNKNOWN, partition_strip
 from analysis.page.run_clock import RunClock
 from analysis.page.timeline import leader_turns
 from analysis.page.timeline_parts import script_text, timeline_of
@@ -139,7 +139,7 @@ def test_the_heat_map_has_a_row_for_each_partition(count: int) -> None:
     assert strip["windows"] * count <= 150_000
     assert strip["windows"] >= 100
     leader = np.array(column(strip["leader"], "u1")).reshape(count, -1)
-    assert leader[0][0] == NO_LEADER
+    assert leader[0][0] == UNKNOWN
     assert (leader[:, -1] == 0).all()
 
 
