@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
+from analysis.checkers.metadata_quorum import KRAFT
 from analysis.checkers.replicas import FILES, INTACT, SAME_LOG
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
@@ -18,6 +19,7 @@ from installation.counted import counted
 if TYPE_CHECKING:
     from analysis.engines.remote_store import StoreTask
     from analysis.evidence.run_directory import RunDescription
+    from analysis.replicafiles.remote_metadata import DeclaredSegments
 
 KEPT: Final = Promise("TIER", "remote storage has what local files no longer have")
 
@@ -35,6 +37,16 @@ ANOMALIES: Final = (
         KEPT,
         "The borders of a replica's log were out of order: log start, local start, last tiered offset, high watermark, "
         "log end.",
+    ),
+    AnomalyKind(
+        "remote-object-differs",
+        KEPT,
+        "An object of a complete segment contradicts its records, its metadata, the segment before or a replica.",
+    ),
+    AnomalyKind(
+        "remote-metadata-contradicts",
+        SAME_LOG,
+        "Replicas of the remote metadata differ, or a segment's state followed one that it cannot follow.",
     ),
     AnomalyKind(
         "uncommitted-record-in-store", KEPT, "A complete remote segment has a record that the log does not have."
@@ -76,11 +88,12 @@ def check(run: CheckedRun) -> Outcome:
     format, nodes = FORMATS[run.description.replica_format], _places(run)
     metadata, objects = read_metadata(nodes), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
-    doubts = [*metadata.doubts, *([ELSEWHERE] if is_elsewhere else [])]
+    doubts = [*metadata.doubts, *_missing_metadata(run, metadata, nodes), *([ELSEWHERE] if is_elsewhere else [])]
     tasks = [] if is_elsewhere else list(_tasks(run, nodes, is_known=not metadata.doubts))
     compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
     segments, anomalies = compared.segments, list(compared.anomalies)
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
+    anomalies += rules.contradictory(metadata)
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
         others = [name for name in run.events if name != node]
@@ -91,7 +104,9 @@ def check(run: CheckedRun) -> Outcome:
         doubts.append(
             f"{counted(segments, 'segment')} completely in remote storage; {least} needed (min_remote_segments)"
         )
-    detail = f"{counted(segments, 'complete segment')}, {counted(len(objects), 'object')} in the store"
+    detail = (
+        f"{counted(segments, 'complete segment')}, {counted(sum(map(len, objects.values())), 'object')} in the store"
+    )
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), NOT_READ.say(doubts))
     if doubts:
@@ -103,6 +118,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
     """One for each partition. `is_known`: the metadata are whole, so what they do not have was never in the store."""
     from analysis.engines.remote_store import StoreTask
     from analysis.engines.replica import STORE
+    from analysis.replicafiles.formats import FORMATS
 
     for key, names in run.plan.replicas.items():
         lost = {name for name in names if suffered(run.history.journal, name, LOSSES)}
@@ -115,7 +131,32 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             (run.directory / STORE).resolve(),
             intact,
             _keeps_committed(run, names),
+            any(map(FORMATS[run.description.replica_format].forgets_producers, run.description.settings)),
         )
+
+
+def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:
+    """Replicas of the metadata topic that a node must have, by the metadata log of the cluster, and that are absent or
+    shorter than another one, although no fault can have cost them records."""
+    from analysis.replicafiles.cluster_metadata import read_cluster_metadata
+    from analysis.replicafiles.remote_metadata import TOPIC
+
+    names = dict(enumerate(run.description.node_names, 1))
+    for place in nodes.values() if run.description.metadata_format == KRAFT else ():
+        cluster = read_cluster_metadata(place)
+        topic = cluster.topics.get(TOPIC)
+        for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
+            ends = metadata.ends.get(number, {})
+            due = max(ends.values(), default=0)
+            for node in (names.get(each, "") for each in partition.replicas):
+                lost = suffered(run.history.journal, node, LOSSES | {Damage.UNSYNCED})
+                if ends.get(node, -1) < due and not lost:
+                    has = f"ends at {ends[node]}" if node in ends else "is missing"
+                    yield f"the replica of {TOPIC}-{number} on {node} {has}, and others end at {due}"
+        if topic is not None:
+            return
+    if run.description.metadata_format == KRAFT:
+        yield f"no node's metadata log has the topic {TOPIC}"
 
 
 def _is_tiered(description: RunDescription) -> bool:

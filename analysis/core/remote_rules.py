@@ -9,7 +9,12 @@
   Ly >= Ry >= Rx);
 - R6 a complete segment has only records of the log: without unclean elections no record in the store is ever truncated;
 - R7 a follower starts its log again at or above the start of another replica's log (K1023-9, K1023-10);
-- R8 a follower that had records starts its log again at or below the start of another replica's own files (K1023-6).
+- R8 a follower that had records starts its log again at or below the start of another replica's own files (K1023-6);
+- R13 the replicas of the metadata topic have the same records, and a segment's states follow each other as KIP-405
+  says. An event that comes too late has no effect: a leader that was replaced may finish a copy that the next leader
+  has given up.
+
+`remote_object_rules` has R9 to R12.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ import numpy as np
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import moment
 from analysis.replicafiles.log import ReplicaLog
-from analysis.replicafiles.remote_metadata import DELETE_FINISHED, DeclaredSegment, DeclaredSegments
+from analysis.replicafiles.remote_metadata import DELETE_FINISHED, TOPIC, DeclaredSegment, DeclaredSegments
 from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, lineage
 
 INCOMPLETE = "remote-segment-incomplete"
@@ -34,6 +39,7 @@ BOUNDS = "tiered-bounds-violated"
 UNCOMMITTED = "uncommitted-record-in-store"
 BELOW_LOG = "follower-starts-below-log"
 DROPPED = "local-records-dropped"
+METADATA = "remote-metadata-contradicts"
 
 Reports = Sequence[Mapping[str, Any]]
 
@@ -44,8 +50,8 @@ def incomplete(remote: StoredLog) -> Iterator[Anomaly]:
         content = remote.content(segment)
         why = _what_lacks(segment, content)
         if why:
-            sentence = f"the metadata declare {_name(segment)} complete, but {why}"
-            yield Anomaly(INCOMPLETE, segment.topic, segment.partition, sentence, (_row(segment),), 1)
+            sentence = f"the metadata declare {segment_name(segment)} complete, but {why}"
+            yield Anomaly(INCOMPLETE, segment.topic, segment.partition, sentence, (segment_row(segment),), 1)
 
 
 def _what_lacks(segment: DeclaredSegment, content: SegmentContent | None) -> str:
@@ -75,16 +81,17 @@ def differing(remote: StoredLog, logs: Sequence[ReplicaLog]) -> Iterator[Anomaly
             if len(wrong):
                 offset = int(log.offset[own][mine][wrong[0]])
                 sentence = (
-                    f"{_name(segment)} holds another record at offset {offset} than the files of {log.node}, in the "
-                    "same leader epoch"
+                    f"{segment_name(segment)} holds another record at offset {offset} than the files of {log.node}, "
+                    "in the same leader epoch"
                 )
-                witness = tuple(filter(None, (log.at(offset), _row(segment))))
+                witness = tuple(filter(None, (log.at(offset), segment_row(segment))))
                 yield Anomaly(DIFFERS, segment.topic, segment.partition, sentence, witness, len(wrong))
 
 
-def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Path]) -> Iterator[Anomaly]:
-    """R3. `objects`: the files of segments' records in the store, by segment id."""
-    for identity, path in sorted(objects.items()):
+def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path]]) -> Iterator[Anomaly]:
+    """R3. `objects`: the files of segments' objects in the store, by segment id and suffix."""
+    for identity, files in sorted(objects.items()):
+        path = next(iter(files.values()))
         segment = metadata.segments.get(identity)
         if segment is not None and segment.state != DELETE_FINISHED:
             continue
@@ -94,6 +101,14 @@ def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Path]) -> Iterato
         yield Anomaly(
             ORPHANED, topic, partition, sentence, ({"op": "object", "node": "store", "source": path.name},), 1
         )
+
+
+def contradictory(metadata: DeclaredSegments) -> Iterator[Anomaly]:
+    """R13."""
+    found = [*metadata.differing, *metadata.strange]
+    if found:
+        row = {"op": "remote metadata", "node": "store", "topic": TOPIC}
+        yield Anomaly(METADATA, TOPIC, -1, found[0], (row,), len(found))
 
 
 def removed(logs: Iterable[ReplicaLog], remote: StoredLog) -> Iterator[Anomaly]:
@@ -132,11 +147,12 @@ def uncommitted(remote: StoredLog, logs: Iterable[ReplicaLog]) -> Iterator[Anoma
         found = np.flatnonzero(wrong & (offset >= max(log.start, epochs[0][1])))
         if len(found):
             first = int(found[0])
+            what = f"a record of leader epoch {epoch[first]} at offset {offset[first]}"
             sentence = (
-                f"{_name(segment)} has a record of leader epoch {epoch[first]} at offset {offset[first]}, which the "
-                f"log of {log.node} (up to {log.end}) does not have: the record was uploaded before it was committed"
+                f"{segment_name(segment)} has {what}, which the log of {log.node} (up to {log.end}) does not have: the "
+                "record was uploaded before it was committed"
             )
-            yield Anomaly(UNCOMMITTED, segment.topic, segment.partition, sentence, (_row(segment),), len(found))
+            yield Anomaly(UNCOMMITTED, segment.topic, segment.partition, sentence, (segment_row(segment),), len(found))
 
 
 def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Anomaly]:
@@ -206,10 +222,12 @@ def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, why
     return Anomaly(kind, topic, partition, sentence, (row,), 1)
 
 
-def _name(segment: DeclaredSegment) -> str:
+def segment_name(segment: DeclaredSegment) -> str:
+    """A segment in a sentence."""
     return f"segment {segment.id} of {segment.topic}-{segment.partition} ({segment.start} to {segment.end})"
 
 
-def _row(segment: DeclaredSegment) -> dict[str, Any]:
+def segment_row(segment: DeclaredSegment) -> dict[str, Any]:
+    """A segment in a witness."""
     where = {"op": "remote segment", "node": "store", "topic": segment.topic, "partition": segment.partition}
     return where | {"offset": segment.start, "source": segment.id}

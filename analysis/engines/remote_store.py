@@ -14,16 +14,18 @@ from pathlib import Path
 from analysis.core import remote_rules as rules
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import Key
+from analysis.core.remote_object_rules import wrong_objects
 from analysis.engines.replica_parts import BYTES_PER_ROW
 from analysis.engines.task_map import TaskMap
 from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles.remote_objects import read_objects
 
 
 @dataclass(frozen=True)
 class StoreTask:
     """A partition: the format of its files, the data directories of all nodes, the nodes with a replica, and the
     directory of the objects. `intact`: the nodes whose replica lacks only what it removed; `keeps_committed`: no
-    replica can have lost a committed record."""
+    replica can have lost a committed record; `forgets_producers`: a replica may forget a producer."""
 
     key: Key
     format: str
@@ -32,6 +34,7 @@ class StoreTask:
     store: Path
     intact: frozenset[str]
     keeps_committed: bool
+    forgets_producers: bool
 
     @cached_property
     def rows(self) -> int:
@@ -69,6 +72,8 @@ def _compare(task: StoreTask) -> StoreFindings:
         format.read(name, task.key, task.nodes[name], remote=remote) for name in task.replicas if name in task.nodes
     ]
     anomalies = [*rules.incomplete(remote), *rules.differing(remote, logs)]
+    objects = [read_objects(segment, remote.objects.get(segment.id, {})) for segment in remote.finished]
+    anomalies += wrong_objects(objects, logs, forgets_producers=task.forgets_producers)
     anomalies += rules.removed([log for log in logs if log.node in task.intact], remote)
     anomalies += rules.uncommitted(remote, logs) if task.keeps_committed else ()
     return StoreFindings(len(remote.finished), tuple(anomalies))

@@ -128,9 +128,8 @@ class LogTask:
         log, taken = FORMATS[self.format].assemble(self.node, self.key, Path(self.data), contents, remote=remote)
         pieces = [part.piece for part in self.parts[:taken]]
         if remote is not None:
-            files = remote.files
             before = [
-                replace(self.stored[str(files[identity])].piece, first=first, behind=behind)
+                replace(self.stored[str(remote.file(identity))].piece, first=first, behind=behind)
                 for identity, first, behind in log.prefix
             ]
             pieces = [*before, *pieces]
@@ -158,7 +157,7 @@ def object_tasks(remote: StoredLog | None, tables: Path) -> Iterator[ObjectTask]
     """The tasks that decode the objects of complete remote segments."""
     for segment in [] if remote is None else remote.finished:
         assert remote is not None
-        path = remote.files.get(segment.id)
+        path = remote.file(segment.id)
         if path is not None:
             weight = path.stat().st_size // BYTES_PER_ROW + 1
             yield ObjectTask(str(path), segment.start, remote.read, str(tables / f"{path.stem}.parquet"), weight)

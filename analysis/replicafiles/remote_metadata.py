@@ -4,20 +4,20 @@ Written from the formats' specification and independent of the broker under test
 segment: its start with all metadata, or a later state. Two encodings are known: Apache Kafka's binary messages, and the
 JSON objects of Brownout's own broker. A record that is neither is a doubt, and so is a log that ends in damage.
 
-The topic is a replicated log. The events of a partition of the topic are those of its replica with the highest end
-among the nodes: the run has ended, and its replicas were equal or the shorter ones are prefixes.
+The topic is a replicated log that keeps all records. The events of a partition of the topic are those of its replica
+with the highest end among the nodes; replicas that differ from it are reported.
 """
 
 from __future__ import annotations
 
-import base64
 import struct
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from analysis.replicafiles import batches
+from analysis.replicafiles.flexible_messages import UUID_BYTES, FlexibleReader, text_id
 from analysis.replicafiles.keyed_records import keyed_records
 from analysis.replicafiles.log import ReplicaFileError
 from history import strict_json
@@ -41,14 +41,17 @@ EDGES: Final[Mapping[str, frozenset[str]]] = {
 
 _SEGMENT, _UPDATE, _PARTITION_DELETE = 0, 1, 2  # the API keys of Apache Kafka's messages
 _FRAME: Final = 1  # the version of the frame around each message
-_UUID_BYTES: Final = 16
-_BROWNOUT_FORMAT: Final = 2
+_BROWNOUT_FORMAT: Final = 1
+BROWNOUT: Final = "brownout"
+KAFKA: Final = "kafka"
+"""The encodings of events: JSON objects, and Apache Kafka's messages. They also tell the objects that a segment has."""
 
 
 @dataclass(frozen=True)
 class DeclaredSegment:
     """A remote segment. `id`, `topic_id`: as text, 22 characters (base64 for URLs). `end`: the last offset. `epochs`:
-    (epoch, first offset) of its records. `size`: bytes of its records in the store. `state`: one of `STATES`."""
+    (epoch, first offset) of its records. `size`: bytes of its records in the store. `latest`: their largest timestamp,
+    ms. `state`: one of `STATES`. `encoding`: of its metadata, `BROWNOUT` or `KAFKA`."""
 
     id: str
     topic: str
@@ -58,7 +61,9 @@ class DeclaredSegment:
     end: int
     epochs: tuple[tuple[int, int], ...]
     size: int
+    latest: int
     state: str
+    encoding: str
 
 
 @dataclass(frozen=True)
@@ -78,10 +83,13 @@ class StateChange:
 @dataclass(frozen=True)
 class DeclaredSegments:
     """The segments by id, in the state of their last valid event. `strange`: events for which a segment has no edge, as
-    sentences. `doubts`: what could not be read."""
+    sentences; `differing`: replicas of the topic that have different records. `ends`: the end of each node's replica by
+    partition of the topic. `doubts`: what could not be read."""
 
     segments: Mapping[str, DeclaredSegment]
     strange: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+    ends: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
 
     def of(self, topic: str, partition: int, topic_id: str = "") -> list[DeclaredSegment]:
@@ -94,35 +102,59 @@ class DeclaredSegments:
         return sorted(found, key=lambda each: (each.start, each.id))
 
 
+@dataclass(frozen=True)
+class _Replica:
+    """A node's replica of a partition of the topic: its end, and its records by offset, each with its leader epoch."""
+
+    node: str
+    end: int
+    records: Mapping[int, tuple[int, bytes | None]]
+    events: tuple[StateChange, ...]
+
+
 def read_metadata(places: Mapping[str, Path]) -> DeclaredSegments:
     """The metadata from the nodes' collected data directories, by node."""
     doubts: list[str] = []
-    logs: dict[int, tuple[int, list[StateChange]]] = {}
+    replicas: dict[int, list[_Replica]] = {}
     for node, data in places.items():
         for directory in sorted(data.glob(f"{TOPIC}-[0-9]*")):
             number = directory.name.removeprefix(f"{TOPIC}-")
             if not number.isdecimal():
                 continue  # a replica that was set aside or is being deleted
             try:
-                end, events = _read_log(directory)
+                replica = _read_log(node, directory)
             except (ReplicaFileError, OSError) as error:
                 doubts.append(f"the remote metadata on {node} cannot be read: {directory.name}: {error}")
-                continue
-            if end > logs.get(int(number), (-1, []))[0]:
-                logs[int(number)] = end, events
-    segments, strange = _apply(event for _, events in logs.values() for event in events)
-    return DeclaredSegments(segments, tuple(strange), tuple(doubts))
+            else:
+                replicas.setdefault(int(number), []).append(replica)
+    longest = [max(each, key=lambda replica: replica.end) for _, each in sorted(replicas.items())]
+    segments, strange = _apply(event for replica in longest for event in replica.events)
+    differing = tuple(why for number, each in sorted(replicas.items()) for why in _differing(number, each))
+    ends = {number: {replica.node: replica.end for replica in each} for number, each in replicas.items()}
+    return DeclaredSegments(segments, tuple(strange), differing, ends, tuple(doubts))
+
+
+def _differing(number: int, replicas: Sequence[_Replica]) -> Iterator[str]:
+    """The first offset at which a replica has another record than the longest one, for each replica."""
+    first = max(replicas, key=lambda replica: replica.end)
+    for replica in replicas:
+        offsets = sorted(at for at in {*first.records, *replica.records} if at < min(first.end, replica.end))
+        unlike = [at for at in offsets if replica.records.get(at) != first.records.get(at)]
+        if unlike:
+            yield f"{TOPIC}-{number} has another record at offset {unlike[0]} on {replica.node} than on {first.node}"
 
 
 def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], list[str]]:
-    """The segments after all events. A repeated event, and one without an edge, has no effect; the latter is
-    reported."""
+    """The segments after all events. A repeated event, and one without an edge, has no effect; the latter is reported,
+    unless it may be the late end of a copy that another leader has given up."""
     segments: dict[str, DeclaredSegment] = {}
     strange: list[str] = []
     for event in events:
         known = segments.get(event.id)
         before = "" if known is None else known.state
         if event.state == before or event.expected not in ("", before):
+            continue
+        if event.state == COPY_FINISHED and before in (DELETE_STARTED, DELETE_FINISHED):
             continue
         if event.state not in EDGES[before]:
             strange.append(
@@ -135,19 +167,29 @@ def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], l
     return segments, strange
 
 
-def _read_log(directory: Path) -> tuple[int, list[StateChange]]:
-    """The end of a replica of the topic and its events. Raises ReplicaFileError for a record that is not an event."""
+def _read_log(node: str, directory: Path) -> _Replica:
+    """A replica of the topic. Raises ReplicaFileError for a record that is not an event, and for a log that does not
+    start at 0 or is damaged: its records are kept for ever."""
+    records: dict[int, tuple[int, bytes | None]] = {}
     events: list[StateChange] = []
     end = 0
-    for path in sorted(directory.glob("[0-9]*.log")):
+    segments = sorted(directory.glob("[0-9]*.log"))
+    if not segments or int(segments[0].stem):
+        raise ReplicaFileError(f"it starts with {segments[0].name}" if segments else "it has no segment")
+    for path in segments:
         data = read_bytes(path)
-        found = batches.scan(data, 0, int(path.stem), compacted=True)
+        found = batches.scan(data, 0, end)
+        gaps = batches.skipped(found.table, end)
+        if found.stop is not None or found.position < len(data) or int(path.stem) != end or gaps:
+            raise ReplicaFileError(f"{path.name}: {found.stop.why if found.stop else 'it does not continue the log'}")
+        epochs = dict(zip(found.table[:, batches.BASE].tolist(), found.table[:, batches.EPOCH].tolist(), strict=True))
+        epoch = -1
         for record in keyed_records(data, found.table):
+            epoch = epochs.get(record.offset, epoch)
+            records[record.offset] = epoch, record.value
             events += [] if record.value is None else _events_of(record.value)
         end = found.expected
-        if found.stop is not None or found.position < len(data):
-            break
-    return end, events
+    return _Replica(node, end, records, tuple(events))
 
 
 def _events_of(value: bytes) -> list[StateChange]:
@@ -170,12 +212,13 @@ def _json_event(fields: Mapping[str, Any]) -> StateChange:
     if fields["state"] == COPY_STARTED:
         epochs = tuple((int(epoch), int(start)) for epoch, start in fields["epochs"])
         start, end = int(fields["base_offset"]), int(fields["end_offset"])
-        segment = DeclaredSegment(identity, *where, start, end, epochs, int(fields["size"]), COPY_STARTED)
+        numbers = int(fields["size"]), int(fields["max_timestamp"])
+        segment = DeclaredSegment(identity, *where, start, end, epochs, *numbers, COPY_STARTED, BROWNOUT)
     return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")))
 
 
 def _kafka_event(value: bytes) -> list[StateChange]:
-    reader = _Reader(value)
+    reader = FlexibleReader(value)
     if (frame := reader.varint()) != _FRAME:
         raise ValueError(f"frame version {frame}")
     key, version = reader.varint(), reader.varint()
@@ -183,91 +226,38 @@ def _kafka_event(value: bytes) -> list[StateChange]:
         return []
     if key not in (_SEGMENT, _UPDATE) or version != 0:
         raise ValueError(f"message {key} of version {version}")
-    identity, where = reader.segment_id()
+    identity, where = _segment_id(reader)
     if key == _UPDATE:
         reader.number(">i")  # broker
         reader.number(">q")  # time of the event
-        reader.custom_metadata()
+        reader.compact_bytes()  # what a store's plugin adds
         return [StateChange(identity, *where, STATES[reader.number(">b")])]
     start, end = reader.number(">q"), reader.number(">q")
-    for form in (">i", ">q", ">q"):  # broker, largest timestamp, time of the event
-        reader.number(form)
+    _, latest, _ = (reader.number(form) for form in (">i", ">q", ">q"))  # broker, timestamp, time of the event
     epochs = reader.array(lambda: reader.tagged(lambda: (reader.number(">i"), reader.number(">q"))))
     size = reader.number(">i")
-    reader.custom_metadata()
+    reader.compact_bytes()  # what a store's plugin adds
     state = STATES[reader.number(">b")]
-    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, state)
+    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, latest, state, KAFKA)
     return [StateChange(identity, *where, state, segment)]
 
 
-class _Reader:
-    """Reads the fields of a flexible message in sequence."""
+def _segment_id(reader: FlexibleReader) -> tuple[str, tuple[str, str, int]]:
+    """The id of a segment, and its topic's name and id and partition."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
+    def topic_id_partition() -> tuple[str, str, int]:
+        return reader.text(), reader.uuid(), reader.number(">i")
 
-    def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
-        return int(value)
+    def entry() -> tuple[str, tuple[str, str, int]]:
+        where = reader.tagged(topic_id_partition)
+        return reader.uuid(), where
 
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    def take(self, size: int) -> bytes:
-        if size < 0 or self._at + size > len(self._data):
-            raise ValueError(f"{size} bytes at {self._at} are not there")
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def custom_metadata(self) -> None:
-        """What a store's plugin adds; not used."""
-        self.take(max(self.varint() - 1, 0))
-
-    def uuid(self) -> str:
-        return _text_id(self.take(_UUID_BYTES))
-
-    def tagged(self, read: Callable[[], Any]) -> Any:
-        """A structure, with its tagged fields, which are skipped."""
-        value = read()
-        for _ in range(self.varint()):
-            self.varint()
-            self.take(self.varint())
-        return value
-
-    def array(self, read: Callable[[], Any]) -> list[Any]:
-        return [read() for _ in range(self.varint() - 1)]
-
-    def segment_id(self) -> tuple[str, tuple[str, str, int]]:
-        """The id of a segment, and its topic's name and id and partition."""
-
-        def topic_id_partition() -> tuple[str, str, int]:
-            name = self.take(self.varint() - 1).decode()
-            return name, self.uuid(), self.number(">i")
-
-        def entry() -> tuple[str, tuple[str, str, int]]:
-            where = self.tagged(topic_id_partition)
-            return self.uuid(), where
-
-        found: tuple[str, tuple[str, str, int]] = self.tagged(entry)
-        return found
-
-
-def _text_id(identity: bytes) -> str:
-    return base64.urlsafe_b64encode(identity).decode().rstrip("=")
+    return reader.tagged(entry)
 
 
 def _hex_id(text: str) -> str:
     """An id of 32 hexadecimal digits in the form of all ids here. Raises ValueError."""
     identity = bytes.fromhex(text)
-    if len(identity) != _UUID_BYTES:
+    if len(identity) != UUID_BYTES:
         raise ValueError(f"{text!r} is not an id")
-    return _text_id(identity)
+    return text_id(identity)

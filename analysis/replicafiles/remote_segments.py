@@ -19,8 +19,9 @@ import numpy as np
 
 from analysis.replicafiles.log import I64, LogColumns
 from analysis.replicafiles.remote_metadata import COPY_FINISHED, DeclaredSegment
+from analysis.replicafiles.remote_objects import LOG
 
-_OBJECT: Final = re.compile(r"([0-9]{20})-([0-9a-f]{32}|[A-Za-z0-9_-]{22})\.log")
+_OBJECT: Final = re.compile(r"[0-9]+-([0-9a-f]{32}|[A-Za-z0-9_-]{22})(\.[a-z_]+)")
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,11 @@ ReadObject = Callable[[Path, int], SegmentContent]
 
 @dataclass
 class StoredLog:
-    """The remote segments of one partition, and the files of their records by segment id. `keeps`: each object is read
-    once, and its records stay in memory."""
+    """The remote segments of one partition, and the files of their objects by segment id and suffix. `keeps`: each
+    segment's records are read once, and stay in memory."""
 
     segments: Sequence[DeclaredSegment]
-    files: Mapping[str, Path]
+    objects: Mapping[str, Mapping[str, Path]]
     read: ReadObject
     keeps: bool = True
     _contents: dict[str, SegmentContent | None] = field(default_factory=dict)
@@ -56,11 +57,15 @@ class StoredLog:
         """The records of a segment; None if the store has no such object."""
         if segment.id in self._contents:
             return self._contents[segment.id]
-        path = self.files.get(segment.id)
+        path = self.file(segment.id)
         content = None if path is None else self.read(path, segment.start)
         if self.keeps:
             self._contents[segment.id] = content
         return content
+
+    def file(self, identity: str) -> Path | None:
+        """The file of a segment's records; None if the store has no such object."""
+        return self.objects.get(identity, {}).get(LOG)
 
     def records(self, identity: str, first: int, behind: int) -> LogColumns:
         """The records of a segment in a range of offsets."""
@@ -88,13 +93,13 @@ class Covered:
     formats: set[int] = field(default_factory=set)
 
 
-def objects_in(store: Path) -> dict[str, Path]:
-    """The files of segments' records below a directory, by segment id (22 characters of base64 for URLs)."""
-    found = {}
-    for path in sorted(store.rglob("*.log")):
+def objects_in(store: Path) -> dict[str, dict[str, Path]]:
+    """The files of segments' objects below a directory, by segment id (22 characters of base64 for URLs) and suffix."""
+    found: dict[str, dict[str, Path]] = {}
+    for path in sorted(store.rglob("*")):
         name = _OBJECT.fullmatch(path.name)
         if name is not None and path.is_file():
-            found[_id_of(name[2])] = path
+            found.setdefault(_id_of(name[1]), {})[name[2]] = path
     return found
 
 

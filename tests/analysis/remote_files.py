@@ -53,7 +53,10 @@ def kafka_update(identity: UUID, state: str, *, topic: str = "log", partition: i
 def json_started(
     identity: UUID, start: int, end: int, epochs: Sequence[tuple[int, int]], *, topic: str = "log", partition: int = 0
 ) -> bytes:
-    fields = {"base_offset": start, "end_offset": end, "epochs": [list(each) for each in epochs], "size": 100}
+    fields = {"base_offset": start, "end_offset": end, "epochs": [list(each) for each in epochs]} | {
+        "size": 100,
+        "max_timestamp": 1_000,
+    }
     return _json(identity, "COPY_STARTED", topic, partition, fields)
 
 

@@ -1,0 +1,144 @@
+"""Checks the objects of complete remote segments against the metadata, their records, each other and the replicas.
+
+- R9 the store has all objects of a complete segment, and each can be read;
+- R10 size, largest timestamp and leader epochs in the metadata are those of the records, and the indexes point to
+  batches of the segment;
+- R11 the object with the leader epochs has those of the segment's records and, below them, those of the log: its
+  entries are in the epoch file of each replica whose lineage has the segment, and the reverse (K1023-11);
+- R12 the object with the producers has the last batch of each producer in the segment, and otherwise exactly what the
+  segment before has (K1023-11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.remote_rules import INCOMPLETE, segment_name, segment_row
+from analysis.replicafiles import batches
+from analysis.replicafiles.log import ReplicaLog
+from analysis.replicafiles.remote_objects import EPOCHS, LOG, SNAPSHOT, ProducerBatch, SegmentObjects
+from analysis.replicafiles.remote_segments import lineage
+
+OBJECT_DIFFERS = "remote-object-differs"
+
+Entries = Sequence[tuple[int, int]]
+
+
+def wrong_objects(
+    objects: Sequence[SegmentObjects], logs: Sequence[ReplicaLog], *, forgets_producers: bool
+) -> Iterator[Anomaly]:
+    """R9 to R12, for the complete segments of a partition. `logs`: its replicas. `forgets_producers`: the service may
+    forget a producer that still has records."""
+    known = [log for log in logs if log.is_whole and log.epochs]
+    for each in objects:
+        lacks = [f"the store has no object {suffix}" for suffix in each.missing if suffix != LOG]  # R1 has the records
+        yield from _anomaly(INCOMPLETE, each, "the metadata declare it complete, but ", [*lacks, *each.damaged])
+        wrong = [*each.contradicting, *_wrong_epochs(each, known)]
+        wrong += _wrong_producers(each, objects, forgets_producers)
+        yield from _anomaly(OBJECT_DIFFERS, each, "", wrong)
+
+
+def _anomaly(kind: str, objects: SegmentObjects, start: str, found: Sequence[str]) -> Iterator[Anomaly]:
+    if found:
+        segment = objects.segment
+        sentence = f"{segment_name(segment)}: {start}{found[0]}"
+        yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(found))
+
+
+def _wrong_epochs(objects: SegmentObjects, logs: Iterable[ReplicaLog]) -> Iterator[str]:
+    """R11."""
+    segment, entries = objects.segment, objects.epochs
+    name = EPOCHS[segment.encoding]
+    if entries is None:
+        return
+    if list(entries) != sorted(set(entries)) or [at for _, at in entries] != sorted(at for _, at in entries):
+        yield f"{name} has entries that do not rise: {_told(entries)}"
+        return
+    own = _within(entries, segment.start)
+    if own != segment.epochs:
+        yield f"{name} has {_told(own)} for its offsets, the metadata {_told(segment.epochs)}"
+        return
+    for log in logs:
+        epochs = log.epochs or ()
+        first = max(entries[0][1], epochs[0][1])  # the oldest epoch moves with the start of the log
+        if not _is_of_lineage(segment.epochs, segment.end, epochs):
+            continue
+        theirs = [entry for entry in epochs if first < entry[1] <= segment.end]
+        ours = [entry for entry in entries if entry[1] > first]
+        if ours != theirs:
+            yield f"{name} has {_told(ours)}, but the epoch file of {log.node} {_told(theirs)}"
+            return
+        if entries[0][1] > max(log.start, 0):
+            yield f"{name} starts at {entries[0][1]}, but the log of {log.node} at {log.start}"
+            return
+
+
+def _within(entries: Entries, start: int) -> tuple[tuple[int, int], ...]:
+    """The entries for the offsets from `start` on."""
+    before = [(epoch, start) for epoch, at in entries if at <= start][-1:]
+    return (*before, *(entry for entry in entries if entry[1] > start))
+
+
+def _is_of_lineage(epochs: Entries, end: int, of: Entries) -> bool:
+    """Whether a log with the epochs `of` has the records of a segment with these epochs, as far as it is known."""
+    bounds = [at for _, at in epochs] + [end + 1]
+    edges = [
+        (epoch, at) for (epoch, first), behind in zip(epochs, bounds[1:], strict=True) for at in (first, behind - 1)
+    ]
+    offsets = np.array([at for _, at in edges], np.int64)
+    theirs = lineage(of, offsets)
+    known = offsets >= of[0][1]
+    return bool(known.any() and (theirs == np.array([epoch for epoch, _ in edges]))[known].all())
+
+
+def _wrong_producers(objects: SegmentObjects, others: Iterable[SegmentObjects], forgets: bool) -> Iterator[str]:
+    """R12."""
+    if objects.producers is None:
+        return
+    segment, written, latest = objects.segment, objects.written(), objects.producers.latest()
+    for producer, batch in sorted(written.items()):
+        if latest.get(producer) != batch:
+            yield f"{SNAPSHOT} has {_batch(latest.get(producer))} of producer {producer}, the records {_batch(batch)}"
+            return
+    ends = set((objects.batches[:, batches.NEXT] - 1).tolist())
+    for each in objects.producers.batches:
+        if each.offset > segment.end or (each.offset >= segment.start and each.offset not in ends):
+            yield f"{SNAPSHOT} has {_batch(each)} of producer {each.producer}, which the segment does not have"
+            return
+    rest = {producer: batch for producer, batch in latest.items() if producer not in written}
+    before = _before(objects, others)
+    if before is None:
+        return
+    for producer in sorted({*rest, *before} - written.keys()):
+        mine, due = rest.get(producer), before.get(producer)
+        may_lack = forgets or producer <= objects.producers.forgotten_to
+        if mine != due and not (mine is None and may_lack):
+            yield f"{SNAPSHOT} has {_batch(mine)} of producer {producer}, the segment before {_batch(due)}"
+            return
+
+
+def _before(objects: SegmentObjects, others: Iterable[SegmentObjects]) -> dict[int, ProducerBatch] | None:
+    """The last batch of each producer below a segment, by the segment before; None if it is not known."""
+    start = objects.segment.start
+    if start == 0:
+        return {}
+    epoch = int(lineage(objects.epochs or (), np.array([start - 1], np.int64))[0])
+    for other in others:
+        is_next = other.segment.end + 1 == start and other.segment.epochs[-1][0] == epoch
+        if is_next and other.producers is not None:
+            # A producer that the segment before may have forgotten may be known where the log was replayed.
+            return other.producers.latest() if other.producers.forgotten_to < 0 else None
+    return None
+
+
+def _batch(batch: ProducerBatch | None) -> str:
+    if batch is None:
+        return "no batch"
+    return f"the batch up to offset {batch.offset} (epoch {batch.epoch}, sequence {batch.sequence})"
+
+
+def _told(entries: Entries) -> str:
+    return ", ".join(f"epoch {epoch} from {start}" for epoch, start in entries) or "no epoch"
