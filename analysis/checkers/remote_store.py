@@ -75,6 +75,7 @@ ELSEWHERE: Final = "the campaign names an object store of its own, so the run do
 def check(run: CheckedRun) -> Outcome:
     """Read the metadata, the objects and the replicas, and compare them."""
     from analysis.core import remote_rules as rules
+    from analysis.core import remote_trace_rules as traces
     from analysis.engines.remote_store import compare_store
     from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
@@ -94,6 +95,13 @@ def check(run: CheckedRun) -> Outcome:
     segments, anomalies = compared.segments, list(compared.anomalies)
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
     anomalies += rules.contradictory(metadata)
+    if run.description.metadata_traced:
+        doubts += [
+            *traces.unlike_reported(metadata, run.events),
+            *traces.without_borders(run.plan.replicas, run.events),
+        ]
+        if not _suffered(run, run.plan.nodes, frozenset({Damage.MEMORY})):
+            doubts += traces.unreported(metadata, run.events)
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
         others = [name for name in run.events if name != node]

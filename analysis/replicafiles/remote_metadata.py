@@ -207,7 +207,7 @@ def _json_event(fields: Mapping[str, Any]) -> StateChange:
     if fields["format"] != _BROWNOUT_FORMAT or fields["state"] not in STATES:
         raise ValueError(f"format {fields['format']}, state {fields['state']}")
     where = (str(fields["topic"]), str(fields["topic_id"]), int(fields["partition"]))
-    identity = _hex_id(str(fields["id"]))
+    identity = hex_id(str(fields["id"]))
     segment = None
     if fields["state"] == COPY_STARTED:
         epochs = tuple((int(epoch), int(start)) for epoch, start in fields["epochs"])
@@ -255,7 +255,7 @@ def _segment_id(reader: FlexibleReader) -> tuple[str, tuple[str, str, int]]:
     return reader.tagged(entry)
 
 
-def _hex_id(text: str) -> str:
+def hex_id(text: str) -> str:
     """An id of 32 hexadecimal digits in the form of all ids here. Raises ValueError."""
     identity = bytes.fromhex(text)
     if len(identity) != UUID_BYTES:

@@ -1,0 +1,56 @@
+"""Holds the traces of brokers against the remote metadata and the rules that need them.
+
+- R14 what a broker reported as committed to the remote metadata is there, with the same borders and size, and a segment
+  that is complete was reported by a broker;
+- R5, R7 and R8 need a report of the borders of each replica's log. A trace without one proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from analysis.replicafiles.remote_metadata import COPY_FINISHED, STATES, DeclaredSegments, hex_id
+
+Reports = Sequence[Mapping[str, Any]]
+COMMITTED: Final = "remote_segment"
+BORDERS: Final = "replica_starts"
+
+
+def unlike_reported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -> Iterator[str]:
+    """R14, the metadata's side: sentences. `events`: those of each node."""
+    for node, reports in sorted(events.items()):
+        for report in reports:
+            if report.get("event") != COMMITTED:
+                continue
+            segment = metadata.segments.get(hex_id(str(report["id"])))
+            what = f"{node} reported that {report['state']} of segment {report['id']} was committed"
+            if segment is None:
+                yield f"{what}, and the remote metadata have no such segment"
+                continue
+            known = {"base_offset": segment.start, "end_offset": segment.end, "size": segment.size}
+            if unlike := {key for key, value in known.items() if report[key] != value}:
+                yield f"{what}, and the remote metadata have another {', '.join(sorted(unlike))}"
+            elif STATES.index(segment.state) < STATES.index(report["state"]):
+                yield f"{what}, and in the remote metadata it is in the state {segment.state}"
+
+
+def unreported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -> Iterator[str]:
+    """R14, the traces' side, if no process was ended before it could write: sentences."""
+    reports = [each for reports in events.values() for each in reports if each.get("event") == COMMITTED]
+    known = {(hex_id(str(each["id"])), each["state"]) for each in reports}
+    for identity, segment in sorted(metadata.segments.items()):
+        if segment.state == COPY_FINISHED and (identity, COPY_FINISHED) not in known:
+            yield f"no broker reported that segment {identity} of {segment.topic}-{segment.partition} was complete"
+
+
+def without_borders(replicas: Mapping[tuple[str, int], Iterable[str]], events: Mapping[str, Reports]) -> Iterator[str]:
+    """Replicas whose nodes never reported the borders of their logs: sentences. `replicas`: the nodes of each
+    partition."""
+    for (topic, partition), nodes in sorted(replicas.items()):
+        for node in nodes:
+            if not any(
+                (each.get("event"), each.get("topic"), each.get("partition")) == (BORDERS, topic, partition)
+                for each in events.get(node, ())
+            ):
+                yield f"{node} never reported where its log of {topic}-{partition} starts: R5 and R7 cannot be decided"
