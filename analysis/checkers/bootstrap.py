@@ -22,6 +22,7 @@ from installation.counted import counted
 Line = Mapping[str, Any]
 
 BOOTSTRAP: Final = Promise("BST", "a new replica starts where it must", stands_alone=True)
+BOOTSTRAPPED: Final = "bootstrapped"
 WRONG_START: Final = AnomalyKind(
     "wrong-bootstrap-offset",
     BOOTSTRAP,
@@ -93,8 +94,23 @@ def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
     wanted = _wanted(run, line)
     if not line["segments"]:
         yield f"{line['node']} had no segment of partition {line['partition']} when it was in sync"
+    if line["segments"] and run.description.metadata_traced:
+        yield from _unlike_report(run, line)
     if any(line[when].get(wanted, -1) < 0 for when in ("before", "after")):
         yield f"the leader {line['leader']} did not state the {wanted} of partition {line['partition']}"
+
+
+def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
+    """A broker reports where it starts the log of a new replica, unless that is where its leader's log starts."""
+    where = (run.description.topic, line["partition"])
+    reports = [each for each in run.events.get(line["node"], ()) if each.get("event") == BOOTSTRAPPED]
+    starts = {each["local_start_offset"] for each in reports if (each["topic"], each["partition"]) == where}
+    start = line["segments"][0]
+    if start not in starts and (starts or start > line["before"].get("log-start", 0)):
+        yield (
+            f"{line['node']} had a log of partition {line['partition']} from {start} on, and never reported that it "
+            "started it there"
+        )
 
 
 def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
@@ -142,5 +158,5 @@ CHECKER: Final = Checker(
     check,
     (NOT_SHOWN,),
     may_rest=lambda description: not any(" (join " in step for step in description.steps),
-    reads="|".join((PLAN, JOURNAL)),
+    reads="|".join((PLAN, JOURNAL, r"nodes/[^/]+/events\.jsonl")),
 )

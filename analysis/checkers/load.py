@@ -17,6 +17,10 @@ FEW_CHANGES: Final = Reason("too-few-changes", "Fewer changes were acknowledged 
 FEW_QUERIES: Final = Reason("too-few-queries", "Fewer queries were answered under load than min_queries requires.")
 SMALL_SHARE: Final = Reason("too-small-share", "Less than min_share of the planned changes was acknowledged.")
 NO_LOAD: Final = Reason("faults-met-no-load", "No operation was in progress at the first fault or after it.")
+SHORT_LOAD: Final = Reason("load-too-short", "The load lasted for less time than planned.")
+LOAD: Final = "main"
+AFTER_LOAD: Final = "heal"
+"""The phases in which the load runs, and the next one."""
 _WORDS: Final = {
     "log": ("append", "query of logs' ends", "queries of logs' ends"),
     "register": ("write", "read", "reads"),
@@ -45,10 +49,18 @@ def check(run: CheckedRun) -> Outcome:
         )
         text = f"only {share} under load, {needs.min_share:.0%} are needed{load.weak_words_under_load}"
         doubts.append(SMALL_SHARE.says(text))
-    doubts += NO_LOAD.say(_of_faults(run))
+    doubts += [*SHORT_LOAD.say(_too_short(run)), *NO_LOAD.say(_of_faults(run))]
     counts = f"{counted(load.changes, f'acknowledged {change}')}, {counted(load.queries_under_load, query, queries)}"
     detail = f"{counts}{_of_plan(run, load)}{load.weak_words}"
     return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
+
+
+def _too_short(run: CheckedRun) -> Iterator[str]:
+    """The load ends with the phase after it. A run that was not finished has its own doubt."""
+    starts = {each["name"]: each["start"] for each in run.history.phases.to_pylist()}
+    planned_s = run.description.planned_load_s
+    if LOAD in starts and AFTER_LOAD in starts and (lasted_s := (starts[AFTER_LOAD] - starts[LOAD]) / 1e9) < planned_s:
+        yield f"the load lasted {lasted_s:.1f} s by the journal, {planned_s:g} s were planned"
 
 
 def _of_faults(run: CheckedRun) -> Iterator[str]:
@@ -74,5 +86,5 @@ def _of_plan(run: CheckedRun, load: MeasuredLoad) -> str:
 
 
 CHECKER: Final = Checker(
-    "load", "Was there enough load?", 15, (), check, (FEW_CHANGES, FEW_QUERIES, SMALL_SHARE, NO_LOAD)
+    "load", "Was there enough load?", 15, (), check, (FEW_CHANGES, FEW_QUERIES, SMALL_SHARE, SHORT_LOAD, NO_LOAD)
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
 from analysis.checkers.metadata_quorum import KRAFT
@@ -14,6 +14,7 @@ from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
+from history.journal import JOINED
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def check(run: CheckedRun) -> Outcome:
     format, nodes = FORMATS[run.description.replica_format], _places(run)
     metadata, objects = read_metadata(nodes), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
-    doubts = [*metadata.doubts, *_missing_metadata(run, metadata, nodes), *([ELSEWHERE] if is_elsewhere else [])]
+    doubts = [*metadata.doubts, *_missing_metadata(run, metadata, nodes), *_dropped_early(run, nodes)]
+    doubts += [ELSEWHERE] if is_elsewhere else []
     tasks = [] if is_elsewhere else list(_tasks(run, nodes, is_known=not metadata.doubts))
     compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
     segments, anomalies = compared.segments, list(compared.anomalies)
@@ -100,8 +102,9 @@ def check(run: CheckedRun) -> Outcome:
             *traces.unlike_reported(metadata, run.events),
             *traces.without_borders(run.plan.replicas, run.events),
         ]
-        if not _suffered(run, run.plan.nodes, frozenset({Damage.MEMORY})):
-            doubts += traces.unreported(metadata, run.events)
+        names = dict(enumerate(run.plan.nodes, 1))
+        ended = {node: suffered(run.history.journal, node, frozenset({Damage.MEMORY})) for node in run.plan.nodes}
+        doubts += traces.unreported(metadata, run.events, names, ended)
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
         others = [name for name in run.events if name != node]
@@ -141,6 +144,47 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             _keeps_committed(run, names),
             any(map(FORMATS[run.description.replica_format].forgets_producers, run.description.settings)),
         )
+
+
+def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
+    """Replicas that start above their log's start, although `local.retention.bytes` keeps more than they have. This
+    setting decides if it is the only retention, and if no fault or truncation cost a replica records."""
+    from analysis.replicafiles.checkpoints import read_high_watermarks
+    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import LOG_STARTS
+    from analysis.replicafiles.log import ReplicaFileError
+
+    kept = run.description.topic_settings.get("local.retention.bytes", "")
+    others = [
+        run.description.topic_settings.get(name) for name in ("local.retention.ms", "retention.ms", "retention.bytes")
+    ]
+    if not kept.isdecimal() or any(value != "-1" for value in others):
+        return
+    faults = frozenset(Damage) - {Damage.PROGRESS, Damage.SPEED, Damage.PACKETS}
+    for key, names in run.plan.replicas.items():
+        for node in names:
+            segments = FORMATS[run.description.replica_format].segments(key, nodes[node]) if node in nodes else []
+            reports = [each for each in run.events.get(node, ()) if (each.get("topic"), each.get("partition")) == key]
+            is_cut = any(each["event"] == "truncated" and each["to_offset"] < each["from_offset"] for each in reports)
+            if not segments or is_cut or suffered(run.history.journal, node, faults if not reports else LOSSES):
+                continue
+            starts = {each["local_start_offset"] for each in reports if each["event"] == "bootstrapped"}
+            starts |= {line["segments"][0] for line in run.history.journal if _joined(line, node, key[1])}
+            try:
+                starts.add((read_high_watermarks(nodes[node] / LOG_STARTS) or {}).get(key, 0))
+            except ReplicaFileError:
+                continue  # the checker of replicas reports it
+            size, start = sum(each.stat().st_size for each in segments), int(segments[0].stem)
+            if start not in starts and size < int(kept):
+                yield (
+                    f"the files of {node} start at {start} of {key[0]}-{key[1]} and have {size:,} bytes, although "
+                    f"local.retention.bytes keeps {int(kept):,}"
+                )
+
+
+def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
+    where = (line.get("event"), line.get("node"), line.get("partition"))
+    return where == (JOINED, node, partition) and bool(line["segments"])
 
 
 def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:

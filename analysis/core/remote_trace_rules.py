@@ -35,13 +35,22 @@ def unlike_reported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -
                 yield f"{what}, and in the remote metadata it is in the state {segment.state}"
 
 
-def unreported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -> Iterator[str]:
-    """R14, the traces' side, if no process was ended before it could write: sentences."""
-    reports = [each for reports in events.values() for each in reports if each.get("event") == COMMITTED]
-    known = {(hex_id(str(each["id"])), each["state"]) for each in reports}
+def unreported(
+    metadata: DeclaredSegments, events: Mapping[str, Reports], names: Mapping[int, str], ended: Mapping[str, int]
+) -> Iterator[str]:
+    """R14, the traces' side: sentences. `names`: of nodes, by number. `ended`: how many processes of a node were ended
+    by faults; each of them may have committed one event that it could not report any more."""
+    missing: dict[str, list[str]] = {}
     for identity, segment in sorted(metadata.segments.items()):
-        if segment.state == COPY_FINISHED and (identity, COPY_FINISHED) not in known:
-            yield f"no broker reported that segment {identity} of {segment.topic}-{segment.partition} was complete"
+        node = names.get(segment.broker, f"node {segment.broker}")
+        reports = [each for each in events.get(node, ()) if each.get("event") == COMMITTED]
+        if segment.state == COPY_FINISHED and not any(
+            (hex_id(str(each["id"])), each["state"]) == (identity, COPY_FINISHED) for each in reports
+        ):
+            missing.setdefault(node, []).append(f"{identity} of {segment.topic}-{segment.partition}")
+    for node, segments in sorted(missing.items()):
+        if len(segments) > ended.get(node, 0):
+            yield f"{node} never reported that it had completed the segment {segments[0]}"
 
 
 def without_borders(replicas: Mapping[tuple[str, int], Iterable[str]], events: Mapping[str, Reports]) -> Iterator[str]:

@@ -41,7 +41,8 @@ class RunDescription:
     `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
     each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
     created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
-    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_faults`:
+    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_load_s`:
+    how long it lasts at least; 0 if a script decides that. `planned_faults`:
     the kinds of a random schedule; each one occurs; `steps`: those of a script. `defects`: what run.toml lacks or
     contradicts, as sentences; a run with defects proves nothing.
     """
@@ -81,6 +82,7 @@ class RunDescription:
     clients: tuple[str, ...]
     planned_changes: int
     planned_queries: int
+    planned_load_s: float
     planned_faults: tuple[str, ...]
     steps: tuple[str, ...]
     defects: tuple[str, ...]
@@ -137,6 +139,7 @@ def describe(run_dir: Path) -> RunDescription:
         clients=content.plan.clients,
         planned_changes=content.plan.changes,
         planned_queries=content.plan.queries,
+        planned_load_s=0.0 if nemesis.kind == STEPS else workload.duration_s,
         planned_faults=nemesis.faults if nemesis.kind == RANDOM else (),
         steps=steps,
         defects=defects,

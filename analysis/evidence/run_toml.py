@@ -26,6 +26,7 @@ RANDOM, STEPS = "random", "steps"
 SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""
 NO_FORMAT: Final = "none"
+ACKS_ALL: Final = -1
 
 _Count = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -82,6 +83,9 @@ class ExpectTable(msgspec.Struct, frozen=True):
 
 
 class WorkloadTable(msgspec.Struct, frozen=True):
+    """`duration_s`: how long the load lasts at least, unless a script decides it. `idempotent`, `compression`,
+    `batch_records`: of the producers; None, empty or 0 for a kind of workload without such a setting."""
+
     kind: str = ""
     judge: str = ""
     topic: str = ""
@@ -91,6 +95,11 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     topic_settings: dict[str, str] = {}
     record_bytes: _Count = 0
     keys: _Count = 0
+    duration_s: Annotated[float, Meta(ge=0)] = 0.0
+    idempotent: bool | None = None
+    compression: str = ""
+    batch_records: _Count = 0
+    probe_acks: int = ACKS_ALL
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):

@@ -51,7 +51,8 @@ KAFKA: Final = "kafka"
 class DeclaredSegment:
     """A remote segment. `id`, `topic_id`: as text, 22 characters (base64 for URLs). `end`: the last offset. `epochs`:
     (epoch, first offset) of its records. `size`: bytes of its records in the store. `latest`: their largest timestamp,
-    ms. `state`: one of `STATES`. `encoding`: of its metadata, `BROWNOUT` or `KAFKA`."""
+    ms. `broker`: the node that copies it. `state`: one of `STATES`. `encoding`: of its metadata, `BROWNOUT` or
+    `KAFKA`."""
 
     id: str
     topic: str
@@ -62,6 +63,7 @@ class DeclaredSegment:
     epochs: tuple[tuple[int, int], ...]
     size: int
     latest: int
+    broker: int
     state: str
     encoding: str
 
@@ -212,7 +214,7 @@ def _json_event(fields: Mapping[str, Any]) -> StateChange:
     if fields["state"] == COPY_STARTED:
         epochs = tuple((int(epoch), int(start)) for epoch, start in fields["epochs"])
         start, end = int(fields["base_offset"]), int(fields["end_offset"])
-        numbers = int(fields["size"]), int(fields["max_timestamp"])
+        numbers = int(fields["size"]), int(fields["max_timestamp"]), int(fields["broker"])
         segment = DeclaredSegment(identity, *where, start, end, epochs, *numbers, COPY_STARTED, BROWNOUT)
     return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")))
 
@@ -233,12 +235,12 @@ def _kafka_event(value: bytes) -> list[StateChange]:
         reader.compact_bytes()  # what a store's plugin adds
         return [StateChange(identity, *where, STATES[reader.number(">b")])]
     start, end = reader.number(">q"), reader.number(">q")
-    _, latest, _ = (reader.number(form) for form in (">i", ">q", ">q"))  # broker, timestamp, time of the event
+    broker, latest, _ = (reader.number(form) for form in (">i", ">q", ">q"))  # the third: time of the event
     epochs = reader.array(lambda: reader.tagged(lambda: (reader.number(">i"), reader.number(">q"))))
     size = reader.number(">i")
     reader.compact_bytes()  # what a store's plugin adds
     state = STATES[reader.number(">b")]
-    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, latest, state, KAFKA)
+    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, latest, broker, state, KAFKA)
     return [StateChange(identity, *where, state, segment)]
 
 

@@ -56,6 +56,7 @@ def json_started(
     fields = {"base_offset": start, "end_offset": end, "epochs": [list(each) for each in epochs]} | {
         "size": 100,
         "max_timestamp": 1_000,
+        "broker": 1,
     }
     return _json(identity, "COPY_STARTED", topic, partition, fields)
 

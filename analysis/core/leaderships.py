@@ -1,0 +1,140 @@
+"""Holds the leader epochs in logs, the leaders that the metadata log elected, and the reports of leaders together.
+
+- L1 every leader epoch in a replica's epoch file has a leader in the metadata log (D4 compares epoch files with logs);
+- L2 a broker leads, or follows, in a leader epoch only as the metadata log says; the leader of an epoch that is in an
+  epoch file has reported that it led;
+- L3 within a leader epoch, the high watermark, the end and the start of the log that its leader reports never fall;
+  within a process, the leader epoch and the partition epoch never fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from analysis.core.anomaly import Anomaly
+from analysis.replicafiles.cluster_metadata import NO_LEADER
+
+NEVER_LED: Final = "epoch-never-led"
+NOT_ELECTED: Final = "leader-not-elected"
+FELL: Final = "reported-value-fell"
+ROLE: Final = "partition_role"
+PROGRESS: Final = "replica_progress"
+LEADER: Final = "leader"
+REMOVED: Final = "partition_removed"
+RISING: Final = ("high_watermark", "log_end_offset", "log_start_offset")
+"""What only rises within a leader epoch, in the reports of its leader."""
+RISING_IN_PROCESS: Final = ("leader_epoch", "partition_epoch")
+
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Partition:
+    """`epochs`: entries (epoch, start offset) of the epoch file of each replica, by node. `leaders`: by leader epoch
+    the node that was elected, empty if none was; earlier epochs than the first one are not known."""
+
+    topic: str
+    number: int
+    epochs: Mapping[str, Sequence[tuple[int, int]]]
+    leaders: Mapping[int, str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+def never_led(partition: Partition) -> Iterator[Anomaly]:
+    """L1."""
+    first = min(partition.leaders, default=0)
+    wrong = {
+        epoch: (node, start)
+        for node, entries in sorted(partition.epochs.items())
+        for epoch, start in entries
+        if epoch >= first and not partition.leaders.get(epoch)
+    }
+    for epoch, (node, start) in sorted(wrong.items())[:1]:
+        sentence = (
+            f"the epoch file of {node} has leader epoch {epoch} of {partition.name} from offset {start}, and the "
+            "metadata log has no leader of that epoch"
+        )
+        row = {"op": "epoch", "node": node, "epoch": epoch, "offset": start, "source": "epoch file"}
+        yield _anomaly(NEVER_LED, partition, sentence, [row], len(wrong))
+
+
+def not_elected(partition: Partition, reports: Mapping[str, Sequence[Event]]) -> Iterator[Anomaly]:
+    """L2, by the reports of each node about the partition."""
+    first = min(partition.leaders, default=0)
+    for node, events in sorted(reports.items()):
+        for event in events:
+            if event["event"] != ROLE or event["role"] != LEADER or event["leader_epoch"] < first:
+                continue
+            elected = partition.leaders.get(event["leader_epoch"], "")
+            if elected != node:
+                sentence = (
+                    f"{node} reported that it led epoch {event['leader_epoch']} of {partition.name}; the metadata log "
+                    f"has {elected or 'no node'} as the leader of that epoch"
+                )
+                yield _anomaly(NOT_ELECTED, partition, sentence, [_row(node, event)])
+                break
+
+
+def unreported(partition: Partition, replicas: Sequence[str], reports: Mapping[str, Sequence[Event]]) -> Iterator[str]:
+    """Reports that the rules need and that are not there: sentences. `replicas`: the nodes that have one."""
+    for node in replicas:
+        kinds = {each["event"] for each in reports.get(node, ())}
+        yield from (
+            f"{node} never reported {kind} of {partition.name}" for kind in (ROLE, PROGRESS) if kind not in kinds
+        )
+    for epoch in sorted({epoch for entries in partition.epochs.values() for epoch, _ in entries}):
+        node = partition.leaders.get(epoch, "")
+        led = {
+            each["leader_epoch"] for each in reports.get(node, ()) if each["event"] == ROLE and each["role"] == LEADER
+        }
+        if node and epoch not in led:
+            yield f"{node} led epoch {epoch} of {partition.name} by the metadata log, and never reported that it did"
+
+
+def fallen(partition: Partition, node: str, process: Sequence[Event]) -> Iterator[Anomaly]:
+    """L3, by the reports of one process about the partition, in order; the first fall. Only reports of one kind are
+    compared: a checkpoint is reported after its write, with the value from before it."""
+    highest: dict[tuple[str, str], Event] = {}
+    epoch, leads = -1, False
+    for event in process:
+        if event["event"] == REMOVED:
+            highest, epoch, leads = {}, -1, False
+            continue
+        if event["event"] == ROLE:
+            if (event["leader_epoch"], event["role"] == LEADER) != (epoch, leads):
+                highest = {key: each for key, each in highest.items() if key[1] in RISING_IN_PROCESS}
+            epoch, leads = event["leader_epoch"], event["role"] == LEADER
+        for field in (*RISING_IN_PROCESS, *(RISING if leads else ())):
+            if type(event.get(field)) is not int:
+                continue
+            last = highest.setdefault((event["event"], field), event)
+            if event[field] < last[field]:
+                what = field.replace("_", " ")
+                sentence = (
+                    f"{node} reported the {what} {event[field]} of {partition.name} ({event['event']}, event "
+                    f"{event['seq']}) after {last[field]} (event {last['seq']})"
+                )
+                yield _anomaly(FELL, partition, sentence, [_row(node, last), _row(node, event)])
+                return
+            highest[event["event"], field] = event
+
+
+def elected_by(leaders: Mapping[int, int], names: Mapping[int, str]) -> dict[int, str]:
+    """The leaders of a partition by name, empty if none was elected."""
+    return {epoch: "" if node == NO_LEADER else names.get(node, f"node {node}") for epoch, node in leaders.items()}
+
+
+def _row(node: str, event: Event) -> dict[str, Any]:
+    kept = {key: event[key] for key in ("topic", "partition", *RISING, *RISING_IN_PROCESS) if key in event}
+    return {"op": event["event"], "node": node, "line": event.get("line"), **kept}
+
+
+def _anomaly(
+    kind: str, partition: Partition, sentence: str, witness: Sequence[Mapping[str, Any]], count: int = 1
+) -> Anomaly:
+    return Anomaly(kind, partition.topic, partition.number, sentence, tuple(map(dict, witness)), count)
