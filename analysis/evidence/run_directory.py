@@ -8,7 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.evidence.run_toml import NO_FORMAT, RANDOM, SETTLED_LATE, STEPS, Requirements, layers, read, settings_of
+from analysis.evidence.run_toml import (
+    NO_FORMAT,
+    RANDOM,
+    SETTLED_LATE,
+    STEPS,
+    Requirements,
+    WorkloadTable,
+    layers,
+    read,
+    settings_of,
+)
 from analysis.verdict import Expectation
 from history import strict_json, strict_toml
 from history.regular_files import read_bytes, read_text
@@ -18,6 +28,7 @@ from installation.sanitize import plain
 SHARE_DIGITS: Final = 3
 """Decimal places of the achieved share in a verdict's statistics."""
 _CONFIGURES: Final = re.compile(r"\(configure [^:]+: (.*?)\)")
+_CONFIGURES_TOPIC: Final = re.compile(r"\((configure the topic: .*?)\)")
 
 
 class RunDirectoryError(Exception):
@@ -34,10 +45,10 @@ class RunDescription:
     `replicafiles.formats` or `none`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
     `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
     settings, a table for each role, one for each node with settings of its own, one for the topic, and one for what the
-    script changes;
-    `topic_settings`: that of the topic; `node_settings`: those of each node. `configuration`: for each node with
-    configuration files, their lines as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the
-    order of their numbers, which start at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
+    script changes; `topic_settings`: that of the topic; `node_settings`: those of each node. `traced_settings`: those
+    of the workload that leave traces in the files. `configuration`: for each node with configuration files, their lines
+    as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start
+    at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
     `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
     each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
     created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
@@ -69,6 +80,7 @@ class RunDescription:
     record_bytes: int
     settings: tuple[Mapping[str, str], ...]
     topic_settings: Mapping[str, str]
+    traced_settings: Mapping[str, Any]
     node_settings: Mapping[str, Mapping[str, str]]
     configuration: Mapping[str, Mapping[str, tuple[str, ...]]]
     metadata_format: str
@@ -126,6 +138,7 @@ def describe(run_dir: Path) -> RunDescription:
         record_bytes=workload.record_bytes,
         settings=(*layers(content.settings), *filter(None, (workload.topic_settings, settings_in(steps)))),
         topic_settings=workload.topic_settings,
+        traced_settings=_traced(workload),
         node_settings={node: settings_of(content.settings, role, node) for node, role in roles.items()},
         configuration=content.configuration,
         metadata_format=content.metadata.format,
@@ -181,6 +194,18 @@ def settings_in(steps: Iterable[str]) -> dict[str, str]:
     """The settings that steps of a script change, as the steps describe themselves: `configure the topic: a=1, b=2`."""
     changed = [found[1] for step in steps if (found := _CONFIGURES.search(step))]
     return dict(pair.split("=", 1) for changes in changed for pair in changes.split(", ") if "=" in pair)
+
+
+def topic_settings_in(steps: Iterable[str]) -> dict[str, str]:
+    """Those of `settings_in` that are changed for the topic."""
+    return settings_in(f"({found[1]})" for step in steps if (found := _CONFIGURES_TOPIC.search(step)))
+
+
+def _traced(workload: WorkloadTable) -> dict[str, Any]:
+    """The settings of the workload that leave traces in the files, without those that its kind does not have."""
+    found: dict[str, Any] = {"idempotent": workload.idempotent, "compression": workload.compression}
+    found |= {"batch_records": workload.batch_records}
+    return {name: value for name, value in found.items() if value not in (None, "", 0) or value is False}
 
 
 def moment(event: Mapping[str, Any]) -> int:

@@ -26,7 +26,6 @@ RANDOM, STEPS = "random", "steps"
 SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""
 NO_FORMAT: Final = "none"
-ACKS_ALL: Final = -1
 
 _Count = Annotated[int, Meta(ge=0)]
 _Positive = Annotated[int, Meta(ge=1)]
@@ -99,7 +98,6 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     idempotent: bool | None = None
     compression: str = ""
     batch_records: _Count = 0
-    probe_acks: int = ACKS_ALL
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):
