@@ -10,6 +10,7 @@ with the highest end among the nodes; replicas that differ from it are reported.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,10 +42,12 @@ EDGES: Final[Mapping[str, frozenset[str]]] = {
 
 _SEGMENT, _UPDATE, _PARTITION_DELETE = 0, 1, 2  # the API keys of Apache Kafka's messages
 _FRAME: Final = 1  # the version of the frame around each message
-_BROWNOUT_FORMAT: Final = 1
+_BROWNOUT_FORMAT: Final = 2
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+# The encodings of events: JSON objects (docs/tiered.md), and Apache Kafka's messages.
 BROWNOUT: Final = "brownout"
 KAFKA: Final = "kafka"
-"""The encodings of events: JSON objects, and Apache Kafka's messages. They also tell the objects that a segment has."""
+BROWNOUT_OBJECTS: Final = (".log", ".index", ".epochs", ".snapshot")
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class DeclaredSegment:
     """A remote segment. `id`, `topic_id`: as text, 22 characters (base64 for URLs). `end`: the last offset. `epochs`:
     (epoch, first offset) of its records. `size`: bytes of its records in the store. `latest`: their largest timestamp,
     ms. `broker`: the node that copies it. `state`: one of `STATES`. `encoding`: of its metadata, `BROWNOUT` or
-    `KAFKA`."""
+    `KAFKA`. `digests`: the size and the SHA-256 of each object, by suffix; None if the metadata have none."""
 
     id: str
     topic: str
@@ -66,12 +69,14 @@ class DeclaredSegment:
     broker: int
     state: str
     encoding: str
+    digests: Mapping[str, tuple[int, str]] | None = None
 
 
 @dataclass(frozen=True)
 class StateChange:
     """One event: a segment enters a state. `segment`: its metadata, in COPY_STARTED. `expected`: the event counts only
-    in this state; empty: in every state with an edge to the new one."""
+    in this state; empty: in every state with an edge to the new one. `digests`: those of its objects, in
+    COPY_FINISHED."""
 
     id: str
     topic: str
@@ -80,6 +85,7 @@ class StateChange:
     state: str
     segment: DeclaredSegment | None = None
     expected: str = ""
+    digests: Mapping[str, tuple[int, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -165,7 +171,7 @@ def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], l
         elif event.segment is not None:
             segments[event.id] = event.segment
         elif known is not None:
-            segments[event.id] = replace(known, state=event.state)
+            segments[event.id] = replace(known, state=event.state, digests=event.digests or known.digests)
     return segments, strange
 
 
@@ -216,7 +222,17 @@ def _json_event(fields: Mapping[str, Any]) -> StateChange:
         start, end = int(fields["base_offset"]), int(fields["end_offset"])
         numbers = int(fields["size"]), int(fields["max_timestamp"]), int(fields["broker"])
         segment = DeclaredSegment(identity, *where, start, end, epochs, *numbers, COPY_STARTED, BROWNOUT)
-    return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")))
+    digests = None
+    if fields["state"] == COPY_FINISHED:
+        digests = {suffix: _digest(fields["objects"][suffix]) for suffix in BROWNOUT_OBJECTS}
+    return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")), digests)
+
+
+def _digest(fields: Mapping[str, Any]) -> tuple[int, str]:
+    """The size and the SHA-256 of an object. Raises ValueError, KeyError or TypeError."""
+    if _SHA256.fullmatch(fields["sha256"]) is None:
+        raise ValueError(f"{fields['sha256']!r} is not a SHA-256")
+    return int(fields["size"]), str(fields["sha256"])
 
 
 def _kafka_event(value: bytes) -> list[StateChange]:

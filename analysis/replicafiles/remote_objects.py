@@ -12,6 +12,7 @@ returns what is wrong with it as the end of a sentence.
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from crc32c import crc32c
 from analysis.replicafiles import batches
 from analysis.replicafiles.checkpoints import read_epochs
 from analysis.replicafiles.log import I64, ReplicaFileError
-from analysis.replicafiles.remote_metadata import BROWNOUT, KAFKA, DeclaredSegment
+from analysis.replicafiles.remote_metadata import BROWNOUT, BROWNOUT_OBJECTS, KAFKA, DeclaredSegment
 from history.regular_files import read_bytes
 
 LOG: Final = ".log"
@@ -34,7 +35,7 @@ SNAPSHOT: Final = ".snapshot"
 EPOCHS: Final[Mapping[str, str]] = {BROWNOUT: ".epochs", KAFKA: ".leader_epoch_checkpoint"}
 """The object with the leader epochs, by the encoding of the metadata."""
 DEMANDED: Final[Mapping[str, tuple[str, ...]]] = {
-    BROWNOUT: (LOG, INDEX, EPOCHS[BROWNOUT], SNAPSHOT),
+    BROWNOUT: BROWNOUT_OBJECTS,
     KAFKA: (LOG, INDEX, TIME_INDEX, EPOCHS[KAFKA], SNAPSHOT),
 }
 """The objects that a complete segment has, by the encoding of its metadata."""
@@ -46,6 +47,7 @@ _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_CRC_FROM: Final = 6
 _PRODUCER: Final = struct.Struct(">qhiqiqiq")
 _CRC: Final = struct.Struct(">I")
+_BLOCKS: Final = struct.Struct(">III")
 _BROWNOUT_ENTRY: Final = ">i8"
 _BROWNOUT_COLUMNS: Final = 3
 
@@ -117,8 +119,10 @@ def read_objects(segment: DeclaredSegment, objects: Mapping[str, Path]) -> Segme
     for path in objects.values():
         if int(path.name.partition("-")[0]) != segment.start:
             reading.contradicting.append(f"{path.name} names another first offset than the metadata, {segment.start}")
+    for suffix, (size, digest) in (segment.digests or {}).items():
+        reading.compared(suffix, lambda content, size=size, digest=digest: _unlike_digest(content, size, digest))  # type: ignore[misc]
     index = _brownout_index if segment.encoding == BROWNOUT else _kafka_index
-    reading.compared(INDEX, lambda content: index(content, table, len(data), segment))
+    reading.compared(INDEX, lambda content: index(content, table, data, segment))
     if TIME_INDEX in demanded:
         reading.compared(TIME_INDEX, lambda content: _kafka_time_index(content, table, segment))
     epochs = reading.read(EPOCHS[segment.encoding], _epochs)
@@ -153,6 +157,12 @@ class _Reading:
             self.contradicting.append(f"{suffix} {why}")
 
 
+def _unlike_digest(content: bytes, size: int, digest: str) -> str:
+    if (len(content), hashlib.sha256(content).hexdigest()) == (size, digest):
+        return ""
+    return f"has {len(content):,} bytes and another digest than the metadata, which have {size:,} bytes"
+
+
 def _unlike_metadata(segment: DeclaredSegment, size: int, table: I64) -> Iterator[str]:
     """What the batches of a segment have otherwise than its metadata. R1 compares the offsets."""
     if size != segment.size:
@@ -172,30 +182,39 @@ def _told(epochs: Sequence[tuple[int, int]]) -> str:
     return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "none"
 
 
-def _brownout_index(data: bytes, table: I64, size: int, segment: DeclaredSegment) -> str:
+def _brownout_index(data: bytes, table: I64, log: bytes, segment: DeclaredSegment) -> str:
     """An index of Brownout: entries of an offset, a position, and the largest timestamp before it; the last entry is
-    the end; then their CRC-32C. Raises ReplicaFileError."""
-    body, checksum = data[: -_CRC.size], data[-_CRC.size :]
+    the end. Then the CRC-32C of each block of `.log`, and the numbers of entries, bytes of a block and blocks; then the
+    CRC-32C of all that. Raises ReplicaFileError."""
     width = _BROWNOUT_COLUMNS * 8
-    if len(data) < width + _CRC.size or len(body) % width or crc32c(body) != _CRC.unpack(checksum)[0]:
+    if len(data) < _BLOCKS.size + _CRC.size or crc32c(data[: -_CRC.size]) != _CRC.unpack(data[-_CRC.size :])[0]:
         raise ReplicaFileError(f"{len(data)} bytes are not an index, or do not match their CRC-32C")
+    count, block, number = _BLOCKS.unpack(data[-_BLOCKS.size - _CRC.size : -_CRC.size])
+    if not count or not block or len(data) != width * count + _CRC.size * number + _BLOCKS.size + _CRC.size:
+        raise ReplicaFileError(f"{len(data)} bytes are not an index of {count} entries and {number} blocks")
+    body, blocks = data[: width * count], data[width * count : -_BLOCKS.size - _CRC.size]
+    due = [crc32c(log[at : at + block]) for at in range(0, len(log), block)]
+    if np.frombuffer(blocks, ">u4").tolist() != due:
+        return f"has other checksums than the blocks of {LOG}"
     entries = np.frombuffer(body, _BROWNOUT_ENTRY).reshape(-1, _BROWNOUT_COLUMNS)
     before = np.concatenate(([-1], np.maximum.accumulate(table[:, batches.LATEST])))
     offsets = np.concatenate((table[:, batches.BASE], [segment.end + 1]))
-    positions = np.concatenate((_places(table), [size]))
-    if entries[-1].tolist() != [segment.end + 1, size, before[-1]]:
+    positions = np.concatenate((_places(table), [len(log)]))
+    if entries[0, :2].tolist() != [segment.start, 0]:
+        return f"starts with {entries[0].tolist()}, not with the segment's start"
+    if entries[-1].tolist() != [segment.end + 1, len(log), before[-1]]:
         return f"ends with {entries[-1].tolist()}, not with the segment's end"
     known = {row[0]: row for row in np.column_stack((offsets, positions, before)).tolist()}
     return _first_unlike(entries.tolist(), lambda entry: known.get(entry[0]) == entry)
 
 
-def _kafka_index(data: bytes, table: I64, size: int, segment: DeclaredSegment) -> str:
+def _kafka_index(data: bytes, table: I64, log: bytes, segment: DeclaredSegment) -> str:
     """An offset index of Apache Kafka: entries of 4 bytes each, an offset relative to the segment's start and the
     position of a batch that starts at or before it. Raises ReplicaFileError."""
     if len(data) % 8:
         raise ReplicaFileError(f"{len(data)} bytes are not an offset index")
     entries = np.frombuffer(data, ">i4").reshape(-1, 2).astype(np.int64)
-    if len(table) and size >= _WITH_ENTRIES and not len(entries):
+    if len(table) and len(log) >= _WITH_ENTRIES and not len(entries):
         return "has no entry"
     first = dict(zip(_places(table).tolist(), table[:, batches.BASE].tolist(), strict=True))
 
