@@ -16,7 +16,7 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from analysis.core.leaderships import Partition
+    from analysis.core.leaderships import Leaderships
     from analysis.evidence.run_directory import RunDescription
 
 ANOMALIES: Final = (
@@ -71,9 +71,9 @@ def _applies(description: RunDescription) -> bool:
     return description.metadata_format == KRAFT
 
 
-def _partitions(run: CheckedRun) -> Iterator[Partition]:
+def _partitions(run: CheckedRun) -> Iterator[Leaderships]:
     """The partitions of the plan. An election that any node's metadata log has did happen."""
-    from analysis.core.leaderships import Partition, elected_by
+    from analysis.core.leaderships import Leaderships, elected_by
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
 
     names = dict(enumerate(run.description.node_names, 1))
@@ -85,7 +85,7 @@ def _partitions(run: CheckedRun) -> Iterator[Partition]:
             found = cluster.topics[topic].partitions.get(number) if topic in cluster.topics else None
             leaders = elected_by(found.leaders, names) | leaders if found is not None else leaders
         epochs = {node: _epochs(place / f"{topic}-{number}") for node, place in places.items()}
-        yield Partition(topic, number, epochs, leaders)
+        yield Leaderships(topic, number, epochs, leaders)
 
 
 def _epochs(directory: Path) -> Sequence[tuple[int, int]]:

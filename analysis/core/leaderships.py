@@ -31,7 +31,7 @@ Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Partition:
+class Leaderships:
     """`epochs`: entries (epoch, start offset) of the epoch file of each replica, by node. `leaders`: by leader epoch
     the node that was elected, empty if none was; earlier epochs than the first one are not known."""
 
@@ -45,7 +45,7 @@ class Partition:
         return f"{self.topic}-{self.number}"
 
 
-def never_led(partition: Partition) -> Iterator[Anomaly]:
+def never_led(partition: Leaderships) -> Iterator[Anomaly]:
     """L1."""
     first = min(partition.leaders, default=0)
     wrong = {
@@ -63,7 +63,7 @@ def never_led(partition: Partition) -> Iterator[Anomaly]:
         yield _anomaly(NEVER_LED, partition, sentence, [row], len(wrong))
 
 
-def not_elected(partition: Partition, reports: Mapping[str, Sequence[Event]]) -> Iterator[Anomaly]:
+def not_elected(partition: Leaderships, reports: Mapping[str, Sequence[Event]]) -> Iterator[Anomaly]:
     """L2, by the reports of each node about the partition."""
     first = min(partition.leaders, default=0)
     for node, events in sorted(reports.items()):
@@ -80,7 +80,9 @@ def not_elected(partition: Partition, reports: Mapping[str, Sequence[Event]]) ->
                 break
 
 
-def unreported(partition: Partition, replicas: Sequence[str], reports: Mapping[str, Sequence[Event]]) -> Iterator[str]:
+def unreported(
+    partition: Leaderships, replicas: Sequence[str], reports: Mapping[str, Sequence[Event]]
+) -> Iterator[str]:
     """Reports that the rules need and that are not there: sentences. `replicas`: the nodes that have one."""
     for node in replicas:
         kinds = {each["event"] for each in reports.get(node, ())}
@@ -96,7 +98,7 @@ def unreported(partition: Partition, replicas: Sequence[str], reports: Mapping[s
             yield f"{node} led epoch {epoch} of {partition.name} by the metadata log, and never reported that it did"
 
 
-def fallen(partition: Partition, node: str, process: Sequence[Event]) -> Iterator[Anomaly]:
+def fallen(partition: Leaderships, node: str, process: Sequence[Event]) -> Iterator[Anomaly]:
     """L3, by the reports of one process about the partition, in order; the first fall. Only reports of one kind are
     compared: a checkpoint is reported after its write, with the value from before it."""
     highest: dict[tuple[str, str], Event] = {}
@@ -135,6 +137,6 @@ def _row(node: str, event: Event) -> dict[str, Any]:
 
 
 def _anomaly(
-    kind: str, partition: Partition, sentence: str, witness: Sequence[Mapping[str, Any]], count: int = 1
+    kind: str, partition: Leaderships, sentence: str, witness: Sequence[Mapping[str, Any]], count: int = 1
 ) -> Anomaly:
     return Anomaly(kind, partition.topic, partition.number, sentence, tuple(map(dict, witness)), count)

@@ -6,11 +6,14 @@ from __future__ import annotations
 import base64
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from uuid import UUID
 
-from analysis.replicafiles.remote_metadata import STATES, TOPIC
+from crc32c import crc32c
+
+from analysis.replicafiles import batches
+from analysis.replicafiles.remote_metadata import BROWNOUT_OBJECTS, STATES, TOPIC
 from tests.analysis.segment_files import batch, record
 
 TOPIC_ID = UUID(int=7)
@@ -35,12 +38,22 @@ def _kafka_id(topic: str, partition: int, identity: UUID) -> bytes:
 
 
 def kafka_started(
-    identity: UUID, start: int, end: int, epochs: Sequence[tuple[int, int]], *, topic: str = "log", partition: int = 0
+    identity: UUID,
+    start: int,
+    end: int,
+    epochs: Sequence[tuple[int, int]],
+    *,
+    topic: str = "log",
+    partition: int = 0,
+    content: bytes = b"",
 ) -> bytes:
-    """COPY_SEGMENT_STARTED of Apache Kafka: a RemoteLogSegmentMetadataRecord."""
+    """COPY_SEGMENT_STARTED of Apache Kafka: a RemoteLogSegmentMetadataRecord. `content`: the segment's records."""
     entries = b"".join(struct.pack(">iq", epoch, at) + uvarint(0) for epoch, at in epochs)
-    numbers = struct.pack(">qqiqq", start, end, 1, 1_000, 2_000)
-    tail = uvarint(len(epochs) + 1) + entries + struct.pack(">ibb", 100, 0, 0) + bytes([1, 0, 1, 1])  # one tagged field
+    latest, size = (_latest(content, start)[0], len(content)) if content else (1_000, 100)
+    numbers = struct.pack(">qqiqq", start, end, 1, latest, 2_000)
+    tail = (
+        uvarint(len(epochs) + 1) + entries + struct.pack(">ibb", size, 0, 0) + bytes([1, 0, 1, 1])
+    )  # one tagged field
     return uvarint(1) + uvarint(0) + uvarint(0) + _kafka_id(topic, partition, identity) + numbers + tail
 
 
@@ -62,10 +75,12 @@ def json_started(
 
 
 def json_update(identity: UUID, state: str, *, topic: str = "log", partition: int = 0) -> bytes:
-    return _json(identity, state, topic, partition, {})
+    digest = {"size": 100, "sha256": "0" * 64}
+    objects = {"objects": dict.fromkeys(BROWNOUT_OBJECTS, digest)} if state == "COPY_FINISHED" else {}
+    return _json(identity, state, topic, partition, objects)
 
 
-def _json(identity: UUID, state: str, topic: str, partition: int, fields: dict[str, object]) -> bytes:
+def _json(identity: UUID, state: str, topic: str, partition: int, fields: Mapping[str, object]) -> bytes:
     where = {"topic": topic, "topic_id": text_id(TOPIC_ID), "partition": partition}
     return json.dumps({"format": 2, "state": state, "id": identity.hex, **where, **fields}).encode()
 
@@ -78,9 +93,28 @@ def write_events(data: Path, events: Sequence[bytes]) -> None:
     (directory / f"{0:020d}.log").write_bytes(content)
 
 
-def write_object(store: Path, identity: UUID, start: int, content: bytes) -> Path:
-    """An object as LocalTieredStorage names it."""
+def write_object(
+    store: Path, identity: UUID, start: int, content: bytes, lineage: Sequence[tuple[int, int]] = ()
+) -> Path:
+    """The objects of a segment as LocalTieredStorage names them; returns that of its records. `lineage`: the leader
+    epochs of the log up to the segment's end."""
     path = store / f"log-0-{text_id(TOPIC_ID)}" / f"{start:020d}-{text_id(identity)}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
+    path.with_suffix(".index").write_bytes(b"")
+    latest, offset = _latest(content, start)
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", latest, offset - start))
+    checked = struct.pack(">i", 0)
+    path.with_suffix(".snapshot").write_bytes(struct.pack(">hI", 1, crc32c(checked)) + checked)
+    text = "".join(f"{epoch} {at}\n" for epoch, at in lineage)
+    path.with_suffix(".leader_epoch_checkpoint").write_text(f"0\n{len(lineage)}\n{text}")
     return path
+
+
+def _latest(content: bytes, start: int) -> tuple[int, int]:
+    """The largest timestamp of some batches, and the last offset of the batch that has it."""
+    table = batches.scan(content, 0, start).table
+    if not len(table):
+        return -1, start
+    row = table[int(table[:, batches.LATEST].argmax())]
+    return int(row[batches.LATEST]), int(row[batches.NEXT]) - 1

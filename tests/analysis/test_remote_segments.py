@@ -51,8 +51,10 @@ def tiered(tmp_path: Path, *segments: tuple[UUID, int, int]) -> Path:
     events = []
     for identity, start, end in segments:
         lineage = [(epoch, max(at, start)) for epoch, at in LINEAGE if at < end]
-        events += [kafka_started(identity, start, end - 1, lineage), kafka_update(identity, "COPY_FINISHED")]
-        write_object(tmp_path / "store", identity, start, part(start, end))
+        content = part(start, end)
+        events += [kafka_started(identity, start, end - 1, lineage, content=content)]
+        events += [kafka_update(identity, "COPY_FINISHED")]
+        write_object(tmp_path / "store", identity, start, content, [each for each in LINEAGE if each[1] < end])
     data = node(tmp_path, "n1", 8)
     write_events(data, events)
     return data

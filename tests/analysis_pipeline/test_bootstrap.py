@@ -30,10 +30,14 @@ REASSIGNED = {"event": "reassigned", "partition": 0, "replicas": [1, 2, 3]}
 TIERED = {"remote.storage.enable": "true"}
 
 
-def judged(*journal: dict[str, Any], topic: dict[str, str] | None = None, feature: str = "false") -> Outcome:
+def judged(
+    *journal: dict[str, Any], topic: dict[str, str] | None = None, feature: str = "false", events: Any = None
+) -> Outcome:
     settings = {"n3": {"follower.fetch.last.tiered.offset.enable": feature}}
-    described = SimpleNamespace(topic="log", topic_settings=topic or {}, node_settings=settings)
-    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described)
+    described = SimpleNamespace(
+        topic="log", topic_settings=topic or {}, node_settings=settings, metadata_traced=events is not None
+    )
+    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described, events=events or {})
     return CHECKER.check(run)  # type: ignore[arg-type]
 
 
@@ -46,6 +50,13 @@ def test_a_replica_that_starts_at_the_first_offset_that_is_not_tiered_passes() -
     assert outcome.verdict == "pass"
     assert "n3 was in sync 2.5 s after" in outcome.detail
     assert "starts at 1000 and has 4,096 bytes" in outcome.detail
+
+
+@pytest.mark.parametrize(("start", "verdict"), [(1000, "pass"), (800, "unknown"), (None, "unknown")])
+def test_a_broker_reports_where_it_starts_a_new_log(start: int | None, verdict: str) -> None:
+    report = {"event": "bootstrapped", "topic": "log", "partition": 0, "local_start_offset": start}
+    events = {"n3": [] if start is None else [report]}
+    assert judged(REASSIGNED, JOINED, events=events).verdict == verdict
 
 
 def test_uploads_meanwhile_move_the_offset_at_which_it_may_start() -> None:

@@ -11,7 +11,7 @@ import pytest
 from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
 from analysis.engines.task_map import WorkerProcesses, in_sequence
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
-from tests.analysis.test_remote_segments import VALUES, A, B, C, node, part, tiered
+from tests.analysis.test_remote_segments import LINEAGE, VALUES, A, B, C, node, part, tiered
 
 
 def task(place: Path, **changes: Any) -> StoreTask:
@@ -25,6 +25,7 @@ def task(place: Path, **changes: Any) -> StoreTask:
         "store": place / "store",
         "intact": frozenset(nodes),
         "keeps_committed": True,
+        "forgets_producers": False,
     }
     return StoreTask(**fields | changes)
 
@@ -37,7 +38,7 @@ def whole(place: Path) -> StoreTask:
 
 def differs(place: Path) -> StoreTask:
     found = whole(place)
-    write_object(place / "store", B, 4, part(4, 8, [*VALUES[:6], 999, *VALUES[7:]]))
+    write_object(place / "store", B, 4, part(4, 8, [*VALUES[:6], 999, *VALUES[7:]]), LINEAGE)
     return found
 
 
@@ -50,19 +51,36 @@ def lacks_an_object(place: Path) -> StoreTask:
 def removed_too_early(place: Path) -> StoreTask:
     data = tiered(place, (A, 0, 4), (B, 4, 8))
     started = kafka_started(B, 4, 7, [(0, 4), (2, 5)])
-    write_events(data, [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED"), started])
+    complete = kafka_started(A, 0, 3, [(0, 0)], content=part(0, 4))
+    write_events(data, [complete, kafka_update(A, "COPY_FINISHED"), started])
     return task(place)
 
 
 def uncommitted(place: Path) -> StoreTask:
     """The store has a record behind the end of the log."""
     data = tiered(place, (A, 0, 4), (B, 4, 8))
-    events = [kafka_started(A, 0, 3, [(0, 0)]), kafka_update(A, "COPY_FINISHED")]
-    events += [kafka_started(B, 4, 7, [(0, 4), (2, 5)]), kafka_update(B, "COPY_FINISHED")]
-    events += [kafka_started(C, 8, 13, [(2, 8)]), kafka_update(C, "COPY_FINISHED")]
+    late = part(8, 14, [*VALUES, 1, 2], [0] * 5 + [2] * 9)
+    events = [kafka_started(A, 0, 3, [(0, 0)], content=part(0, 4)), kafka_update(A, "COPY_FINISHED")]
+    events += [kafka_started(B, 4, 7, [(0, 4), (2, 5)], content=part(4, 8)), kafka_update(B, "COPY_FINISHED")]
+    events += [kafka_started(C, 8, 13, [(2, 8)], content=late), kafka_update(C, "COPY_FINISHED")]
     write_events(data, events)
-    write_object(place / "store", C, 8, part(8, 14, [*VALUES, 1, 2], [0] * 5 + [2] * 9))
+    write_object(place / "store", C, 8, late, LINEAGE)
     return task(place)
+
+
+def harmed(suffix: str, content: bytes | None) -> Callable[[Path], StoreTask]:
+    """An object of the second segment is absent, or has this content."""
+
+    def make(place: Path) -> StoreTask:
+        found = whole(place)
+        (path,) = (each for each in sorted((place / "store").rglob(f"*{suffix}")) if each.name.startswith(f"{4:020d}"))
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        return found
+
+    return make
 
 
 MADE: dict[str, tuple[Callable[[Path], StoreTask], list[str]]] = {
@@ -71,6 +89,19 @@ MADE: dict[str, tuple[Callable[[Path], StoreTask], list[str]]] = {
     "lacks an object": (lacks_an_object, ["remote-segment-incomplete"]),
     "removed too early": (removed_too_early, ["removed-before-upload"]),
     "uncommitted": (uncommitted, ["uncommitted-record-in-store"]),
+    "lacks its index": (harmed(".index", None), ["remote-segment-incomplete"]),
+    "lacks its time index": (harmed(".timeindex", None), ["remote-segment-incomplete"]),
+    "lacks its epochs": (harmed(".leader_epoch_checkpoint", None), ["remote-segment-incomplete"]),
+    "lacks its producers": (harmed(".snapshot", None), ["remote-segment-incomplete"]),
+    "has torn epochs": (harmed(".leader_epoch_checkpoint", b"0\n2\n0 0\n2"), ["remote-segment-incomplete"]),
+    "has torn producers": (harmed(".snapshot", b"\0\1"), ["remote-segment-incomplete"]),
+    "has other epochs": (harmed(".leader_epoch_checkpoint", b"0\n1\n0 0\n"), ["remote-object-differs"]),
+    "has an epoch that no log has": (
+        harmed(".leader_epoch_checkpoint", b"0\n3\n0 0\n1 3\n2 5\n"),
+        ["remote-object-differs"],
+    ),
+    "has an index of another segment": (harmed(".index", bytes([0, 0, 0, 0, 0, 0, 0, 9])), ["remote-object-differs"]),
+    "has an empty time index": (harmed(".timeindex", b""), ["remote-object-differs"]),
 }
 
 

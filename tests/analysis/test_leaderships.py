@@ -1,0 +1,67 @@
+"""The leaders of a partition in epoch files, in the metadata log and in reports."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from analysis.core.leaderships import Leaderships, fallen, never_led, not_elected, unreported
+
+LED = Leaderships("log", 0, {"n1": [(0, 0), (2, 9)], "n2": [(0, 0), (2, 9)]}, {0: "n1", 1: "", 2: "n2"})
+
+
+def role(epoch: int, *, leads: bool = True, seq: int = 0) -> dict[str, Any]:
+    return {"event": "partition_role", "role": "leader" if leads else "follower", "leader_epoch": epoch, "seq": seq}
+
+
+def progress(mark: int, epoch: int = 0, seq: int = 1) -> dict[str, Any]:
+    return {
+        "event": "replica_progress",
+        "high_watermark": mark,
+        "log_end_offset": 9,
+        "leader_epoch": epoch,
+        "seq": seq,
+    }
+
+
+@pytest.mark.parametrize(("epoch", "wrong"), [(2, False), (1, True), (3, True)])
+def test_an_epoch_without_an_elected_leader_is_an_anomaly(epoch: int, wrong: bool) -> None:
+    found = list(never_led(Leaderships("log", 0, {"n1": [(0, 0), (epoch, 9)]}, LED.leaders)))
+    assert [each.name for each in found] == (["epoch-never-led"] if wrong else [])
+
+
+def test_an_epoch_before_the_first_known_election_is_not_judged() -> None:
+    assert not list(never_led(Leaderships("log", 0, {"n1": [(0, 0), (5, 9)]}, {5: "n1"})))
+
+
+@pytest.mark.parametrize(("node", "epoch", "wrong"), [("n1", 0, False), ("n2", 0, True), ("n1", 1, True)])
+def test_a_leader_that_was_not_elected_is_an_anomaly(node: str, epoch: int, wrong: bool) -> None:
+    found = list(not_elected(LED, {node: [role(epoch)]}))
+    assert [each.name for each in found] == (["leader-not-elected"] if wrong else [])
+
+
+def test_a_leader_that_never_reported_is_named() -> None:
+    reports = {"n1": [role(0), progress(1)], "n2": [role(2, leads=False), progress(1)]}
+    assert list(unreported(LED, ["n1", "n2"], reports)) == [
+        "n2 led epoch 2 of log-0 by the metadata log, and never reported that it did"
+    ]
+    assert "n2 never reported replica_progress of log-0" in list(unreported(LED, ["n2"], {"n2": [role(2)]}))
+
+
+@pytest.mark.parametrize(
+    ("events", "wrong"),
+    [
+        ([role(0), progress(3), progress(5)], False),
+        ([role(0), progress(5), progress(3)], True),
+        ([role(0, leads=False), progress(5), progress(3)], False),
+        ([role(0), progress(5), role(1), progress(3, epoch=1)], False),
+        ([role(1), role(0)], True),
+        ([role(1), {"event": "partition_removed", "seq": 3}, role(0)], False),
+    ],
+)
+def test_a_report_of_a_leader_that_falls_within_its_epoch_is_an_anomaly(
+    events: list[dict[str, Any]], wrong: bool
+) -> None:
+    found = list(fallen(LED, "n1", events))
+    assert [each.name for each in found] == (["reported-value-fell"] if wrong else [])
