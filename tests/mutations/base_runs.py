@@ -151,7 +151,56 @@ required_faults = ["kill"]
 """
 """A simulated cluster, at whose brokers' own state the oracles looked."""
 
-BASES = {"log": LOG, "register": REGISTER, "group": GROUP, "simulated": SIMULATED}
+TIERED = """
+name = "tiered"
+[topology]
+world = "simulation"
+nodes = 3
+[broker]
+"min.insync.replicas" = 1
+"log.flush.interval.messages" = 1
+"offsets.topic.num.partitions" = 1
+"broker.session.timeout.ms" = 1500
+"broker.lease.ms" = 1000
+"remote.log.storage.system.enable" = "true"
+"rlmm.config.remote.log.metadata.topic.num.partitions" = 2
+"remote.log.manager.task.interval.ms" = 300
+"log.retention.check.interval.ms" = 300
+"follower.fetch.last.tiered.offset.enable" = "true"
+[workload]
+kind = "tiered"
+assignment = [[1, 2]]
+producers = 2
+consumers = 1
+idempotent = true
+rate = 60
+jumps_share = 0.5
+[workload.topic_settings]
+"remote.storage.enable" = "true"
+"segment.bytes" = 4096
+"retention.ms" = -1
+"retention.bytes" = -1
+"local.retention.ms" = -1
+"local.retention.bytes" = 8192
+[nemesis]
+kind = "steps"
+step = [
+  { do = "wait", offset = "local-start", at_least = 10 },
+  { do = "kill", node = "n2" },
+  { do = "start", node = "n2" },
+  { do = "wait", in_sync = 0 },
+  { do = "join", node = "n3" },
+  { do = "elect", node = "n3", partition = 0 },
+  { do = "wait", offset = "last-tiered", at_least = 130 },
+  { do = "consume", partition = 0 },
+]
+[checks]
+min_ok = 20
+required_faults = ["kill"]
+"""
+"""A simulated cluster with tiered storage. An empty replica joins above what is in the store, and leads."""
+
+BASES = {"log": LOG, "register": REGISTER, "group": GROUP, "simulated": SIMULATED, "tiered": TIERED}
 
 
 def make(name: str, directory: Path) -> Path:

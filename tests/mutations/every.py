@@ -28,6 +28,8 @@ from tests.mutations import (
     repeated_keys,
     replica_batches,
     replica_directories,
+    requests,
+    tiered,
     unjudged,
 )
 from tests.mutations.mutation import Mutation
@@ -48,6 +50,8 @@ CATALOGS: Final = (
     oracles.mutation,
     outputs.mutation,
     derived.mutation,
+    tiered.mutation,
+    *requests.CATALOGS,
     *configuration.CATALOGS,
     *earlier_dumps.CATALOGS,
     *repeated_keys.CATALOGS,
