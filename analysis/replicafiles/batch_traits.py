@@ -48,7 +48,7 @@ class BatchTraits:
 
 
 def read_traits(segments: Iterable[Path]) -> BatchTraits:
-    """The traits of a replica's segments, each up to the first bytes that are no batch."""
+    """The traits of a replica's segments, each read up to the first damaged batch."""
     found = BatchTraits()
     for path in segments:
         try:

@@ -2,7 +2,7 @@
 
 Written from the schemas of Apache Kafka's metadata records and independent of the broker under test. A partition's
 leader epoch is not in the record of a change: it rises by one with each change that names a leader, or that none leads.
-A log whose start was deleted begins with a snapshot; what was before it is not known.
+If the start of the log was deleted, a snapshot replaces it, and earlier changes are unknown.
 """
 
 from __future__ import annotations
