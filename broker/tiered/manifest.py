@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from broker.log.epochs import EpochEntry
+from broker.protocol.records import BatchHeader
 from broker.tiered.segments import EDGES, SegmentEvent, SegmentState, TieredSegment
 
 
@@ -36,6 +37,13 @@ class Lineage:
         """The epoch of the record at `offset`; None outside the log."""
         index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
         return self.entries[index].epoch if index >= 0 and offset < self.end_offset else None
+
+    def has(self, header: BatchHeader) -> bool:
+        """Whether a batch is one of the log. The log's start may be inside the batch: its epochs begin there, and the
+        batch has only one."""
+        start = self.entries[0].start_offset if self.entries else header.base_offset
+        served = max(header.base_offset, start)
+        return served < header.next_offset and self.epoch_at(served) == header.leader_epoch
 
     def stretch_of(self, epoch: int) -> tuple[int, int] | None:
         """The first offset of an epoch and the offset after its last; None for an epoch that the log does not have."""

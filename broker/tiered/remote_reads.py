@@ -166,7 +166,7 @@ class RemoteReads:
             for at, header, piece in self._batches(source, segment, position):
                 if header.next_offset <= offset:
                     continue
-                if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
+                if not source.lineage.has(header):
                     if not size:
                         reason = f"offset {header.base_offset} has another leader epoch"
                         raise self._damaged(source, segment, at, reason)
@@ -192,7 +192,7 @@ class RemoteReads:
         for _, header, batch in self._batches(source, segment, position):
             if header.max_timestamp < timestamp or header.next_offset <= start:
                 continue
-            if source.lineage.epoch_at(header.base_offset) != header.leader_epoch:
+            if not source.lineage.has(header):
                 return None
             for each in times_of(header, bytes(batch.view())):
                 if each.timestamp >= timestamp and each.offset >= start:

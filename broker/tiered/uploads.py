@@ -76,6 +76,7 @@ class Upload:
         self.base_offset, self._position = stretch.segment.batch_start(stretch.base_offset)
         self.end = stretch.segment.next_offset
         self.size = stretch.segment.size - self._position
+        self._entries = _epochs_from(log.epochs.entries, self.base_offset, self.end)
         self._records = LogDigest()
 
     def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> TieredSegment:
@@ -85,7 +86,7 @@ class Upload:
             partition=partition,
             base_offset=self.base_offset,
             end_offset=self.end - 1,
-            epochs=tuple(_epochs_within(self._log.epochs.entries, self.base_offset, self.end)),
+            epochs=tuple(_epochs_within(self._entries, self.base_offset)),
             max_timestamp=self._segment.max_timestamp,
             size=self.size,
             broker=broker,
@@ -99,7 +100,7 @@ class Upload:
         digests = [self._records.digest(LOG)]
         for suffix, data in (
             (INDEX, self._index().encode()),
-            (EPOCHS, self._epochs().encode()),
+            (EPOCHS, format_lines([f"{epoch} {start}" for epoch, start in self._entries]).encode()),
             (SNAPSHOT, await self._producers()),
         ):
             await store.put(segment.object_name(cluster_id, suffix), chunks_of([data]))
@@ -146,11 +147,6 @@ class Upload:
         end = IndexEntry(self.end, self.size, self._segment.max_timestamp)
         return RemoteIndex([start, *inner, end], self._records.block_sums)
 
-    def _epochs(self) -> str:
-        self._check()
-        entries = [entry for entry in self._log.epochs.entries if entry.start_offset < self.end]
-        return format_lines([f"{epoch} {start}" for epoch, start in entries])
-
     async def _producers(self) -> bytes:
         self._check()
         before = [segment for segment in self._log.segments if segment.next_offset <= self.end]
@@ -161,12 +157,18 @@ class Upload:
             raise
 
 
-def _epochs_within(entries: Sequence[EpochEntry], start: int, end: int) -> list[EpochEntry]:
-    """The epochs of the records from `start` to before `end`, each with its first offset there."""
+def _epochs_from(entries: Sequence[EpochEntry], base: int, end: int) -> list[EpochEntry]:
+    """The epochs of a log up to `end`, also of the batch at `base`. The log's start may be inside that batch. Then the
+    log's first epoch starts there, and it is the epoch of the whole batch."""
+    found = [entry for entry in entries if entry.start_offset < end]
+    return [entry._replace(start_offset=min(entry.start_offset, base)) for entry in found[:1]] + found[1:]
+
+
+def _epochs_within(entries: Sequence[EpochEntry], start: int) -> list[EpochEntry]:
+    """The epochs of the records from `start` on, each with its first offset there."""
     found: list[EpochEntry] = []
     for epoch, first in entries:
-        if first < end:
-            if first <= start:
-                found.clear()
-            found.append(EpochEntry(epoch, max(first, start)))
+        if first <= start:
+            found.clear()
+        found.append(EpochEntry(epoch, max(first, start)))
     return found
