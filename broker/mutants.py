@@ -142,6 +142,13 @@ MUTANTS: dict[str, Mutant] = {
             "campaigns/first-sequence-after-restart.toml",
         ),
         Mutant(
+            name="delete_answered_early",
+            rule="K107-1",
+            anomaly="answered-start-fell",
+            schedule="DeleteRecords is answered when the leader alone has moved its log's start; the leader fails "
+            "before a follower learns it; tests/simulator/test_oracles.py",
+        ),
+        Mutant(
             name="unflushed_roll",
             rule="LOG-2",
             anomaly="recovery-point-ahead",

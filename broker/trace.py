@@ -62,6 +62,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     # value. partition_set_aside: its files were kept under another name. log_shortened: recovery after a crash removed
     # bytes that were never known to be on disk, or the log ends below its high watermark. log_compacted: a pass is
     # over, and below `cleaned_to` each key has only its latest record. log_uncleanable: skipped until the next start.
+    # records_deleted: the leader answers DeleteRecords. partition_work_failed: an unexpected error of work on this
+    # partition alone, which is tried again.
     "partition_role": (*_PARTITION, "role", "leader", "leader_epoch", "isr", "partition_epoch"),
     "leader_recovered": (*_PARTITION, "leader_epoch", "log_end_offset"),
     "isr_changed": (*_PARTITION, "isr", "partition_epoch"),
@@ -88,6 +90,8 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "log_shortened": (*_PARTITION, "log_end_offset", "high_watermark", "lost_bytes", "reason"),
     "log_compacted": (*_PARTITION, "cleaned_to", "bytes_before", "bytes_after"),
     "log_uncleanable": (*_PARTITION, "reason"),
+    "records_deleted": (*_PARTITION, "low_watermark", "leader_epoch"),
+    "partition_work_failed": (*_PARTITION, "work", "reason"),
     # tiered storage. replica_starts: at most four per second; the log starts at `log_start_offset`, its local segments
     # at `local_start_offset`, and remote storage has its records up to `last_tiered_offset` (-1: none); the high
     # watermark and the log's end at the same moment. remote_segment:

@@ -14,6 +14,12 @@ from broker.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from broker.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+)
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.messages.list_offsets import (
@@ -49,6 +55,7 @@ REFRESH_S = 1.0  # how often a client library requests metadata
 METADATA_VERSION, CREATE_VERSION, PRODUCE_VERSION, FETCH_VERSION, LIST_OFFSETS_VERSION = 12, 7, 12, 12, 7
 CONSUMER = -1
 INIT_PRODUCER_ID_VERSION = 5
+DELETE_RECORDS_VERSION = 2
 
 # Error codes of a produce response that guarantee that nothing was appended.
 NOTHING_HAPPENED = frozenset(
@@ -324,10 +331,26 @@ class SimulatedClient:
                 records += [record for record in read_records(batch) if record.offset >= offset]
         return FetchResult(records, next_offset, found.high_watermark)
 
-    async def read_all(self, topic: str, partition: int, timeout: float = 30.0) -> list[Record]:
-        """Every record up to the high watermark, as soon as there is a leader that answers. Raises `TimeoutError`."""
+    async def delete_records(self, topic: str, partition: int, offset: int, *, timeout: float = 5.0) -> int:
+        """Delete the records below an offset, -1: below the high watermark; the low watermark. Raises `RefusedError`,
+        and `UncertainError` if the deletion may have happened."""
+        asked = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+        request = DeleteRecordsRequest([asked], int(timeout * 1000))
+        answer = await self._ask_leader(topic, partition, request, DELETE_RECORDS_VERSION, timeout + 1)
+        assert isinstance(answer, DeleteRecordsResponse)
+        found = answer.topics[0].partitions[0]
+        if found.error_code == ErrorCode.NONE:
+            return found.low_watermark
+        self._forget(topic, partition)
+        if found.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            raise UncertainError(ErrorCode(found.error_code).name)
+        raise RefusedError(ErrorCode(found.error_code))
+
+    async def read_all(self, topic: str, partition: int, timeout: float = 30.0, *, first: int = 0) -> list[Record]:
+        """Every record from `first` to the high watermark, as soon as there is a leader that answers. Raises
+        `TimeoutError`."""
         records: list[Record] = []
-        offset, end = 0, -1
+        offset, end = first, -1
         async with asyncio.timeout(timeout):
             while offset != end:
                 try:

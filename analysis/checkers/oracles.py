@@ -252,6 +252,12 @@ ANOMALIES: Final = (
         "The recovery point on a node's disk is past the part of the log on that disk.",
         ("LOG-2", "LOG-3"),
     ),
+    AnomalyKind(
+        "answered-start-fell",
+        SAFE_STATE,
+        "A leader's log starts before an offset below which DeleteRecords has deleted the records, as it was answered.",
+        ("K107-1", "K107-2"),
+    ),
 )
 
 
@@ -296,6 +302,7 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "offsets-contradict-log": Rest("no group had a member", _no_member),
     "stands-still": Rest("no majority was untouched for as long as the bound"),
     "recovery-point-ahead": Rest("no recovery point was written, or compacted logs are not looked at"),
+    "answered-start-fell": Rest("no deletion of records was answered"),
     "isr-keeps-unreachable": Rest("no member of an ISR was out of reach while a majority was untouched"),
 }
 """Oracles that may have compared nothing in a complete run, and when. Every other one compares in each run that elects

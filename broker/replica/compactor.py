@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from broker.errors import is_out_of_descriptors
@@ -15,6 +16,7 @@ from broker.log.checkpoint import Key, OffsetCheckpoint
 from broker.log.cleaner import Cleanable, Cleaner, SegmentSizes, UncleanableError, cleanable
 from broker.ports import Disk
 from broker.replica.partition import Partition
+from broker.replica.partition_work import PartitionWork
 
 CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 
@@ -28,12 +30,14 @@ class Compactor:
         disk: Disk,
         partitions: Callable[[], Collection[Partition]],
         now_ms: Callable[[], int],
+        work: PartitionWork,
         drops_epochs: bool = False,
     ) -> None:
         """`drops_epochs`: the mutant compaction_drops_epochs."""
         self._disk = disk
         self._partitions = partitions
         self._now_ms = now_ms
+        self._work = work
         self._drops_epochs = drops_epochs
         self._checkpoint = OffsetCheckpoint(disk, CHECKPOINT_FILE)
         self._writing = asyncio.Lock()
@@ -53,7 +57,7 @@ class Compactor:
         self._uncleanable &= set(self._partitions())
         while (found := self._dirtiest()) is not None:
             partition, end = found
-            if not await self._compact(partition, end):
+            if not await self._work.attempt("compaction", partition, partial(self._compact, partition, end)):
                 break
             await self._write()
         await self._write()
@@ -77,7 +81,8 @@ class Compactor:
 
     def _cleanable(self, partition: Partition) -> Cleanable | None:
         settings = partition.compaction
-        if settings is None or partition in self._uncleanable or partition.lock.locked():
+        pauses = self._work.pauses("compaction", partition)
+        if settings is None or pauses or partition in self._uncleanable or partition.lock.locked():
             return None  # if the lock is held, the log may be about to be cut: the next turn checks again
         log = partition.log
         lag_ms = settings.min_compaction_lag_ms

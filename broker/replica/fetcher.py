@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
 from typing import cast
 
 from broker.config import BrokerConfig
@@ -35,6 +36,7 @@ from broker.replica.fetch_size import AnswerSize
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.partition import Partition
+from broker.replica.partition_work import PartitionWork
 from broker.replica.tiered_start import TieredStart
 
 FETCH_VERSION = 15
@@ -56,6 +58,7 @@ class LeaderFetcher:
         background: Background,
         move_start: Callable[[Partition, int], Awaitable[None]],
         tiered_start: TieredStart,
+        work: PartitionWork,
     ) -> None:
         self.leader_id = leader_id
         self._config = config
@@ -64,6 +67,7 @@ class LeaderFetcher:
         self._background = background
         self._move_start = move_start
         self._tiered_start = tiered_start
+        self._work = work
         self._starts: dict[asyncio.Task[None], None] = {}
         self._backoff_max = config.replica_fetch_backoff_ms / 1000
         self._timeout = config.replica_socket_timeout_ms / 1000
@@ -283,10 +287,12 @@ class LeaderFetcher:
 
     def _start_from_remote(self, it: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> None:
         """The leader may have the offset in remote storage only (KIP-405, KIP-1023)."""
+        partition = it.partition
 
         async def start() -> None:
             try:
-                fetches_at_once = await self._tiered_start.run(it, refusal, leader_log_start)
+                work = partial(self._tiered_start.run, it, refusal, leader_log_start)
+                fetches_at_once = await self._work.attempt("start from remote storage", partition, work)
             finally:
                 it.starting = False
             if fetches_at_once:
@@ -298,7 +304,6 @@ class LeaderFetcher:
                 self._nudge()
 
         it.starting = True
-        partition = it.partition
         task = self._background.run(start(), f"start of {partition.topic}-{partition.index} from remote storage")
         self._starts[task] = None
         task.add_done_callback(lambda ended: self._starts.pop(ended, None))

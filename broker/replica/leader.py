@@ -20,6 +20,7 @@ class FollowerState:
     """The leader's knowledge of one follower in this epoch."""
 
     log_end_offset: int = UNKNOWN_OFFSET
+    log_start_offset: int = UNKNOWN_OFFSET
     broker_epoch: int = UNKNOWN_BROKER_EPOCH
     last_caught_up: float = float("-inf")
     last_fetch: float = float("-inf")
@@ -55,6 +56,7 @@ class PartitionLeader:
         leader_epoch: int,
         partition_epoch: int,
         epoch_start_offset: int,
+        log_start_offset: int,
         committable_end: int,
         high_watermark: int,
         min_insync_replicas: int,
@@ -69,6 +71,7 @@ class PartitionLeader:
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
         self.epoch_start_offset = epoch_start_offset
+        self.log_start_offset = log_start_offset
         mutants = mutants or Mutants()
         self.high_watermark = 0 if mutants.active("hw_forgotten_at_lead") else high_watermark
         self.min_insync_replicas = self._effective(min_insync_replicas)
@@ -141,9 +144,10 @@ class PartitionLeader:
         return self._advance_high_watermark()
 
     def follower_fetched(
-        self, replica: int, *, broker_epoch: int, fetch_offset: int, leader_end: int, now: float
+        self, replica: int, *, broker_epoch: int, fetch_offset: int, log_start_offset: int, leader_end: int, now: float
     ) -> bool:
-        """A follower asked for `fetch_offset`, so it holds everything below. True: the high watermark rose.
+        """A follower asked for `fetch_offset`, so it holds everything from its `log_start_offset` to there. True: the
+        high watermark rose.
 
         The caller has checked that the fetch carries this leader epoch and does not diverge (H6). A fetch of an older
         incarnation of the follower is ignored (H15). `leader_end` is the log end offset, durable or not.
@@ -157,7 +161,7 @@ class PartitionLeader:
             # It now has everything that the leader had at its previous fetch: it was caught up at that moment.
             state.last_caught_up = max(state.last_caught_up, state.last_fetch)
         state.broker_epoch = broker_epoch
-        state.log_end_offset = fetch_offset
+        state.log_end_offset, state.log_start_offset = fetch_offset, log_start_offset
         state.last_fetch = now
         state.leader_end_at_last_fetch = leader_end
         return self._advance_high_watermark()
@@ -178,10 +182,17 @@ class PartitionLeader:
         self.high_watermark = candidate
         return True
 
+    def low_watermark(self, others: Iterable[int]) -> int:
+        """The lowest log start of this leader, of every replica that may lead next, and of the `others`: live replicas,
+        and those that are eligible outside of the ISR (KIP-107). Of a replica that has not fetched in this epoch it is
+        unknown, -1."""
+        needed = {*self.maximal_isr, *others} & self._followers.keys()
+        return min((self._followers[replica].log_start_offset for replica in needed), default=self.log_start_offset)
+
     # -- the in-sync set ----------------------------------------------------------------------------------------
 
     def may_join(self, replica: int) -> bool:
-        """Whether a follower holds everything that is or may be committed (H5).
+        """Whether a follower holds everything that is or may be committed (H5), and nothing that was deleted (K107-2).
 
         The high watermark alone is not sufficient: that of a new leader may be lower than the true one, which is at or
         below the start of this epoch.
@@ -192,6 +203,7 @@ class PartitionLeader:
             and not self.recovering
             and replica not in self.isr
             and end >= self.high_watermark
+            and self._followers[replica].log_start_offset >= self.log_start_offset
             and (end >= self.epoch_start_offset or self._joins_at_high_watermark)
         )
 

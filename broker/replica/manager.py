@@ -30,8 +30,10 @@ from broker.replica.leader_recovery import LeaderRecovery
 from broker.replica.log_view import UNDEFINED, EpochEnd
 from broker.replica.offset_checkpoints import HighWatermarks, LogStarts
 from broker.replica.partition import Partition, PendingAppend
+from broker.replica.partition_work import PartitionWork
 from broker.replica.queries import EpochEndFound, LogEndFound, OffsetFound, epoch_end, list_offset, log_end
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead, PartitionReader
+from broker.replica.record_deletion import PendingDeletion, RecordDeletion
 from broker.replica.remote_state import RemoteState
 from broker.replica.tiered_start import TieredStart
 from broker.topic_settings import TopicSettings
@@ -132,11 +134,14 @@ class ReplicaManager:
         self._recovery = LeaderRecovery(
             checkpoint=self._high_watermarks.write_durably, propose=self._propose_changes, background=self._background
         )
+        self.work = PartitionWork()
+        self._deletion = RecordDeletion(self._find, lease_valid, lambda: self._image, self.move_start, mutants)
         self.reader = PartitionReader(self._find, lease_valid, self._replica_fetched, mutants)
         self._compactor = Compactor(
             disk=disk,
             partitions=self._partitions.values,
             now_ms=self._now_ms,
+            work=self.work,
             drops_epochs=mutants.active("compaction_drops_epochs"),
         )
         self._tasks: list[asyncio.Task[None]] = []
@@ -316,6 +321,7 @@ class ReplicaManager:
         deleted = partition.topic_id in self._image.removed_topics
         moved_away = known is not None and known.id == partition.topic_id
         self._unfollow(partition)
+        self.work.forget(partition)
         del self._partitions[partition.key]
         await partition.stop()
         await self._high_watermarks.write_durably()
@@ -372,6 +378,7 @@ class ReplicaManager:
                 background=self._background,
                 move_start=self.move_start,
                 tiered_start=self._tiered_start,
+                work=self.work,
             )
         return fetcher
 
@@ -494,27 +501,15 @@ class ReplicaManager:
 
     # -- log starts -----------------------------------------------------------------------------------------------
 
-    async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
-        """DeleteRecords for one partition: stop serving offsets below `offset`; returns the log's start.
+    async def start_deletion(self, topic: str, index: int, offset: int, timeout_s: float) -> PendingDeletion:
+        """As `RecordDeletion.start`."""
+        return await self._deletion.start(topic, index, offset, timeout_s)
 
-        An offset of -1 means the high watermark. Followers move their logs' starts with their next fetch.
-        """
-        found = self._find(topic, index)
-        if isinstance(found, ErrorCode):
-            return found, -1
-        if found.serving is None or not self._lease_valid():
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
-        if offset == -1:
-            offset = found.high_watermark
-        if not 0 <= offset <= found.high_watermark:
-            return ErrorCode.OFFSET_OUT_OF_RANGE, -1
-        if offset > found.log.log_start_offset:
-            await self.move_start(found, offset)
-            if found.serving is None or not self._lease_valid():  # check again after the waits
-                return found.error, -1
-            if found.log.log_start_offset < offset:
-                return ErrorCode.NOT_LEADER_OR_FOLLOWER, -1  # leads again after a truncation: the client must ask again
-        return ErrorCode.NONE, found.log.log_start_offset
+    async def delete_records(
+        self, topic: str, index: int, offset: int, timeout_s: float = 5.0
+    ) -> tuple[ErrorCode, int]:
+        """DeleteRecords for one partition: its error, and the low watermark, -1 for errors."""
+        return await (await self.start_deletion(topic, index, offset, timeout_s)).answer()
 
     async def move_start(self, partition: Partition, offset: int) -> None:
         """Move the start of a partition's log. It is stored first, because it may be inside a segment."""
@@ -524,9 +519,12 @@ class ReplicaManager:
         """Remove what the topics' retention does not keep."""
         now_ms = self._now_ms()
         for partition in list(self._partitions.values()):
-            below = partition.expired(now_ms)
-            if below is not None:
-                await self.move_start(partition, below)
+            await self.work.attempt("retention", partition, partial(self._remove_expired, partition, now_ms))
+
+    async def _remove_expired(self, partition: Partition, now_ms: int) -> None:
+        below = partition.expired(now_ms)
+        if below is not None:
+            await self.move_start(partition, below)
 
     def _now_ms(self) -> int:
         return -1 if self._clock is None else self._clock() // 1_000_000
@@ -554,6 +552,7 @@ class ReplicaManager:
 
     def _replica_fetched(self, partition: Partition, replica: int) -> None:
         """A follower's fetch was counted; the follower may now join the ISR."""
+        self._deletion.progressed(partition)
         leader = partition.role
         if not isinstance(leader, PartitionLeader) or not leader.may_join(replica):
             return
@@ -568,6 +567,7 @@ class ReplicaManager:
 
     def _expand_isr(self, partition: Partition) -> None:
         """Propose followers that could not join at their fetch: they were fenced, or another change was in flight."""
+        self._deletion.progressed(partition)
         leader = partition.role
         if isinstance(leader, PartitionLeader) and len(leader.isr) < len(leader.replicas):
             for replica in leader.waiting_to_join(asyncio.get_running_loop().time()):

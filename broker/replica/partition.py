@@ -69,6 +69,7 @@ class Partition:
         self.lock = asyncio.Lock()
         self.commits = OffsetWaiters()
         self.flushes = OffsetWaiters()
+        self.deletions = OffsetWaiters()
         self.replica_fetches = FetchWaiters()
         self.consumer_fetches = FetchWaiters()
         self.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -188,6 +189,7 @@ class Partition:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 epoch_start_offset=self.log.log_end_offset,
+                log_start_offset=self.log.log_start_offset,
                 committable_end=self.log.log_end_offset,
                 high_watermark=self._high_watermark,
                 min_insync_replicas=min_insync_replicas,
@@ -244,6 +246,7 @@ class Partition:
         if not keep_producers:
             self.commits.fail(ErrorCode.REQUEST_TIMED_OUT)
             self.flushes.fail(ErrorCode.REQUEST_TIMED_OUT)
+        self.deletions.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         # A parked fetch is checked again and gets the error now, instead of at its timeout (H24).
         self.replica_fetches.wake()
         self.consumer_fetches.wake()
@@ -336,13 +339,14 @@ class Partition:
             return self.flushes.wait(end, timeout)
         return None
 
-    def replica_fetched(self, replica: int, broker_epoch: int, fetch_offset: int) -> None:
+    def replica_fetched(self, replica: int, broker_epoch: int, fetch_offset: int, log_start_offset: int) -> None:
         """Count a follower's fetch. The caller has checked that it is valid for this epoch and does not diverge
         (H6)."""
         rose = self.leader.follower_fetched(
             replica,
             broker_epoch=broker_epoch,
             fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
             leader_end=self.log.log_end_offset,
             now=asyncio.get_running_loop().time(),
         )
@@ -398,6 +402,8 @@ class Partition:
                 self.fail(error)
                 return
         if after > before:
+            if isinstance(self.role, PartitionLeader):
+                self.role.log_start_offset = after
             self.trace("log_start_moved", log_start_offset=after)
             self.replica_fetches.wake()  # the followers move their starts
 

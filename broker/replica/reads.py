@@ -20,7 +20,8 @@ CONSUMER = -1
 
 @dataclass(slots=True)
 class FetchPosition:
-    """One partition of a Fetch. `topic_id` is None when the request named the topic (up to version 12)."""
+    """One partition of a Fetch. `topic_id` is None when the request named the topic (up to version 12).
+    `log_start_offset`: of the replica that fetches, -1 if not given."""
 
     topic: str
     partition: int
@@ -28,6 +29,7 @@ class FetchPosition:
     max_bytes: int
     current_leader_epoch: int = UNDEFINED
     last_fetched_epoch: int = UNDEFINED
+    log_start_offset: int = UNDEFINED
     topic_id: bytes | None = None
 
 
@@ -69,11 +71,13 @@ class PartitionRead:
     """Whole batches from remote storage, instead of slices: parts to be concatenated."""
     is_loading: bool = False
     """Whether records are being loaded from remote storage."""
+    start_moved: bool = False
+    """Whether the fetching replica's log must start later."""
 
     @property
     def settled(self) -> bool:
-        """Whether waiting cannot improve the answer: an error or a divergence is reported at once."""
-        return self.error is not ErrorCode.NONE or self.diverging is not None
+        """Whether waiting cannot improve the answer: an error, a divergence or a new log start is reported at once."""
+        return self.error is not ErrorCode.NONE or self.diverging is not None or self.start_moved
 
 
 @dataclass(slots=True, eq=False)
@@ -211,6 +215,7 @@ class PartitionReader:
             position.partition,
             high_watermark=leader.high_watermark if known else UNDEFINED,
             log_start_offset=log.log_start_offset,
+            start_moved=limits.is_replica and UNDEFINED < position.log_start_offset < log.log_start_offset,
         )
         unbounded = limits.is_replica or self._serves_past_high_watermark
         upper_bound = log.log_end_offset if unbounded else leader.high_watermark
@@ -283,7 +288,9 @@ class PartitionReader:
     def _count(self, limits: FetchLimits, position: FetchPosition, found: Checked) -> None:
         partition = self._shown_by(position, found)
         if partition is not None:
-            partition.replica_fetched(limits.replica_id, limits.replica_epoch, position.fetch_offset)
+            partition.replica_fetched(
+                limits.replica_id, limits.replica_epoch, position.fetch_offset, position.log_start_offset
+            )
             self._on_replica_fetch(partition, limits.replica_id)
 
     def _park(self, fetch: ParkedFetch) -> None:

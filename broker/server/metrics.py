@@ -154,6 +154,9 @@ def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     for kind in MemoryKind:
         held = node.groups.account.held(kind)
         yield Metric("broker_group_bytes", "Bytes held by all groups.", held, {"kind": kind.name.lower()})
+    for work, failed in sorted(node.replicas.work.failures.items()):
+        labels = {"work": work}
+        yield Metric("broker_partition_work_failures_total", "Errors of work on one partition.", failed, labels)
     if node.tiered is not None:
         yield from remote_storage_metrics(node.tiered)
     yield Metric("broker_metadata_offset", "Offset of the last applied metadata record.", image.offset)

@@ -39,8 +39,8 @@ class Lineage:
         return self.entries[index].epoch if index >= 0 and offset < self.end_offset else None
 
     def has(self, header: BatchHeader) -> bool:
-        """Whether a batch is one of the log. The log's start may be inside the batch: its epochs begin there, and the
-        batch has only one."""
+        """Whether the log has a batch. The log's start, where its epochs begin, may be inside the batch, which has one
+        epoch."""
         start = self.entries[0].start_offset if self.entries else header.base_offset
         served = max(header.base_offset, start)
         return served < header.next_offset and self.epoch_at(served) == header.leader_epoch

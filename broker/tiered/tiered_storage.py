@@ -203,8 +203,7 @@ class TieredStorage:
             if worker is not None and remote.partition.serving is role:
                 move_start = partial(self._replicas.move_start, remote.partition)
                 task = task or LeaderTask(remote, role, worker, self._rng, move_start)
-                with contextlib.suppress(StoreError, PublishError):  # the next pass tries again
-                    await task.run()
+                await self._replicas.work.attempt("remote segments", remote.partition, partial(_pass, task))
             await asyncio.sleep(self._interval_s if remote.ready else min(self._interval_s, 1.0))
 
     def _worker(self) -> SegmentWorker | None:
@@ -219,7 +218,10 @@ class TieredStorage:
         """Create the metadata topic, remove local copies, and delete what deleted topics have in the store."""
         if self._remotes:
             await self.metadata.create_topic(self._controller_id())
-        await asyncio.gather(*(self._remove_local_copies(partition) for partition in self._in_order()))
+        attempt = self._replicas.work.attempt
+        await asyncio.gather(
+            *(attempt("local copies", it, partial(self._remove_local_copies, it)) for it in self._in_order())
+        )
         await self._delete_removed_topics()
 
     async def _remove_local_copies(self, partition: Partition) -> None:
@@ -250,3 +252,9 @@ class TieredStorage:
     async def _trace(self) -> None:
         for partition in self._remotes:
             partition.trace_starts()
+
+
+async def _pass(task: LeaderTask) -> None:
+    """One pass of a leader's task. If the store or the metadata topic fails, the next pass tries again."""
+    with contextlib.suppress(StoreError, PublishError):
+        await task.run()

@@ -29,6 +29,7 @@ from simulator.oracles.findings import (
     PREFIX_CHANGED,
     PRODUCERS_DIFFER,
     SEQUENCE_GAP,
+    START_FELL,
 )
 from simulator.oracles.log_copy import CopiedLog
 
@@ -44,6 +45,8 @@ EXCUSED_BY: Final[Mapping[str, frozenset[Damage]]] = dict.fromkeys(ORACLES, froz
     MARK_FELL: _ROT,
     PREFIX_CHANGED: _ROT,
     POINT_AHEAD: _ROT,
+    # The log's start was on the lost disk, or the log was cut below it.
+    START_FELL: OTHER_DISK | _ROT,
     # No CRC covers a leader epoch or a base offset.
     EPOCHS_DIFFER: _ROT,
     NOT_VALID: _ROT,

@@ -43,6 +43,7 @@ NOT_VALID: Final = "batch-not-valid"
 STANDS_STILL: Final = "stands-still"
 ISR_KEEPS: Final = "isr-keeps-unreachable"
 POINT_AHEAD: Final = "recovery-point-ahead"
+START_FELL: Final = "answered-start-fell"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -80,6 +81,7 @@ ORACLES: Final = (
     STANDS_STILL,
     ISR_KEEPS,
     POINT_AHEAD,
+    START_FELL,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

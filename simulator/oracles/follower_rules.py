@@ -119,8 +119,10 @@ def proposed(
 
 def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
     """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
-    oracle checks that."""
-    if other.alive is None or end <= other.alive.log.local_start_offset:
+    oracle checks that. Batches below either log's start were deleted, and are not served."""
+    if any(it.alive is not None and end <= it.alive.log.local_start_offset for it in (leader, other)):
+        return None
+    if other.alive is None:
         return None
     rules.follow(other.machine, other.copy, other.alive.log)
     last = _last_below(leader.copy, end)

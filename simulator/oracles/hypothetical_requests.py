@@ -215,7 +215,12 @@ def _of_another_process(
         return  # lower epochs are unknown
     rules.checked(WOULD_COUNT)
     twin.follower_fetched(
-        node_id, broker_epoch=known.broker_epoch - 1, fetch_offset=end, leader_end=end, now=known.last_fetch
+        node_id,
+        broker_epoch=known.broker_epoch - 1,
+        fetch_offset=end,
+        log_start_offset=role.log_start_offset,
+        leader_end=end,
+        now=known.last_fetch,
     )
     if twin.follower(node_id) != known:
         sentence = (

@@ -15,6 +15,7 @@ from broker.replica.partition import Partition
 from history.damage import Damage
 from simulator.oracles.compacted_rules import CompactedRules
 from simulator.oracles.controller_rules import ControllerRules
+from simulator.oracles.deletion_rules import DeletionRules
 from simulator.oracles.excuses import LogBeforeDamage
 from simulator.oracles.findings import (
     BAD_MARK,
@@ -64,6 +65,7 @@ class PartitionRules:
         self._groups = GroupRules(findings)
         self._leases = LeaseRules(machines, findings)
         self._points = DurablePoints()
+        self.deletions = DeletionRules(findings)
 
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Check the partitions of a broker whose code has run."""
@@ -72,6 +74,7 @@ class PartitionRules:
         points = self._points.of(machine)
         for partition in partitions:
             key = (partition.topic_id, partition.index)
+            self.deletions.look(machine, partition)
             if partition.topic == OFFSETS_TOPIC:
                 self._groups.look(machine, partition)
             compacts = machine.settings.compacts(machine.set_for(partition.topic))

@@ -12,6 +12,7 @@ from history.damage import Damage
 from simulator.disk_faults import DamageListener
 from simulator.host import HostContext
 from simulator.loop import VirtualLoop
+from simulator.oracles.deletion_rules import DELETED
 from simulator.oracles.findings import OracleFindings
 from simulator.oracles.health import MachineStates
 from simulator.oracles.liveness_rules import LivenessRules
@@ -84,10 +85,12 @@ class Watch:
         machine = self.machines[name]
         if str(event["event"]).startswith("quorum_"):
             self._quorum.heard(machine, event)
-        elif event["event"] == "partition_role" and machine.node is not None:
-            # A role may have ended by the end of the step, but its commits remain.
+        elif event["event"] in ("partition_role", DELETED) and machine.node is not None:
             partition = machine.node.replicas.partition(str(event["topic"]), cast(int, event["partition"]))
-            if partition is not None:
+            if partition is not None and event["event"] == DELETED:
+                self._partitions.deletions.answered(partition, event)
+            elif partition is not None:
+                # A role may have ended by the end of the step, but its commits remain.
                 self._partitions.look(machine, [partition])
 
     def to_json(self) -> dict[str, Any]:

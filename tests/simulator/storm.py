@@ -48,10 +48,12 @@ def storm(
     seconds: float = FAULTS_S,
     writers: int = WRITERS,
     until: str | None = None,
+    deletes: bool = False,
     conditions: Conditions | None = None,
 ) -> SimulatedCluster:
     """The cluster after this time of these faults in virtual seconds, closed; `watch.findings` has the findings of the
-    oracles. `until`: an oracle whose first finding ends the storm, since later events are irrelevant."""
+    oracles. `until`: an oracle whose first finding ends the storm, since later events are irrelevant. `deletes`: a
+    client deletes records."""
     rng = Random(f"{seed}/storm")
     config = {**choices(rng, nodes), **(properties or {})}
     with SimulatedCluster(seed, nodes, properties=config, mutants=mutants, conditions=conditions) as cluster:
@@ -62,6 +64,9 @@ def storm(
             clients = [SimulatedClient(cluster.addresses) for _ in range(max(1, writers))]
             await clients[0].create_topic(TOPIC)
             writing = [asyncio.create_task(write(client, number)) for number, client in enumerate(clients[:writers])]
+            if deletes:
+                clients.append(SimulatedClient(cluster.addresses))
+                writing.append(asyncio.create_task(delete(clients[-1], Random(f"{seed}/deletes"))))
             ends_s = asyncio.get_running_loop().time() + seconds
             while asyncio.get_running_loop().time() < ends_s:
                 await asyncio.sleep(rng.uniform(0.0, 1.2))
@@ -89,6 +94,15 @@ async def write(client: SimulatedClient, number: int) -> None:
         with contextlib.suppress(RefusedError, UncertainError, TimeoutError, OSError):
             await client.produce(TOPIC, 0, [b"%d/%d" % (number, count)], acks=-1 if number % 3 else 1, timeout=1.0)
         await asyncio.sleep(0.03)
+
+
+async def delete(client: SimulatedClient, rng: Random) -> None:
+    """Delete committed records of the topic, a part of them or all, until cancelled."""
+    while True:
+        await asyncio.sleep(rng.uniform(0.0, 0.3))
+        with contextlib.suppress(RefusedError, UncertainError):
+            end = await client.end(TOPIC, 0, timeout=1.0)
+            await client.delete_records(TOPIC, 0, rng.choice((-1, max(0, end - rng.randint(0, 20)))), timeout=1.0)
 
 
 async def _inject(cluster: SimulatedCluster, rng: Random, fault: str) -> None:

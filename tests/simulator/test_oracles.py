@@ -41,6 +41,21 @@ def test_no_oracle_reports_the_unmutated_broker(seed: int) -> None:
     assert cluster.watch.looks > 1000
 
 
+@pytest.mark.conforms("K107-1", "K107-2")
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_no_oracle_reports_the_unmutated_broker_while_records_are_deleted(seed: int) -> None:
+    cluster = storm(seed, deletes=True)
+    assert found(cluster) == {}
+    assert cluster.watch.findings.checks["answered-start-fell"]
+
+
+@pytest.mark.conforms("K107-1")
+@pytest.mark.kills("delete_answered_early")
+def test_an_answer_before_the_followers_know_the_start_is_taken_back() -> None:
+    faults = [storm(seed, "delete_answered_early", deletes=True, until="answered-start-fell") for seed in range(1, 5)]
+    assert any("answered-start-fell" in found(cluster) for cluster in faults)
+
+
 @pytest.mark.rotating(10, among="storms")
 def test_every_oracle_makes_comparisons_in_a_storm() -> None:
     checks, of_quorum = dict.fromkeys(ORACLES, 0), dict.fromkeys(ORACLES, 0)
@@ -55,7 +70,8 @@ def test_every_oracle_makes_comparisons_in_a_storm() -> None:
         "offsets-contradict-log",
         "stands-still",
         "isr-keeps-unreachable",
-    ], "but those of groups and of idempotent producers, and those of liveness, whose bound is longer than the storm"
+        "answered-start-fell",
+    ], "but those of groups, of idempotent producers and of deletions, and those of liveness, whose bound is longer"
     assert {oracle for oracle in ORACLES if 0 < checks[oracle] == of_quorum[oracle]} <= OF_QUORUM, (
         "the others see partitions"
     )

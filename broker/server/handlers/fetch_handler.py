@@ -130,6 +130,7 @@ def _positions(version: int, request: FetchRequest, names: Sequence[str | None])
             max_bytes=asked.partition_max_bytes,
             current_leader_epoch=asked.current_leader_epoch,
             last_fetched_epoch=asked.last_fetched_epoch,
+            log_start_offset=asked.log_start_offset,
             topic_id=topic.topic_id if version >= FIRST_WITH_TOPIC_IDS else None,
         )
         for name, topic in zip(names, request.topics, strict=True)

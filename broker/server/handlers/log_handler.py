@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -27,14 +28,15 @@ from broker.protocol.messages.get_replica_log_info import (
     TopicPartitionLogInfo,
 )
 from broker.replica.queries import LogEndFound
+from broker.replica.record_deletion import PendingDeletion
 from broker.server.handlers.internal_topics import INTERNAL
 
 
 class LogRanges(Protocol):
     """The part of the replica manager that reports and cuts logs."""
 
-    async def delete_records(self, topic: str, index: int, offset: int) -> tuple[ErrorCode, int]:
-        """Serve no record below `offset` any more. Returns the log's start (-1 on errors)."""
+    async def start_deletion(self, topic: str, index: int, offset: int, timeout_s: float) -> PendingDeletion:
+        """Serve no record below `offset` any more. The answer may have to wait for the other replicas."""
         ...
 
     def sizes(self) -> Sequence[tuple[tuple[str, int], int, int]]:
@@ -50,19 +52,25 @@ class LogHandler:
         self._log_dir = log_dir
 
     async def delete_records(self, request: DeleteRecordsRequest, _version: int) -> DeleteRecordsResponse:
-        """Answered once the leader's log durably starts there; followers learn the start with their next fetch."""
-        return DeleteRecordsResponse(
-            topics=[
-                DeleteRecordsTopicResult(topic.name, [await self._delete(topic.name, it) for it in topic.partitions])
-                for topic in request.topics
-            ]
-        )
+        """Answered once every replica that may lead starts its log there, durably, or after the request's timeout."""
+        due = asyncio.get_running_loop().time() + request.timeout_ms / 1000
+        started = [
+            (topic.name, [(it.partition_index, await self._start(topic.name, it, due)) for it in topic.partitions])
+            for topic in request.topics
+        ]
+        response = DeleteRecordsResponse()
+        for topic, deletions in started:
+            answers = [(index, await deletion.answer()) for index, deletion in deletions]
+            results = [DeleteRecordsPartitionResult(index, start, error) for index, (error, start) in answers]
+            response.topics.append(DeleteRecordsTopicResult(topic, results))
+        return response
 
-    async def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+    async def _start(self, topic: str, asked: DeleteRecordsPartition, due: float) -> PendingDeletion:
+        """`due`: when the request times out, in loop time."""
         if topic in INTERNAL:
-            return DeleteRecordsPartitionResult(asked.partition_index, -1, ErrorCode.INVALID_TOPIC_EXCEPTION)
-        error, start = await self._replicas.delete_records(topic, asked.partition_index, asked.offset)
-        return DeleteRecordsPartitionResult(asked.partition_index, start, error)
+            return PendingDeletion(ErrorCode.INVALID_TOPIC_EXCEPTION)
+        left_s = max(0.0, due - asyncio.get_running_loop().time())
+        return await self._replicas.start_deletion(topic, asked.partition_index, asked.offset, left_s)
 
     def describe_log_dirs(self, request: DescribeLogDirsRequest, version: int) -> DescribeLogDirsResponse:  # noqa: ARG002
         wanted = None if request.topics is None else {it.topic: set(it.partitions) for it in request.topics}

@@ -113,7 +113,7 @@ def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(
             )
             node.partition().commits.fail(ErrorCode.REQUEST_TIMED_OUT)
             epoch = cluster.committed.brokers[2].epoch
-            node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset)
+            node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset, 0)
             said: Any = await answer
             assert said.topics[0].partitions[0].error_code == ErrorCode.NONE
             asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
@@ -144,12 +144,12 @@ def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path)
 
             first, second = commit(7), commit(8)
             epoch, end = cluster.committed.brokers[2].epoch, node.partition().log.log_end_offset
-            node.partition().replica_fetched(2, epoch, end - 1)
+            node.partition().replica_fetched(2, epoch, end - 1, 0)
             await first
             assert not second.done()
             asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
             assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
-            node.partition().replica_fetched(2, epoch, end)
+            node.partition().replica_fetched(2, epoch, end, 0)
             await second
             led.close()
 

@@ -188,6 +188,7 @@ async def fetch(target: Node, request: FetchRequest) -> FetchResponse:
                     it.partition_max_bytes,
                     it.current_leader_epoch,
                     it.last_fetched_epoch,
+                    it.log_start_offset,
                     topic.topic_id,
                 )
             )

@@ -152,6 +152,7 @@ class Model:
             leader_epoch=state.leader_epoch,
             partition_epoch=state.partition_epoch,
             epoch_start_offset=broker.log.log_end_offset,
+            log_start_offset=broker.log.log_start_offset,
             committable_end=broker.durable,
             high_watermark=broker.high_watermark,
             min_insync_replicas=self.min_insync,
@@ -189,6 +190,7 @@ class Model:
                 broker.node,
                 broker_epoch=broker.epoch,
                 fetch_offset=offset,
+                log_start_offset=log.log_start_offset,
                 leader_end=source.log_end_offset,
                 now=self.now,
             )

@@ -129,6 +129,7 @@ class Story:
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
             epoch_start_offset=chosen.log.log_end_offset,
+            log_start_offset=chosen.log.log_start_offset,
             committable_end=chosen.log.log_end_offset,
             high_watermark=chosen.high_watermark,
             min_insync_replicas=self.min_insync,
@@ -193,7 +194,12 @@ class Story:
             follower.diverged()
             return
         leader.follower_fetched(
-            node, broker_epoch=1, fetch_offset=offset, leader_end=source.log_end_offset, now=self.now
+            node,
+            broker_epoch=1,
+            fetch_offset=offset,
+            log_start_offset=log.log_start_offset,
+            leader_end=source.log_end_offset,
+            now=self.now,
         )
         for epoch, value in source.read(offset):
             log.append(epoch, value)

@@ -18,6 +18,7 @@ from broker.log.recovery_points import RECOVERY_POINTS_FILE, RecoveryPoints
 from broker.replica import compactor
 from broker.replica.compactor import Compactor
 from broker.replica.offset_checkpoints import HIGH_WATERMARKS_FILE, LOG_STARTS_FILE, HighWatermarks, LogStarts
+from broker.replica.partition_work import PartitionWork
 from broker.trace import Tracer
 
 KEY = ("log", 0)
@@ -85,7 +86,7 @@ def high_water(disk: RealDisk) -> Written:
 def cleaned(disk: RealDisk) -> Written:
     log = SimpleNamespace()
     replica: Any = Replica(log)
-    cleaner = Compactor(disk=disk, partitions=lambda: [replica], now_ms=lambda: 0)
+    cleaner = Compactor(disk=disk, work=PartitionWork(), partitions=lambda: [replica], now_ms=lambda: 0)
     return Written(compactor.CHECKPOINT_FILE, log, cleaner.compact, lambda offset: cleaner.lower(KEY, offset))
 
 

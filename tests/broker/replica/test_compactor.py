@@ -10,6 +10,7 @@ import pytest
 from broker.log.log import PartitionLog
 from broker.protocol.records import Record, build_batch
 from broker.replica.compactor import CHECKPOINT_FILE, Compactor
+from broker.replica.partition_work import PartitionWork
 from broker.topic_settings import TopicSettings
 from tests.broker.replica.test_followed_partition import Bench, tell
 
@@ -43,7 +44,7 @@ def compactor(bench: Bench) -> Compactor:
     partition = bench.partition
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
     partition.configure(TopicSettings.of(settings, bench.config))
-    made = Compactor(disk=bench.disk, partitions=lambda: [partition], now_ms=lambda: 1)
+    made = Compactor(disk=bench.disk, work=PartitionWork(), partitions=lambda: [partition], now_ms=lambda: 1)
 
     async def lower(offset: int) -> None:
         await made.lower(partition.key, offset)

@@ -25,6 +25,7 @@ def leader(name: str, on: bool) -> PartitionLeader:
         leader_epoch=5,
         partition_epoch=20,
         epoch_start_offset=10,
+        log_start_offset=0,
         committable_end=10,
         high_watermark=4,
         min_insync_replicas=1,
@@ -39,7 +40,7 @@ def leader(name: str, on: bool) -> PartitionLeader:
 @pytest.mark.parametrize("on", OFF_AND_ON)
 def test_only_the_mutant_adds_a_follower_below_the_start_of_the_epoch(on: bool) -> None:
     it = leader("isr_join_at_hw_only", on)
-    it.follower_fetched(3, broker_epoch=7, fetch_offset=5, leader_end=10, now=0.0)
+    it.follower_fetched(3, broker_epoch=7, fetch_offset=5, log_start_offset=0, leader_end=10, now=0.0)
     assert it.may_join(3) is on
 
 

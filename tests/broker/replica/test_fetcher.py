@@ -22,6 +22,7 @@ from broker.replica.background import Background
 from broker.replica.fetcher import BACKOFF_MIN, LeaderFetcher
 from broker.replica.follower import PartitionFollower
 from broker.replica.partition import Partition
+from broker.replica.partition_work import PartitionWork
 from broker.replica.tiered_start import TieredStart
 from simulator.loop import new_loop
 from tests.broker.controller.world import configuration
@@ -109,6 +110,7 @@ async def follow_for(seconds: float, leader: Any, partition: Any, follower: Part
         background=Background(),
         move_start=never_moves,
         tiered_start=TieredStart(config, leader, lambda: None, dict, Mutants()),
+        work=PartitionWork(),
     )
     fetcher.add(partition, follower)
     await asyncio.sleep(seconds)

@@ -178,7 +178,7 @@ def test_a_replica_that_bounced_since_its_fetch_is_not_proposed(tmp_path: Path) 
         await cluster.stop(2)
         await cluster.start(2)
         await cluster.hear(1)  # the leader hears of the new incarnation before it fetches
-        leader.partition().replica_fetched(2, broker_epoch=1, fetch_offset=1)
+        leader.partition().replica_fetched(2, broker_epoch=1, fetch_offset=1, log_start_offset=0)
         leader.manager._replica_fetched(leader.partition(), 2)
         assert leader.leader.pending is None
         await cluster.hear(2)

@@ -17,6 +17,7 @@ def leader(
     start: int | None = None,
     high_watermark: int = 0,
     min_insync: int = 1,
+    log_start: int = 0,
 ) -> PartitionLeader:
     return PartitionLeader(
         node_id=1,
@@ -25,6 +26,7 @@ def leader(
         leader_epoch=5,
         partition_epoch=20,
         epoch_start_offset=end if start is None else start,
+        log_start_offset=log_start,
         committable_end=end,
         high_watermark=high_watermark,
         min_insync_replicas=min_insync,
@@ -33,8 +35,19 @@ def leader(
     )
 
 
-def fetch(at: PartitionLeader, replica: int, offset: int, *, end: int = 10, now: float = 0.0, epoch: int = 70) -> bool:
-    return at.follower_fetched(replica, broker_epoch=epoch, fetch_offset=offset, leader_end=end, now=now)
+def fetch(
+    at: PartitionLeader,
+    replica: int,
+    offset: int,
+    *,
+    end: int = 10,
+    now: float = 0.0,
+    epoch: int = 70,
+    log_start: int = 0,
+) -> bool:
+    return at.follower_fetched(
+        replica, broker_epoch=epoch, fetch_offset=offset, log_start_offset=log_start, leader_end=end, now=now
+    )
 
 
 def test_the_high_watermark_is_the_smallest_log_end_of_the_isr() -> None:
@@ -250,3 +263,28 @@ def test_the_high_watermark_is_known_once_it_reaches_the_epochs_start() -> None:
     assert not it.high_watermark_is_known
     fetch(it, 2, 6)
     assert it.high_watermark_is_known
+
+
+@pytest.mark.conforms("K107-1")
+def test_the_low_watermark_is_the_lowest_start_of_the_replicas_that_count() -> None:
+    it = leader(isr=(1, 2), log_start=5)
+    assert it.low_watermark(()) == -1, "replica 2 has not fetched in this epoch"
+    fetch(it, 2, 10, log_start=3)
+    assert it.low_watermark(()) == 3
+    assert it.low_watermark((1, 2, 3)) == -1, "replica 3 is live"
+    fetch(it, 2, 10, log_start=8)
+    assert it.low_watermark(()) == 8
+    fetch(it, 3, 10, log_start=5)
+    assert it.propose_expansion(3, 70) is not None
+    assert it.low_watermark(()) == 5, "a proposed member may lead next"
+
+
+@pytest.mark.conforms("K107-2")
+def test_a_follower_joins_when_its_log_starts_where_the_leaders_does() -> None:
+    it = leader(isr=(1,), log_start=5)
+    fetch(it, 2, 10, log_start=4)
+    assert not it.may_join(2)
+    fetch(it, 2, 10, log_start=5)
+    assert it.may_join(2)
+    it.log_start_offset = 6
+    assert not it.may_join(2)

@@ -316,6 +316,7 @@ def recovering(**changes: Any) -> PartitionLeader:
         "leader_epoch": 5,
         "partition_epoch": 20,
         "epoch_start_offset": 10,
+        "log_start_offset": 0,
         "committable_end": 10,
         "high_watermark": 4,
         "min_insync_replicas": 1,
@@ -329,7 +330,7 @@ def recovering(**changes: Any) -> PartitionLeader:
 @pytest.mark.conforms("K704-4", "K704-5")
 def test_a_leader_in_recovery_commits_no_record_and_adds_no_member() -> None:
     leader = recovering()
-    assert not leader.follower_fetched(2, broker_epoch=7, fetch_offset=10, leader_end=10, now=1.0)
+    assert not leader.follower_fetched(2, broker_epoch=7, fetch_offset=10, log_start_offset=0, leader_end=10, now=1.0)
     assert (leader.high_watermark, leader.may_join(2)) == (4, False)
     assert leader.propose_recovered(70) is None, "it is not ready"
     leader.rebuilt()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.log.epochs import EpochEntry
+from broker.protocol.records import Record, build_batch, parse_header
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
 from broker.tiered.manifests import Manifests
 from broker.tiered.object_digests import ObjectDigest
@@ -209,3 +210,25 @@ def test_the_names_of_objects_have_the_segments_id() -> None:
     assert {segment_id_of(name) for name in names} == {one.id}
     assert segment_id_of("CLUSTER/readme.txt") is None
     assert segment_id_of(names[0] + ".unfinished") is None
+
+
+@pytest.mark.conforms("K107-3")
+@pytest.mark.parametrize(
+    ("base", "epoch", "start", "expected"),
+    [
+        (200, 0, 0, True),
+        (200, 0, 250, True),
+        (200, 0, 299, True),
+        (200, 0, 300, False),
+        (200, 1, 250, False),
+        (300, 1, 250, True),
+        (300, 0, 250, False),
+        (400, 1, 250, False),
+    ],
+)
+def test_a_log_that_starts_inside_a_batch_has_that_batch(base: int, epoch: int, start: int, expected: bool) -> None:
+    """Batches of 100 records; epoch 1 starts at 300, and the log ends at 400."""
+    records = [Record(number, 0, None, b"x") for number in range(100)]
+    header = parse_header(build_batch(records, base, epoch))
+    entries = [(0, start), (1, 300)] if start < 300 else [(1, start)]
+    assert lineage(400, *entries).has(header) is expected
