@@ -127,7 +127,7 @@ def read(path: Path) -> Description:
     """Read a description from its file, or from the directory that contains it. Raises `InputError`."""
     if path.is_dir():
         path = path / FILE_NAME
-    root = TomlSource.read(path).root()
+    root = TomlSource.read_stored(path).root()
     name = root.text("name")
     if _NAME.fullmatch(name) is None:
         root.refuse(f"name: {name!r} cannot name a system; use small letters, digits, '.', '_' and '-'", "name")

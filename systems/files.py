@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import systems.maven as maven
-from history.regular_files import sha256_of
+from history.regular_files import read_text, sha256_of
 from installation.counted import counted
 from installation.files import cache_directory
 from systems.errors import InputError
@@ -180,7 +180,7 @@ def _write_stamp(directory: Path, lock: Lock) -> None:
 def _read_stamp(directory: Path) -> dict[str, Any]:
     """Empty when the stamp is missing or unreadable: then every file is hashed."""
     try:
-        content = json.loads((directory / _STAMP).read_text(encoding="utf-8"))
+        content = json.loads(read_text(directory / _STAMP))
     except (OSError, ValueError):
         return {}
     return content if isinstance(content, dict) else {}

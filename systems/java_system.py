@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import systems.class_archive as class_archive
+from history.regular_files import read_text
 from systems.catalog import lock_path
 from systems.description import Description
 from systems.errors import InputError
@@ -98,11 +99,7 @@ class JavaSystem(System):
     def _archive(self, kind: str, *java: str) -> Path:
         roles = self.description.roles.values()
         options = [word for role in roles for word in role.command]
-        templates = [
-            (self.description.directory / name).read_text(encoding="utf-8")
-            for role in roles
-            for name in role.files.values()
-        ]
+        templates = [read_text(self.description.directory / name) for role in roles for name in role.files.values()]
         digest = hashlib.sha256("\0".join([*java, *options, *templates]).encode()).hexdigest()
         return Path(self.files_dir) / f"{kind}-{digest[:16]}.jsa"
 

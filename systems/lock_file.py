@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from history.regular_files import read_text
 from systems.errors import InputError
 
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
@@ -73,7 +74,7 @@ class Lock:
     def read(cls, path: Path, system: str, version: str) -> Lock:
         """Raises `InputError` with file and line."""
         try:
-            text = path.read_text(encoding="utf-8")
+            text = read_text(path)
         except OSError as error:
             raise InputError(f"{path}: cannot be read: {error.strerror}") from None
         except UnicodeDecodeError:

@@ -9,6 +9,7 @@ from typing import Any, Final
 import jinja2
 from jinja2 import nodes
 
+from history.regular_files import read_text
 from systems.description import RoleDescription
 
 _SETTINGS: Final = "settings"
@@ -39,7 +40,7 @@ def _texts(directory: Path, role: RoleDescription) -> Iterator[str]:
     for words in role.prepare:
         yield from words
     for name in role.files.values():
-        yield (directory / name).read_text(encoding="utf-8")
+        yield read_text(directory / name)
 
 
 def _named(template: nodes.Template) -> set[str] | None:

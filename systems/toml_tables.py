@@ -55,7 +55,8 @@ class TomlSource:
 
     @classmethod
     def read_stored(cls, path: Path) -> TomlSource:
-        """Read a file of a store, which must be a regular file. Raises as `read`."""
+        """Read a file of a store, a policy or a description of a system: a regular file, so that no command waits for
+        a pipe. Raises as `read`."""
         return cls._read(path, lambda path: read_bytes(path).decode("utf-8-sig"))
 
     @classmethod

@@ -38,6 +38,7 @@ from orchestrator.campaign.validation import Complaint, minimum_complaints, node
 from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
 from orchestrator.world_kinds import NAMES
 from systems import InputError, Settings, System, load_system
+from systems.description import FILE_NAME as DESCRIPTION
 from systems.description import read as read_description
 from systems.toml_tables import LONGEST_S, Table, TomlSource
 from workloads.kind import SCRIPT_STEPS
@@ -150,6 +151,8 @@ def _topology(table: Table) -> Topology:
 def _system(table: Table, path: Path, topology: Topology) -> tuple[SystemUnderTest, System]:
     own = table.text("path", "")
     directory = path.parent / own if own else None
+    if directory is not None and not (directory / DESCRIPTION).exists():
+        table.refuse(f"path: {directory} has no {DESCRIPTION}; name the directory of a system's description", "path")
     name = table.text("name", "") or (_name_of(directory) if directory else SystemUnderTest.name)
     version = table.text("version", "") or None
     roles = table.table("roles")

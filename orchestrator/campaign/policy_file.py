@@ -98,7 +98,7 @@ def _inside(store: Path) -> list[Path]:
 
 def read_policy(path: Path) -> Policy:
     """Raises `InputError`, which names file, line and key."""
-    return _policy(TomlSource.read(path), path)
+    return _policy(TomlSource.read_stored(path), path)
 
 
 def _policy(source: TomlSource, path: Path) -> Policy:

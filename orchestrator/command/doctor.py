@@ -64,7 +64,7 @@ class DoctorFinding:
 
 def examine() -> list[DoctorFinding]:
     """All checks, in the order in which a user should apply the remedies."""
-    return [*_python(), *_spark(), _disk(), *_namespaces(), *_virtual_machines(), *_inventory()]
+    return [*_python(), *_spark(), _disk(), _open_files(), *_namespaces(), *_virtual_machines(), *_inventory()]
 
 
 def main(options: argparse.Namespace) -> int:
@@ -198,6 +198,13 @@ def _disk() -> DoctorFinding:
     met = free >= _FREE_BYTES and os.access(where, os.W_OK)
     remedy = "" if met else f"free some space, or use another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
     return DoctorFinding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
+
+
+def _open_files() -> DoctorFinding:
+    from orchestrator.worlds.selection import open_files
+
+    need = open_files()
+    return DoctorFinding(EVERY_WORLD, need.name, need.met, need.detail, "" if need.met else need.remedy)
 
 
 def _namespaces() -> list[DoctorFinding]:

@@ -14,10 +14,12 @@ import importlib
 import os
 import pkgutil
 import sys
+import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
@@ -26,6 +28,7 @@ from installation.sanitize import visible, visible_line
 from orchestrator.cleanup import described
 from orchestrator.command.shared.declaration import EXIT_CODES, Command, IncompleteCommandError, add
 from orchestrator.errors import EXIT_INTERNAL, EXIT_INTERRUPTED, EXIT_USAGE, UsageError
+from orchestrator.running.interrupts import Interrupts
 from systems.errors import ClusterError, InputError
 from systems.toml_tables import suggestion
 
@@ -139,10 +142,11 @@ def main(argv: list[str]) -> int:
     """Run one command and return its exit code. Does not raise for mistakes of the user or faults of the machine."""
     os.environ.setdefault("BROWNOUT_STARTED_NS", str(time.monotonic_ns()))
     try:
-        options = _parsed(argv)
-        code: int = options.main(options)
-        sys.stdout.flush()  # a full disk is detected here and not when Python ends
-        return code
+        with _interruptible():
+            options = _parsed(argv)
+            code: int = options.main(options)
+            sys.stdout.flush()  # a full disk is detected here and not when Python ends
+            return code
     except InputError as error:
         print(visible(f"brownout: {described(error)}"), file=sys.stderr)
         return EXIT_USAGE
@@ -158,6 +162,13 @@ def main(argv: list[str]) -> int:
             return EXIT_USAGE
         _report_unexpected(error)
         return EXIT_INTERNAL
+
+
+def _interruptible() -> AbstractContextManager[None]:
+    """Makes SIGTERM and SIGHUP interrupts, as Ctrl-C is one, so that each command cleans up. A command that stops in an
+    order of its own installs other handlers meanwhile. Only the main thread can."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return Interrupts(lambda: None, lambda: None).installed() if is_main else nullcontext()
 
 
 def _parsed(argv: list[str]) -> argparse.Namespace:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -13,12 +14,13 @@ from installation.files import default_store
 from orchestrator.campaign.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.store import Store
-from orchestrator.campaign.store_index import IndexedRun, ordered, read_index
+from orchestrator.campaign.store_index import IndexedRun, campaign_directories, ordered, read_index
 from orchestrator.campaign.trends import TrendPoint, trends
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import UsageError
 from orchestrator.printing import say, show
+from systems.toml_tables import suggestion
 
 _COLUMNS: Final = ("campaign", "run", "verdict", "expected", "length", "world", "system", "anomalies")
 _TREND_COLUMNS: Final = ("campaign", "made", "version", "world", "met", "latency_p99_ms", "longest_outage_s")
@@ -35,9 +37,11 @@ def main(options: argparse.Namespace) -> int:
             store.root.stat()  # a missing store is an error of --store, not of the tables
             _write_tables(store, options.master)
         if options.trends:
+            _require_campaigns(options.campaign, store)
             _print_trends(_points(store.root, options.campaign), as_json=options.json)
             return 0
         campaigns = read_index(store.root)
+        _require_campaigns(options.campaign, store)
     except OSError as error:
         raise UsageError(
             f"{store.named}: {error.strerror}; give the directory of runs with --store, or make runs with "
@@ -54,6 +58,14 @@ def main(options: argparse.Namespace) -> int:
         return 0
     _print(rows, options.most, page)
     return 0
+
+
+def _require_campaigns(names: Sequence[str], store: Store) -> None:
+    """Raises `UsageError` for a campaign that the store does not have, and `OSError`."""
+    known = [path.name for path in campaign_directories(store.root)]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--campaign {name}: {store.named} has no such campaign; {suggestion(name, known)}")
 
 
 def _points(store: Path, campaigns: list[str]) -> list[TrendPoint]:

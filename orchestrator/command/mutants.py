@@ -19,6 +19,7 @@ from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.printing import say, show
 from orchestrator.running.interrupts import Interrupts
+from systems.toml_tables import suggestion
 
 if TYPE_CHECKING:
     from orchestrator.search.mutation_score import MutantResult, MutantSchedule
@@ -35,6 +36,9 @@ def main(options: argparse.Namespace) -> int:
     """Print the table of mutants, or with `--seeds` the measured results. Raises `UsageError`."""
     from systems.brownout.broker import Brownout
 
+    for name in options.names:
+        if name not in Brownout.mutants:
+            raise UsageError(f"unknown mutant {name!r}; {suggestion(name, Brownout.mutants)}")
     if options.seeds is None:
         if options.names or options.campaign or options.write or options.jobs:
             raise UsageError("nothing is run without --seeds; give it, or leave out the other arguments")

@@ -32,6 +32,7 @@ from typing import Final
 from history.journal import Journal
 from installation.counted import counted
 from nemeses.scheduling import Scheduler
+from orchestrator.worlds.selection import LEAST_FILES
 
 LEAST_FREE: Final = 8 << 20
 """Bytes. Below this, a service's next write, such as a batch or a segment's index, may not fit."""
@@ -40,7 +41,7 @@ BEFORE_ERROR_NS: Final = 15_000_000_000
 """How long before an error the resource may have been short: a client waits for its outcome before it ends."""
 
 _LIMITS: Final = {
-    "RLIMIT_NOFILE": ("descriptors", 1024),
+    "RLIMIT_NOFILE": ("descriptors", LEAST_FILES),
     "RLIMIT_FSIZE": ("disk", 1 << 30),
     "RLIMIT_AS": ("memory", 2 << 30),
     "RLIMIT_DATA": ("memory", 2 << 30),

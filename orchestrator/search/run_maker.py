@@ -24,7 +24,7 @@ from orchestrator.running.runner import (
     require_faults,
     withdraw,
 )
-from orchestrator.worlds.selection import Selection, lab_named
+from orchestrator.worlds.selection import Selection, lab_named, select_lab
 from orchestrator.worlds.simulation.files import SUMMARY
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Maker:
         messages: bool = False,
     ) -> None:
         engine = Engine("in-process", store.root / ".spark", plots=plots)
-        selection = Selection(lab_named(SIMULATION), "only in this world a seed determines the run")
+        selection = Selection(select_lab(SIMULATION).lab, "only in this world a seed determines the run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)
         self._store = store

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from installation import extras
 from orchestrator.errors import UsageError
@@ -20,6 +22,22 @@ class Selection:
 
     lab: type[Lab]
     reason: str
+
+
+LEAST_FILES: Final = 1024
+"""Files that the tester or a node may have open at a time."""
+
+
+def open_files() -> Requirement:
+    """Whether this process may open enough files; raises its own limit to that number if it may."""
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_met = most == resource.RLIM_INFINITY or most >= LEAST_FILES
+    if is_met and limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_FILES, most))
+    detail = f"{most} at a time, and a run needs {LEAST_FILES}" if not is_met else f"at least {LEAST_FILES} at a time"
+    return Requirement(
+        "open files", is_met, detail, f"allow them in the shell that starts Brownout: ulimit -n {LEAST_FILES}"
+    )
 
 
 def lab_named(name: str) -> type[Lab]:
@@ -42,6 +60,9 @@ def select_lab(name: str = AUTO, filesystem: str = "ext4") -> Selection:
     Raises `UsageError` for an unknown name, and for a requested world that cannot run here, with what is missing and
     the remedy. A lab's `prepare` checks what it can install.
     """
+    files = open_files()
+    if not files.met:
+        raise UsageError(f"no world can run here: {files}")
     if name == AUTO:
         return _automatic(filesystem)
     extra = WORLDS[name].extra if name in WORLDS else None

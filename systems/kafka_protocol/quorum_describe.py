@@ -10,7 +10,7 @@ from typing import Any
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import describe_quorum, metadata
-from systems.errors import ClusterError
+from systems.errors import ClusterError, InputError
 from systems.kafka_protocol import requests
 from systems.kafka_protocol.observer import METADATA_TOPIC
 
@@ -70,7 +70,8 @@ class QuorumState:
 
 
 def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
-    """Ask until the leader answers (K595-45). Raises `ClusterError` when it does not answer in time.
+    """Ask until the leader answers (K595-45). Raises `ClusterError` when it does not answer in time, and `InputError`
+    when no broker answers.
 
     A broker that knows the leader names it, and the next request goes there. Otherwise, and if the named broker names
     another one (two brokers that do not know of an election yet may name each other), the next request goes to a random
@@ -97,6 +98,8 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
         time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         target, was_named = random.choice([*bootstrap, *known.values()]), False
+    if not known:
+        raise InputError(f"no broker answered within {timeout_s:g} s; last: {complaint}; name a broker that runs")
     raise ClusterError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
 
 

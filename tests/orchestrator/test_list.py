@@ -138,7 +138,9 @@ def test_rows_are_filtered_by_campaign_verdict_and_words(tmp_path: Path) -> None
     assert [row["campaign"] for row in rows(tmp_path, "--unexpected")] == ["two"]
     assert [row["campaign"] for row in rows(tmp_path, "--verdict", "pass")] == ["one"]
     assert [row["campaign"] for row in rows(tmp_path, "--search", "Stale paper")] == ["two"]
-    assert rows(tmp_path, "--campaign", "three") == []
+    answer = ask("list", "--store", tmp_path, "--campaign", "thre")
+    assert (answer.code, "has no such campaign; known: one, two" in answer.err) == (64, True), answer.err
+    assert ask("list", "--store", tmp_path, "--campaign", "three", "--trends").code == 64
 
 
 def test_order_is_unexpected_first_then_newest_first() -> None:
@@ -180,7 +182,7 @@ def test_trends_have_a_row_for_each_invocation_also_of_superseded_ones(tmp_path:
     assert (first["version"], first["met"], first["latency_p99_ms"]) == ("brownout ab", 0, None)
     assert (second["version"], second["met"], second["latency_p99_ms"]) == ("brownout abc", 1, 12.5)
     assert "1/1" in ask("list", "--store", tmp_path, "--trends").out
-    assert rows(tmp_path, "--trends", "--campaign", "other") == []
+    assert ask("list", "--store", tmp_path, "--trends", "--campaign", "other").code == 64
 
 
 def test_a_store_that_is_missing_is_wrong_usage(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ is reliable: containers, security modules and kernel options each restrict in th
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
@@ -16,6 +17,7 @@ from typing import NoReturn
 
 from orchestrator.machine import cgroups, links, syscalls
 
+_GET_FREE_LOOP_DEVICE = 0x4C82
 _TABLE = """table bridge trial {
   set cut { type ipv4_addr . ipv4_addr; counter; }
   chain forward { type filter hook forward priority 0; policy accept; ip saddr . ip daddr @cut drop; }
@@ -91,7 +93,14 @@ def _packet_filter() -> None:
 
 
 def _loop_devices() -> None:
-    os.close(os.open("/dev/loop-control", os.O_RDWR))
+    control = os.open("/dev/loop-control", os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(control, _GET_FREE_LOOP_DEVICE)
+    except OSError as error:
+        what = f"it does not name a free loop device ({error.strerror})"
+        raise OSError(error.errno, what, "/dev/loop-control") from error
+    finally:
+        os.close(control)
 
 
 _ATTEMPTS: dict[str, Callable[[], None]] = {
