@@ -29,6 +29,8 @@ def test_an_answer_waits_for_each_replica_that_is_live(tmp_path: Path, mutants: 
     async def story(cluster: Cluster) -> None:
         await written(cluster)
         cluster.cut |= {(1, 3), (3, 1)}
+        cluster.elect(1, isr=[1, 2])
+        await cluster.hear()
         deletion = asyncio.create_task(cluster.nodes[1].manager.delete_records(TOPIC, 0, 2, 30.0))
         await until(lambda: cluster.nodes[2].partition().log.log_start_offset == 2)
         await asyncio.sleep(0.1)
