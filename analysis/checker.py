@@ -13,7 +13,7 @@ from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import EVIDENCE_CHANGED, MAY_BE_FORGOTTEN, TESTER_SHORT, UNDECIDED, Reason
 from analysis.engines.meter import Meter
 from analysis.evidence.tester_shortages import cause_of, shortages
-from analysis.verdict import UNKNOWN
+from analysis.verdict import NOT_APPLICABLE, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -170,8 +170,11 @@ class Checker:
 
     def judged(self, run: CheckedRun) -> Outcome:
         """The checker's outcome for a run. An anomaly becomes a doubt when its evidence was modified after the run, or
-        when the tester itself may have caused it."""
+        when the tester itself may have caused it. A checker that compared nothing leaves the run unknown, unless
+        nothing had to be compared."""
         outcome = without_the_testers(self._with_promises(self.check(run)), run)
+        if outcome.verdict == NOT_APPLICABLE and not self.may_rest(run.description):
+            return replace(outcome, verdict=UNKNOWN)
         if not outcome.anomalies:
             return outcome
         changed = [sentence for name, sentence in run.changed.items() if re.fullmatch(self.reads, name, re.DOTALL)]

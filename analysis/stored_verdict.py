@@ -1,4 +1,4 @@
-"""Decides whether the stored verdict of a run can be believed: it must be complete, of a finished analysis, consistent,
+"""Decides whether the stored verdict of a run can be believed: it must be complete, of a finished analysis,
 about this run, and about the files that are in the directory now."""
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from typing import Any, Final
 from analysis.analysis_revision import revision
 from analysis.checker import Checker
 from analysis.checker_registry import CHECKERS
-from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription, RunDirectoryError, describe
-from analysis.expectation import unmet
+from analysis.evidence.run_directory import RunDescription, RunDirectoryError, describe
 from analysis.verdict import (
-    CERTIFICATE,
     FAIL,
-    NOT_APPLICABLE,
     PASS,
     UNKNOWN,
     VERDICT_FILE,
@@ -103,7 +100,7 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
         doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
         return replace(known, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description))
-    doubts = (*foreign, *_contradictions(verdict, description), *_stale(run_dir, verdict, description, any_analysis))
+    doubts = (*foreign, *_stale(run_dir, verdict, description, any_analysis))
     kept = (*doubts, again) if doubts else ()
     return replace(known, verdict=verdict, doubts=kept, is_own=not foreign)
 
@@ -122,100 +119,6 @@ def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription)
             yield f"the verdict is of another run: its {what} is {quoted(said)}, not {quoted(true)}"
 
 
-def _contradictions(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """Where the verdict contradicts itself or the requirements of run.toml."""
-    said = verdict.verdict
-    failed = [check.name for check in verdict.checks if check.verdict == FAIL]
-    if said not in _VERDICTS:
-        yield f"the verdict is {quoted(said)}, which is not one of {', '.join(_VERDICTS)}"
-    if said == FAIL and not verdict.anomalies and not failed:
-        yield "the verdict is fail, but it names no failure"
-    if said == UNKNOWN and not verdict.reasons:
-        yield "the verdict is unknown, but it names no reason"
-    if said != FAIL and (verdict.anomalies or failed):
-        named = [*(anomaly.name for anomaly in verdict.anomalies), *failed]
-        yield f"the verdict is {said}, but it has {', '.join(named)}"
-    if said == PASS:
-        yield from _unearned(verdict, description)
-    for what, stored, true in (
-        ("world", verdict.world, description.world),
-        ("mutants", verdict.mutants, description.mutants),
-        ("upper bound", verdict.upper_bound, description.requirements.upper_bound),
-        ("limits", verdict.limits, description.limits),
-        ("versions", dict(verdict.versions), dict(description.versions)),
-    ):
-        if stored != true:
-            yield f"the verdict has {quoted(stored)} as the run's {what}, run.toml has {quoted(true)}"
-    if verdict.expected != description.expected:
-        yield f"the verdict was compared with {verdict.expected}, but run.toml expects {description.expected}"
-    if verdict.met != (not unmet(verdict.expected, verdict)):
-        yield f"the verdict says that {verdict.expected} was {'' if verdict.met else 'not '}met, which is wrong"
-
-
-def _unearned(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """What a pass lacks."""
-    spite = dict.fromkeys((*verdict.never_seen, *verdict.reasons, *verdict.doubts))
-    if spite:
-        yield f"the verdict is pass in spite of: {'; '.join(spite)}"
-    resting = _may_rest(description)
-    open_checks = [
-        check.name
-        for check in verdict.checks
-        if check.verdict not in (PASS, FAIL) and not (check.verdict == NOT_APPLICABLE and check.name in resting)
-    ]
-    if open_checks:
-        yield f"the verdict is pass, but its checks {', '.join(open_checks)} are not"
-    if not any(check.verdict == PASS for check in verdict.checks):
-        yield "the verdict is pass, but no check passed"
-    skipped = _applicable(description) - {check.name for check in verdict.checks}
-    if skipped:
-        yield f"the verdict is pass without the checks {', '.join(sorted(skipped))}"
-    unproven = [str(fault.get("id")) for fault in verdict.faults if fault.get("status") != "confirmed"]
-    if unproven:
-        yield f"the verdict is pass, but these faults are not confirmed: {', '.join(unproven)}"
-    confirmed = {fault.get("kind") for fault in verdict.faults if fault.get("status") == "confirmed"}
-    absent = [kind for kind in description.requirements.required_faults if kind not in confirmed]
-    if absent:
-        yield f"the verdict is pass without the required faults {', '.join(absent)}"
-    yield from _too_little(verdict, description)
-    yield from _little_of_the_plan(verdict, description)
-
-
-def _too_little(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """Figures of a pass that are missing or below the run's requirements."""
-    for key, true in (
-        ("planned_changes", description.planned_changes),
-        ("planned_queries", description.planned_queries),
-    ):
-        if verdict.stats.get(key) != true:
-            yield f"the verdict is pass with {key} {quoted(verdict.stats.get(key))}, but run.toml says {true}"
-    for key, what, least in (
-        ("acknowledged", "changes were acknowledged", description.requirements.min_ok),
-        ("queries_under_load", "queries were answered under load", description.requirements.min_queries),
-    ):
-        counted = verdict.stats.get(key)
-        if type(counted) is not int:
-            yield f"the verdict is pass, but it does not say how many {what}"
-        elif counted < least:
-            yield f"the verdict is pass, but {counted} {what}, where {least} are needed"
-
-
-def _little_of_the_plan(verdict: Verdict, description: RunDescription) -> Iterator[str]:
-    """A pass whose load was a smaller share of the plan than required. Verdicts round shares."""
-    if not description.planned_changes:
-        return
-    share, needed = verdict.stats.get("achieved_share"), description.requirements.min_share
-    if not isinstance(share, int | float):
-        yield "the verdict is pass, but it does not say which share of the planned changes was acknowledged"
-    elif share + 10**-SHARE_DIGITS / 2 < needed:
-        yield f"the verdict is pass, but {share:.0%} of the planned changes were acknowledged, not {needed:.0%}"
-
-
-def _may_rest(description: RunDescription) -> set[str]:
-    """The names of the checks that may be n/a for such a run."""
-    return {checker.name for checker in CHECKERS if checker.may_rest(description)}
-
-
 def _certified(description: RunDescription) -> bool:
     """Whether a pass of such a run must have a certificate."""
     return any(checker.certify is not None for checker in _checkers(description))
@@ -223,12 +126,6 @@ def _certified(description: RunDescription) -> bool:
 
 def _checkers(description: RunDescription) -> list[Checker]:
     return [checker for checker in CHECKERS if checker.judge in (None, description.judge)]
-
-
-def _applicable(description: RunDescription) -> set[str]:
-    """The names of the checks that a pass of such a run must have."""
-    certificate = {CERTIFICATE} if _certified(description) else set()
-    return {checker.name for checker in _checkers(description)} | certificate
 
 
 def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_analysis: bool) -> Iterator[str]:

@@ -1,19 +1,18 @@
-"""Checks that a run's nodes got the planned configuration. Each configuration file is in the run's evidence.
+"""The configuration files that a run's nodes must have, as patterns for `run.toml`.
 
-Fills the system's templates for places whose properties (address, directory, port) are marks. In the evidence a mark
-may stand for any text, but for the same text throughout a file; everything else must be equal.
+Fills the system's templates for places whose properties (address, directory, port) are marks. A pattern has `*` in the
+place of a mark. Each configuration file is in the run's evidence, and the checker `configuration` compares it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import Final
 
-from history.regular_files import read_text
 from systems import Deployed
 from systems.service import shown_as
 
@@ -69,26 +68,10 @@ class _Marked:
         return f"mark{self.id}of{what}kram"
 
 
-def misconfigured(deployed: Deployed, time_scale: float, run_dir: Path) -> Iterator[str]:
-    """Sentences: how the nodes' configuration differs from the deployment. Raises `InputError` for a template that
-    cannot be filled in here."""
-    places = _places(deployed)
-    for place in places:
-        for path, text in deployed.configuration(place, places, time_scale).items():
-            name = f"nodes/{place.name}/{shown_as(Path(path))}"
-            try:
-                found = read_text(run_dir / name)
-            except (OSError, UnicodeDecodeError) as error:
-                yield f"{name}, which shows how {place.name} was configured, cannot be read: {error}"
-                continue
-            if not _pattern(text, places).fullmatch(found):
-                yield f"{name} is not the configuration that the plan gives to {place.name}: {_difference(text, found)}"
-
-
-def stated(deployed: Deployed, time_scale: float) -> dict[str, dict[str, list[str]]]:
+def expected_files(deployed: Deployed, time_scale: float) -> dict[str, dict[str, list[str]]]:
     """By node and by the name of each configuration file in the evidence, its lines as glob patterns: `*` stands for
-    what depends on the run's places and name. Times are those of a world with this scale. Raises `InputError` as
-    `misconfigured` does."""
+    what depends on the run's places and name. Times are those of a world with this scale. Raises `InputError` for a
+    template that cannot be filled in here."""
     places = _places(deployed)
     unknown = _unknown(places)
     one, other = (replace(deployed, cluster_id=name) for name in ("one", "two"))  # what differs depends on the name
@@ -123,28 +106,3 @@ def _places(deployed: Deployed) -> Sequence[_Marked]:
         places.append(_Marked(number, {name: port + at for at, name in enumerate(names)}))
         port += len(names)
     return places
-
-
-def _pattern(text: str, places: Sequence[_Marked]) -> re.Pattern[str]:
-    """A pattern for the text with any values in place of its marks."""
-    marks = {str(port): r"\d+" for place in places for port in place.ports.values()}
-    marks |= {found[0]: r"[^\s,]+?" for found in _MARK.finditer(text)}
-    parts, seen = [], dict[str, str]()
-    for part in re.split(f"({'|'.join(sorted(map(re.escape, marks)))})", text):
-        if part not in marks:
-            parts.append(re.escape(part))
-        elif part in seen:
-            parts.append(f"(?P={seen[part]})")
-        else:
-            seen[part] = f"mark_{len(seen)}"
-            parts.append(f"(?P<{seen[part]}>{marks[part]})")
-    return re.compile("".join(parts))
-
-
-def _difference(text: str, found: str) -> str:
-    """The first line that differs, for a sentence."""
-    expected, lines = text.splitlines(), found.splitlines()
-    for number, (one, other) in enumerate(zip(expected, lines, strict=False), 1):
-        if not _MARK.search(one) and one != other:
-            return f"line {number} is {other!r}, not {one!r}"
-    return f"it has {len(lines)} lines instead of {len(expected)}, or different addresses, directories or ports"

@@ -1,21 +1,20 @@
 """Builds `run.toml`: one cell as it is run, so that a run's directory is self-explanatory.
 
-Nearly all of it follows from the plan. `settled` builds that part without a world, so that the gate can build it again
-from the plan's campaign and compare it. `RunWorld` is the world's part. The orchestrator adds the time of the run and
-the versions.
+Nearly all of it follows from the plan. `RunWorld` is the world's part. The orchestrator adds the time of the run, the
+versions and the system's defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from history.values import DERIVED, VALUE_FIRST
-from orchestrator.campaign.configuration import stated
+from orchestrator.campaign.configuration import expected_files
 from orchestrator.campaign.load_targets import stake_of
-from orchestrator.campaign.model import Campaign, Cell, NemesisSettings, Workload
-from orchestrator.campaign.plan import invocation_of
+from orchestrator.campaign.model import Campaign, NemesisSettings, Workload
+from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.systems import client_nodes
 from systems import Deployed
 from workloads.kinds import KINDS
@@ -25,27 +24,41 @@ PROBE = "probe"
 
 @dataclass(frozen=True)
 class RunWorld:
-    """The world of a run. `reason`: why it was chosen. `time_scale`: the factor by which its times are longer.
-    `limits`: sentences about what a run there does not show. `left_out`: the optional kinds of fault that it cannot
-    inject."""
+    """The world of a run.
 
-    world: str
+    `reason`: why it was chosen.
+    `time_scale`: the factor by which its times are longer.
+    `limits`: sentences about what a run there does not show.
+    `left_out`: the optional kinds of fault that it cannot inject.
+    """
+
+    name: str
     reason: str
     time_scale: float = 1.0
     limits: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
 
 
-def settled(campaign: Campaign, cell: Cell, deployed: Deployed, time_scale: float) -> dict[str, Any]:
-    """What a campaign, drawn with the run's seed, determines for the runs of a cell in worlds with this time scale.
-    `settings` are the campaign's, `configuration` has them as the nodes get them, with the times of such a world.
-    `limits` contains the campaign's limits only; the kinds of fault are those of a world that lacks none."""
+def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) -> dict[str, Any]:
+    """The content of `run.toml` without time, versions and defaults.
+
+    `settings` are the campaign's. `configuration` has them as the nodes get them, with the times of the world. Required
+    faults are listed as in the campaign. Optional faults that the world cannot inject are not scheduled; the limits
+    mention them."""
+    campaign, cell = planned.campaign, planned.cell
     promises, stake = deployed.system.description.promises, stake_of(campaign)
     return {
+        "run": planned.id,
+        "invocation": invocation_of(planned.id),
+        "seed": planned.seed,
+        "world": world.name,
+        "world_reason": world.reason,
+        "time_scale": world.time_scale,
+        "replay": planned.replay,
         "campaign": campaign.name,
         "cell": cell.name,
         "mutants": list(cell.mutants),
-        "limits": list(stake.limits),
+        "limits": [*world.limits, *_limits_of_choice(world), *stake.limits],
         "expect": cell.expect.to_toml(),
         "checks": {
             "upper_bound": campaign.checks.upper_bound,
@@ -76,39 +89,17 @@ def settled(campaign: Campaign, cell: Cell, deployed: Deployed, time_scale: floa
         "metadata": {"format": promises.metadata, "traced": promises.events},
         "plan": {"clients": list(expected_clients(campaign.workload)), **stake.to_toml()},
         "workload": _workload(campaign, deployed),
-        "nemesis": _nemesis(campaign.nemesis),
+        "nemesis": _nemesis(campaign.nemesis, world.left_out),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
-        "configuration": stated(deployed, time_scale),
+        "configuration": expected_files(deployed, world.time_scale),
     }
 
 
-def described(settled: Mapping[str, Any], *, run: str, seed: int, replay: str, around: RunWorld) -> dict[str, Any]:
-    """The content of `run.toml` without time and versions. Required faults are listed as in the campaign. Optional
-    faults that the world cannot inject are not scheduled; the limits mention them."""
-    limits = [*around.limits, *chosen(around), *settled["limits"]]
-    nemesis = dict(settled["nemesis"])
-    if nemesis["kind"] == "random":
-        nemesis["faults"] = [kind for kind in nemesis["faults"] if kind not in around.left_out]
-        nemesis["left_out"] = list(around.left_out)
-    return {
-        "run": run,
-        "invocation": invocation_of(run),
-        "seed": seed,
-        "world": around.world,
-        "world_reason": around.reason,
-        "time_scale": around.time_scale,
-        "replay": replay,
-        **settled,
-        "limits": limits,
-        "nemesis": nemesis,
-    }
-
-
-def chosen(around: RunWorld) -> list[str]:
+def _limits_of_choice(world: RunWorld) -> list[str]:
     """The limits that follow from the choice of the world."""
-    limits = [f"the {around.world} world was chosen because {around.reason}"]
-    if around.left_out:
-        limits.append(f"not exercised in the {around.world} world: {', '.join(sorted(around.left_out))}")
+    limits = [f"the {world.name} world was chosen because {world.reason}"]
+    if world.left_out:
+        limits.append(f"not exercised in the {world.name} world: {', '.join(sorted(world.left_out))}")
     return limits
 
 
@@ -146,10 +137,11 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
     return content | dict(workload.parameters)
 
 
-def _nemesis(nemesis: NemesisSettings) -> dict[str, Any]:
+def _nemesis(nemesis: NemesisSettings, left_out: Sequence[str]) -> dict[str, Any]:
     content: dict[str, Any] = {"kind": nemesis.kind}
     if nemesis.kind == "random":
-        content["faults"], content["left_out"] = list(nemesis.faults), []
+        content["faults"] = [kind for kind in nemesis.faults if kind not in left_out]
+        content["left_out"] = list(left_out)
         content["interval_s"], content["duration_s"] = list(nemesis.interval_s), list(nemesis.duration_s)
         content["overlap"], content["quiet_s"] = nemesis.overlap, [list(each) for each in nemesis.quiet_s]
     if nemesis.kind == "steps":

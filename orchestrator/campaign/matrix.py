@@ -11,11 +11,11 @@ from typing import Final
 from analysis.evidence.run_directory import RunDescription
 from analysis.stored_verdict import StoredVerdict, standing_of
 from analysis.summary import Planned, RunSummary, entry
-from analysis.verdict import Expectation
+from analysis.verdict import UNKNOWN, Expectation
 from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.as_planned import PlannedDescriptions
+from orchestrator.campaign import run_digests
 from orchestrator.campaign.plan import invocation_of
 from orchestrator.campaign.plans import (
     PlanError,
@@ -27,6 +27,7 @@ from orchestrator.campaign.plans import (
     stamps,
     supersedes,
 )
+from orchestrator.campaign.run_digests import RunDigest, read_digests
 from orchestrator.errors import UsageError
 
 _OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")
@@ -67,9 +68,9 @@ def read_matrix(
     absent = any(not (campaign_dir / run.id).is_dir() for plan in counted for run in plan.runs)
     resumable = open_stamp(campaign_dir) if absent else None
     entries = [
-        _entry(campaign_dir / run.id, plan, run, as_planned, any_analysis, resumable=resumable)
+        _entry(campaign_dir / run.id, plan, run, digests.get(run.id), any_analysis, resumable=resumable)
         for plan in counted
-        for as_planned in (PlannedDescriptions(plan),)
+        for digests in (read_digests(campaign_dir, plan.stamp),)
         for run in plan.runs
         if only in (None, run.id)
     ]
@@ -121,7 +122,7 @@ def _entry(
     run_dir: Path,
     plan: StoredPlan,
     run: StoredRun,
-    as_planned: PlannedDescriptions,
+    digest: RunDigest | None,
     any_analysis: bool,
     *,
     resumable: str | None,
@@ -135,8 +136,9 @@ def _entry(
     if described is None:
         return entry(planned, standing)
     doubts = list(_another_run(plan, planned, described, run_dir))
-    # A run of an older version, as in a baseline, may have another description than this version writes.
-    doubts += () if any_analysis or doubts else as_planned.differences(run, run_dir)
+    verdict = standing.verdict
+    if verdict is not None and verdict.verdict != UNKNOWN and not any_analysis:  # older versions recorded no digests
+        doubts += run_digests.doubts(run_dir.parent, run.id, verdict.evidence, digest)
     return entry(planned, standing, doubts)
 
 

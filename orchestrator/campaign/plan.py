@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from installation.commands import command
+from nemeses import Schedule, plan_schedule
 from orchestrator.campaign.lookup import shown
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.swarm import draw
@@ -33,6 +34,20 @@ class PlannedRun:
     def derived_seed(self, purpose: str) -> int:
         """A seed for one purpose. It does not depend on the cell, so that all cells get the same schedule."""
         return derived_seed(self.seed, purpose)
+
+    def schedule(self, capabilities: Collection[str]) -> Schedule:
+        """The faults of a random nemesis in a world with these capabilities, drawn from the seed. Raises
+        `ScheduleError`, as `plan_schedule` does."""
+        nemesis = self.campaign.nemesis
+        drawn = plan_schedule(
+            self.derived_seed("nemesis"),
+            nemesis.scheduled(capabilities),
+            total_s=self.campaign.workload.duration_s,
+            interval_s=nemesis.interval_s,
+            duration_s=nemesis.duration_s,
+            overlap=nemesis.overlap,
+        )
+        return drawn.without(nemesis.quiet_s)
 
     @property
     def client(self) -> OwnClient:

@@ -1,18 +1,18 @@
 """Stores the plan of each `brownout run` invocation, so that missing runs are detected.
 
 `<campaign>/plans/<stamp>.campaign` is the campaign's text at that time. `<stamp>.toml` has the requested cells and
-seeds, the world, and the names of the planned runs.
+seeds, the world, and the names of the planned runs. `<stamp>.digests` has a line for each finished run
+(`run_digests`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from analysis.verdict import Expectation
 from history.regular_files import replace_text
@@ -55,9 +55,8 @@ class StoredPlan:
     """One invocation. `whole`: it covers every cell with every seed of the campaign. `where`: the options that selected
     another world than the campaign's. `world`: of the runs; empty if unknown (older plans left it to the machine).
     `select`: the patterns that the names of its runs match, as for `plan.is_selected`; empty for all.
-    `optional_faults`: the campaign's; `left_out`: those that the world was known to lack, None if not recorded.
-    `time_scales`: the scales that the world could have; runs of older plans had the ordinary one.
-    `settled`: by cell, the part of its runs' `run.toml` that follows from files of the user. `text`: the campaign's."""
+    `time_scales`: the scales that the world could have; runs of older plans had the ordinary one. `text`: the
+    campaign's."""
 
     stamp: str
     campaign: str
@@ -69,10 +68,7 @@ class StoredPlan:
     world: str
     runs: tuple[StoredRun, ...]
     whole: bool
-    optional_faults: tuple[str, ...]
-    left_out: tuple[str, ...] | None
     time_scales: tuple[float, ...]
-    settled: Mapping[str, Mapping[str, Any]]
     text: str
 
     @property
@@ -100,12 +96,10 @@ def keep_plan(
     select: Sequence[str] = (),
     where: Sequence[str],
     world: str,
-    left_out: Sequence[str] | None = None,
     time_scales: Sequence[float] = (ORDINARY,),
-    settled: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> bool:
     """Write the plan of a new invocation; False if its stamp is taken. `world`: the name of the chosen world.
-    `left_out`, `time_scales`, `settled`: as of `StoredPlan`. Raises `OSError`."""
+    `time_scales`: as of `StoredPlan`. Raises `OSError`."""
     content = {
         "campaign": str(campaign.path),
         "cells": list(cells),
@@ -113,10 +107,8 @@ def keep_plan(
         "select": list(select),
         "where": list(where),
         "world": world,
-        "left_out": None if left_out is None else list(left_out),
         "time_scales": list(time_scales),
         "runs": [run.id for run in planned],
-        "settled": settled or {},
     }
     path = plans_dir(campaign_dir) / f"{stamp}.toml"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +143,7 @@ def held_plan(campaign_dir: Path, stamp: str) -> Iterator[None]:
 
 def drop_plan(campaign_dir: Path, stamp: str) -> None:
     """Remove an invocation's plan. Raises `OSError`."""
-    for suffix in (".toml", ".campaign"):  # without the first the invocation does not exist
+    for suffix in (".toml", ".campaign", ".digests"):  # without the first the invocation does not exist
         (plans_dir(campaign_dir) / f"{stamp}{suffix}").unlink(missing_ok=True)
 
 
@@ -253,10 +245,7 @@ def _read(plan: Table, campaign: Table, stamp: str) -> StoredPlan:
         world=_world(plan, campaign),
         runs=runs,
         whole=len(runs) == planned and len(chosen) == len(all_cells) and (not seeds or _has_all(seeds, all_seeds)),
-        optional_faults=campaign.table("nemesis").texts("optional_faults", ()),
-        left_out=plan.texts("left_out") if "left_out" in plan else None,
         time_scales=_time_scales(plan),
-        settled=_settled(plan),
         text=campaign.source.text,
     )
 
@@ -266,13 +255,6 @@ def _time_scales(plan: Table) -> tuple[float, ...]:
     if not isinstance(scales, list) or not all(map(is_scale, scales)):
         plan.refuse(f"time_scales: is not a list of numbers from {ORDINARY:g} to {MOST:g}", "time_scales")
     return tuple(map(float, scales))
-
-
-def _settled(plan: Table) -> Mapping[str, Mapping[str, Any]]:
-    content = plan.raw("settled", {})
-    if not isinstance(content, dict) or not all(isinstance(each, dict) for each in content.values()):
-        plan.refuse("settled: is not a table for each cell", "settled")
-    return content
 
 
 def _world(plan: Table, campaign: Table) -> str:

@@ -13,19 +13,21 @@ from typing import Final
 from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
+from orchestrator.campaign.engine import Engine, choose_engine, judge
 from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.markdown import in_markdown
-from orchestrator.campaign.matrix import runs_in
+from orchestrator.campaign.matrix import read_matrix, runs_in
 from orchestrator.campaign.plans import chosen_stamps, stamps
 from orchestrator.campaign.policy_file import Policy, find_policy
 from orchestrator.campaign.reports import write_documents
-from orchestrator.campaign.store import LABS, LATEST, Store
+from orchestrator.campaign.store import LABS, LATEST, RunDirectory, Store
 from orchestrator.campaign.store_index import read_index
 from orchestrator.command.shared.declaration import Command
-from orchestrator.command.shared.options import json_option, store_option
+from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
 from orchestrator.printing import say, show, show_runs, verdict_line
+from orchestrator.worlds.simulation.files import SUMMARY
 from systems.errors import InputError
 
 _DOCUMENTS = ("summary.json", "report.html", "junit.xml")
@@ -38,6 +40,10 @@ def main(options: argparse.Namespace) -> int:
     `InputError` for an invalid policy."""
     named = Store(options.store or default_store()).locate(options.path)
     path = named.resolve()
+    if options.again:
+        _analyze_again(path, options)
+    elif options.engine:
+        raise UsageError(f"--engine {options.engine}: the gate analyzes runs only with --again")
     missing: list[str] = []
     if (path / "run.toml").exists():
         if options.invocation or options.policy:
@@ -57,6 +63,33 @@ def main(options: argparse.Namespace) -> int:
     )
     _print(path, results, missing, verdict, options)
     return code
+
+
+def _analyze_again(path: Path, options: argparse.Namespace) -> None:
+    """Analyze the runs of the invocations that count, or the one run. A run that cannot be analyzed stays as it is: the
+    gate names the reason."""
+    is_run_path = (path / "run.toml").exists()
+    campaigns = [path] if is_campaign(path) else [] if is_run_path else _campaigns(path)
+    runs = [RunDirectory(path)] if is_run_path else []
+    for campaign_dir in campaigns:
+        plans = read_matrix(campaign_dir, chosen_stamps(campaign_dir, options.invocation)).plans
+        planned = [campaign_dir / run.id for plan in plans for run in plan.runs]
+        runs += [RunDirectory(run) for run in planned if (run / "run.toml").is_file()]
+    if not runs:
+        return
+    simulated = all((run.path / SUMMARY).is_file() for run in runs)
+    kind, _ = choose_engine(options.engine, simulated=simulated)
+    engine = Engine(kind, runs[0].path / ".spark", plots=False)
+    try:
+        for number, run in enumerate(runs, 1):
+            try:
+                with run.held():
+                    judge(run.path, engine)
+                say(f"analyzed {number} of {len(runs)}: {run.path.name}", file=sys.stderr)
+            except UsageError as error:
+                say(f"brownout: {error}", file=sys.stderr)
+    finally:
+        engine.stop()
 
 
 def is_campaign(path: Path) -> bool:
@@ -229,6 +262,12 @@ def _options(command: argparse.ArgumentParser) -> None:
         metavar="STAMP",
         help="decide over this invocation only; STAMP or the first characters of it (repeatable)",
     )
+    command.add_argument(
+        "--again",
+        action="store_true",
+        help="analyze each run before deciding; plots are not drawn again",
+    )
+    engine_option(command)
     command.add_argument("--policy", type=Path, metavar="FILE", help="the policy (default: gate.toml beside the store)")
     store_option(command)
     form = command.add_mutually_exclusive_group()
@@ -248,6 +287,7 @@ is the worst one over its campaigns.
   brownout gate store/demo                     a campaign
   brownout gate store                          all campaigns
   brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"
+  brownout gate store/demo --again             analyzes each run anew, then decides
 
 An invocation of the whole campaign supersedes earlier invocations in the same world. Later partial
 invocations count in addition. A gate.toml beside the store can demand more: docs/gate.md.

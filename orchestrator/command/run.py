@@ -84,7 +84,7 @@ def main(options: argparse.Namespace) -> int:
             raise UsageError("--resume uses the stored plan; leave out --cell, --seed, --seeds and --select")
         invocation = resume_invocation(store, campaign, where=where, **around)
     else:
-        invocation = plan_invocation(store, campaign, **asked, **around, capabilities=selection.lab.capabilities)
+        invocation = plan_invocation(store, campaign, **asked, **around)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
     meanwhile = analyzes_meanwhile(options, selection.lab)

@@ -21,9 +21,9 @@ from installation.counted import counted
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import Scheduler
+from orchestrator.campaign import run_digests
 from orchestrator.campaign.load_targets import LONGEST_LOAD
 from orchestrator.campaign.model import UNDER_LOAD
-from orchestrator.campaign.own_evidence import schedule_of
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.cleanup import always, described
@@ -253,15 +253,7 @@ class Run:
         if not nemesis.steps:
             self._progress.ends(ends_s)
         if nemesis.kind == "random":
-            schedule = schedule_of(
-                self._dependencies.planned.seed,
-                nemesis.scheduled(self._world.capabilities),
-                total_s=workload.duration_s,
-                interval_s=nemesis.interval_s,
-                duration_s=nemesis.duration_s,
-                overlap=nemesis.overlap,
-                quiet_s=nemesis.quiet_s,
-            )
+            schedule = self._dependencies.planned.schedule(self._world.capabilities)
             follow = follow_overlapping if nemesis.overlap else follow_schedule
             follow(
                 schedule,
@@ -475,11 +467,16 @@ class Run:
             self._journal.outputs(output_files(self._dependencies.directory.path))
 
     def _seal(self) -> None:
-        """Record the digests of all evidence. Later changes are detected; a run without a seal is never a pass."""
+        """Record the digests of all evidence, in the run and beside its plan. Later changes are detected; a run without
+        a seal is never a pass."""
+        path = self._dependencies.directory.path
         try:
-            seal.seal(self._dependencies.directory.path)
+            digest = seal.seal(path)
+            run_digests.record(path.parent, self._dependencies.planned.id, digest)
         except OSError as error:
             self._progress.say(f"the run cannot be sealed: {error}")
+        else:
+            self._progress.say(f"sealed: {digest}")
 
     def _collect(self) -> None:
         self._world.collect_all()

@@ -10,6 +10,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
-from orchestrator.campaign.as_planned import settled_by_files
+from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.engine import Engine, judge
 from orchestrator.campaign.lookup import shortest
 from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
@@ -41,14 +42,15 @@ from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
 from orchestrator.running.background_analysis import BackgroundAnalysis
-from orchestrator.running.description import describe
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.run import Run, RunDependencies
+from orchestrator.running.versions import versions
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection, lab_named
+from systems import Deployed
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
@@ -300,6 +302,21 @@ class Runner:
             self._progress.say(f"taking the world down: {described(error)}")
 
 
+def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
+    """The content of `run.toml` for a run that starts now. `reason`: why this world was chosen."""
+    around = RunWorld(
+        name=world.name,
+        reason=reason,
+        time_scale=world.time_scale,
+        limits=tuple(world.limits),
+        left_out=planned.campaign.nemesis.left_out(world.capabilities),
+    )
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    defaults = {role: dict(deployed.system.defaults(role)) for role in dict.fromkeys(deployed.roles)}
+    content = run_description(planned, deployed, around)
+    return {**content, "started": started, "versions": versions(), "defaults": defaults}
+
+
 def require_unmade(store: Store, invocation: CampaignInvocation) -> None:
     """Raise `UsageError` when another process has made a run since the runs were listed."""
     campaign_dir = store.campaign_dir(invocation.campaign.name)
@@ -394,21 +411,14 @@ def plan_invocation(
     select: Sequence[str] = (),
     where: Sequence[str] = (),
     world: str,
-    capabilities: Collection[str] | None = None,
     time_scales: Sequence[float] = (ORDINARY,),
 ) -> CampaignInvocation:
     """A new invocation, recorded in the store so that it can be resumed. `world`: the name of the chosen world;
-    `capabilities`: the kinds of fault that it can inject, as far as known; `time_scales`: those that it may have.
-    Raises `UsageError` if it cannot be recorded, or an existing invocation is newer."""
+    `time_scales`: those that it may have. Raises `UsageError` if it cannot be recorded, or an existing invocation is
+    newer."""
     campaign_dir = store.campaign_dir(campaign.name)
-    left_out = None if capabilities is None else campaign.nemesis.left_out(capabilities)
     asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
-    around: dict[str, Any] = {
-        "world": world,
-        "left_out": left_out,
-        "time_scales": time_scales,
-        "settled": settled_by_files(campaign, cells, time_scales),
-    }
+    around: dict[str, Any] = {"world": world, "time_scales": time_scales}
     while True:  # until the stamp is unique: concurrent processes see the same newest stamp
         stamp = newest_stamp(campaign_dir, store.new_stamp())
         planned = expand(campaign, stamp, **asked)

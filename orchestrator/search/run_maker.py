@@ -87,9 +87,8 @@ class Maker:
 def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
     """Make a run that stays in the store, with a plan. An interrupted run is removed, so that --resume does not
     continue it. `maker` makes runs in that store. Raises `Interrupted`; `UsageError` if the store is not writable."""
-    able = lab_named(SIMULATION).capabilities
     asked: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
-    invocation = plan_invocation(store, campaign, **asked, world=SIMULATION, capabilities=able)
+    invocation = plan_invocation(store, campaign, **asked, world=SIMULATION)
     try:
         return maker.make(invocation.todo[0])
     except Interrupted:

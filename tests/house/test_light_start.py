@@ -11,7 +11,7 @@ HEAVY = {"numpy", "pyarrow", "pandas", "matplotlib", "pyspark"}
 
 READS_A_CAMPAIGN = "from orchestrator.command import line; line.main(['run', 'campaigns/demo.toml', '--dry-run'])"
 LISTS_THE_COMMANDS = "from orchestrator.command import line; line.parser().format_help()"
-DESCRIBES_A_RUN = "import orchestrator.running.run, orchestrator.running.description"
+DESCRIBES_A_RUN = "import orchestrator.running.runner"
 
 
 @pytest.mark.parametrize("program", [READS_A_CAMPAIGN, LISTS_THE_COMMANDS, DESCRIBES_A_RUN])

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from analysis.pipeline import analyze
-from nemeses import Schedule
-from orchestrator.campaign.description import RunWorld, described, settled
-from orchestrator.campaign.own_evidence import schedule_of
+from history.seal import digest
+from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.run_digests import record
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import deployed_as
 from orchestrator.command.line import main
@@ -85,20 +85,16 @@ class StoredCampaign:
         """Record a run, which passes by default, and analyze it. Returns its directory. Changes that run.toml has too
         are made there. `says`: other values of run.toml, by dotted key; None: the key is missing."""
         world = changes.get("world", StoredRun.world)
-        content = described(
-            settled(planned.campaign, planned.cell, deployed_as(planned.campaign, planned.cell, planned.id), 1.0),
-            run=planned.id,
-            seed=planned.seed,
-            replay=planned.replay,
-            around=RunWorld(world, "it is of paper", limits=("nothing here is real",)),
-        )
+        deployed = deployed_as(planned.campaign, planned.cell, planned.id)
+        paper = RunWorld(world, "it is of paper", limits=("nothing here is real",))
+        content = run_description(planned, deployed, paper)
         content |= {"started": "2026-01-02T03:04:05+00:00", "versions": {"python": "3"}}
         content |= {key: value for key, value in changes.items() if key in content}
         for key, value in (says or {}).items():
             *tables, last = key.split(".")
             table = reduce(lambda inner, name: inner.setdefault(name, {}), tables, content)
             table[last] = value
-        fault = next(iter(drawn_faults(planned)))
+        fault = next(iter(planned.schedule(["kill"])))
         drawn = {"duration_s": fault.duration_s, "aim": fault.aim, **fault.parameters}
         options: dict[str, Any] = {
             "fault_parameters": drawn,
@@ -107,25 +103,13 @@ class StoredCampaign:
             "campaign": planned.campaign.text,
         }
         run = StoredRun(self.path / planned.id, described=content, **options | changes).write()
+        record(self.path, planned.id, digest(run))
         analyze(run, engine="in-process", plots=False)
         return run
 
     def made(self, **asked: Any) -> list[Path]:
         """A whole invocation with the expected verdicts."""
         return [self.make(planned) for planned in self.plan(**asked)]
-
-
-def drawn_faults(planned: PlannedRun) -> Schedule:
-    nemesis, workload = planned.campaign.nemesis, planned.campaign.workload
-    return schedule_of(
-        planned.seed,
-        nemesis.faults,
-        total_s=workload.duration_s,
-        interval_s=nemesis.interval_s,
-        duration_s=nemesis.duration_s,
-        overlap=nemesis.overlap,
-        quiet_s=nemesis.quiet_s,
-    )
 
 
 @dataclass(frozen=True)

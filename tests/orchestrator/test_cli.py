@@ -257,7 +257,7 @@ def test_a_log_is_dumped_as_kafkas_tool_does(tmp_path: Path, capsys: pytest.Capt
 def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
     from orchestrator.campaign.plan import expand
     from orchestrator.campaign.systems import deploy
-    from orchestrator.running.description import describe
+    from orchestrator.running.runner import describe
     from orchestrator.worlds.base import WorldSpec
     from orchestrator.worlds.process.world import ProcessWorld
     from tests.orchestrator.campaigns import campaign

@@ -21,8 +21,8 @@ from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import OverdueError, RunError
 from orchestrator.running.clients import Fleet
-from orchestrator.running.description import describe
 from orchestrator.running.patience import MOST_CROWDED, crowding_of, ready_s
+from orchestrator.running.runner import describe
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from tests.orchestrator.campaigns import campaign

@@ -12,7 +12,7 @@ from broker.properties import parse_properties
 from history.time_scale import scaled
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy
-from orchestrator.running.description import describe
+from orchestrator.running.runner import describe
 from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, Settings, load_system

@@ -38,7 +38,7 @@ def test_an_invocation_with_a_stamp_older_than_the_last_is_refused(
     campaign.made()
     with pytest.raises(UsageError, match=r"20300101T00000000 is newer .* \(20261123T15000000\), so a clock is or was"):
         campaign.plan()
-    assert len(list((campaign.path / "plans").iterdir())) == 2
+    assert len(list((campaign.path / "plans").glob("*.toml"))) == 1
     campaign.plan()
     campaign.plan()
     assert campaign.plans == sorted(set(campaign.plans)), "within a second the next stamp is taken"

@@ -1,4 +1,4 @@
-"""`brownout gate` counts a verdict that is missing, damaged, stale or contradicts itself as unknown."""
+"""`brownout gate` counts a verdict that is missing, damaged or stale as unknown."""
 
 from __future__ import annotations
 
@@ -159,62 +159,11 @@ def test_an_implausible_verdict_is_unknown(
     assert ask("gate", run).code == 2 or not (run / "run.toml").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"anomalies": "stolen"}, "the verdict is pass, but it has lost-acknowledged-write"),
-        ({"reasons": ["a doubt"]}, "the verdict is pass in spite of: a doubt"),
-        ({"checks": []}, "the verdict is pass, but no check passed"),
-        ({"faults": []}, "the verdict is pass without the required faults kill"),
-        ({"stats": {}}, "the verdict is pass, but it does not say how many changes were acknowledged"),
-        ({"stats": {"acknowledged": 0}}, "but 0 changes were acknowledged, where"),
-        (
-            {"stats": {"acknowledged": 40}},
-            "the verdict is pass, but it does not say how many queries were answered under load",
-        ),
-        ({"stats": "achieved_share"}, "but it does not say which share of the planned changes was acknowledged"),
-        ({"stats": "planned_changes"}, "the verdict is pass with planned_changes None, but run.toml says 40"),
-        ({"rests": "replicas"}, "the verdict is pass, but its checks replicas are not"),
-        ({"rests": "load"}, "the verdict is pass, but its checks load are not"),
-        ({"doubts": ("a doubt",)}, "the verdict is pass in spite of: a doubt"),
-        ({"checks": "replicas"}, "the verdict is pass without the checks replicas"),
-        ({"world": "moon"}, "the verdict has 'moon' as the run's world, run.toml has 'paper'"),
-        ({"mutants": ("x",)}, "the verdict has ('x',) as the run's mutants"),
-        ({"upper_bound": "session"}, "the verdict has 'session' as the run's upper bound"),
-        ({"limits": ()}, "the verdict has () as the run's limits"),
-        ({"versions": {}}, "the verdict has {} as the run's versions"),
-        ({"met": False}, "says that pass was not met, which is wrong"),
-        ({"verdict": "fail", "met": False}, "the verdict is fail, but it names no failure"),
-        ({"verdict": "splendid", "met": False}, "the verdict is 'splendid'"),
-        ({"analysis": "another"}, "another version of the analysis"),
-    ],
-)
-def test_a_contradictory_verdict_file_is_unknown(
-    campaign: StoredCampaign, change: dict[str, object], words: str
-) -> None:
-    from analysis.core.anomaly import Anomaly
+def test_a_verdict_of_another_version_of_the_analysis_is_unknown(campaign: StoredCampaign) -> None:
     from analysis.verdict import Verdict
 
-    run = runs_of(campaign)[0]
-    if change.get("anomalies") == "stolen":
-        change = {"anomalies": (Anomaly("lost-acknowledged-write", "log", 0, "gone", ()),)}
-    stored = Verdict.read(run / "verdict.json")
-    if isinstance(figure := change.get("stats"), str):
-        change = {"stats": {key: value for key, value in stored.stats.items() if key != figure}}
-    if rests := change.get("rests"):
-        checks = (replace(check, verdict="n/a") if check.name == rests else check for check in stored.checks)
-        change = {"checks": tuple(checks)}
-    if isinstance(left_out := change.get("checks"), str):
-        change = {"checks": tuple(check for check in stored.checks if check.name != left_out)}
-    Verdict(**{**vars(stored), **change}).write(run / "verdict.json")
+    path = runs_of(campaign)[0] / "verdict.json"
+    replace(Verdict.read(path), analysis="another").write(path)
     answer = decided(campaign.path)
     assert answer.code == 2
-    assert words in answer.json["reason"] or words in " ".join(answer.json["runs"][0]["reasons"])
-
-
-def test_a_pass_without_the_queries_that_its_plan_needs_is_unknown(campaign: StoredCampaign) -> None:
-    run = runs_of(campaign)[0]
-    edit(run / "run.toml", "min_queries = 0", "min_queries = 7")
-    answer = decided(campaign.path)
-    row = next(entry for entry in answer.json["runs"] if entry["run"] == run.name)
-    assert "but 0 queries were answered under load, where 7 are needed" in " ".join(row["reasons"])
+    assert "another version of the analysis" in answer.json["reason"]
