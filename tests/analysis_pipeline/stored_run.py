@@ -175,6 +175,8 @@ class StoredRun:
                 if self.has_group:
                     self._group(journal)
                 self._processes(journal)
+                if self.described is not None:
+                    self.clock.now += int(self.described["workload"]["duration_s"] * 1_000) * MS
             if phase == "final" and self.final_read:
                 self._final_read(journal)
             if phase == "heal":
