@@ -1,7 +1,7 @@
 """Classifies an error of an append: it certainly did not happen, or its outcome is unknown.
 
 The deciding rule: `fail` only if *every attempt* to append the record was refused before it could be stored. An attempt
-is one request with the record. A client is told how the last attempt ended, and a library may have made others:
+is one request with the record. A client learns how the last attempt ended, and a library may have made others:
 librdkafka sends a record again without counting a retry after NOT_LEADER_OR_FOLLOWER, and when metadata no longer list
 the broker that has the request. That broker may have stored the record. So a refusal proves something only if the
 record is known to have been sent once. No refusal is the same for all attempts: the limit of size is for a batch, which

@@ -7,7 +7,7 @@ the controller appends an empty record. The time in the answer is `broker.lease.
 `broker.session.timeout.ms`) minus the age of the proof. So the lease ends at most `broker.lease.ms` after the proof,
 and by any two clocks that gain or lose 10 % it ends within a session after the proof.
 
-A new controller knows when the last proof can have begun: an append counts once it is on a majority of the voters, and
+A new controller knows when the last proof can have started: an append counts once it is on a majority of voters, and
 one of these has voted for the new controller. Each voter says in its vote for how long it has received nothing from any
 leader (`quorum.messages.Predecessor`). A session after the last time that one of them heard a leader, no lease of an
 earlier controller is left. The new controller cannot know when it was the turn of a broker to be heard, so it gives

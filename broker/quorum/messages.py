@@ -117,7 +117,7 @@ class Predecessor:
     """The leader before a leader, as far as known (`leader_id` None: unknown).
 
     `heard_at`: nothing that any earlier leader sent after this time has reached the majority that elected this one, so
-    no earlier leader has committed anything that it began to write later. In seconds of this node's loop."""
+    no earlier leader has committed anything that it started to write later. In seconds of this node's loop."""
 
     leader_id: int | None
     heard_at: float

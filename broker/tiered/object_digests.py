@@ -8,7 +8,7 @@ object is used before it was compared with them.
 A reader of records needs a few chunks of a large `.log` object, and a SHA-256 can only be compared with the whole. So
 the `.index` object, which is small and read whole, also has the CRC-32C of each block of the `.log` object. The chain
 is metadata - SHA-256 - index - CRC-32C - block. A CRC detects accidents: another object passes with a probability of
-2^-32 for each block. It does not detect somebody who forges an object; the SHA-256 of the `.log` object does, which the
+2^-32 for each block. It does not detect a forged object; the SHA-256 of the `.log` object does, which the
 analysis of a run compares. A CRC-32C is read from memory at 16 GB/s here, a SHA-256 at 1.7 GB/s, remote records at
 0.8 GB/s: the latter would cost a third of the rate.
 """

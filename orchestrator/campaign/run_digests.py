@@ -34,7 +34,7 @@ class RunDigest(NamedTuple):
 
     `evidence`: the digest of the run's evidence (`history.seal`) when it ended.
     `plan`: the digest of the plan's two files at that time.
-    `signature`: the keyed digest of run, evidence and plan; "-" if there was no key.
+    `signature`: the keyed digest of run, evidence and plan; "-" without a key.
     """
 
     run: str

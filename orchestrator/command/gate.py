@@ -287,7 +287,7 @@ is the worst one over its campaigns.
   brownout gate store/demo                     a campaign
   brownout gate store                          all campaigns
   brownout gate store --markdown >> "$GITHUB_STEP_SUMMARY"
-  brownout gate store/demo --again             analyzes each run anew, then decides
+  brownout gate store/demo --again             analyzes each run first, then decides
 
 An invocation of the whole campaign supersedes earlier invocations in the same world. Later partial
 invocations count in addition. A gate.toml beside the store can demand more: docs/gate.md.

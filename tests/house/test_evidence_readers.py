@@ -36,7 +36,7 @@ ALLOWED: Final = frozenset(
         ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
         ("analysis/report.py", "(TEMPLATES / name).read_text(encoding='utf-8')"),  # the program itself
-        ("orchestrator/campaign/as_planned.py", "tomllib.loads(toml_text.dump(expected))"),  # what was just made
+        ("orchestrator/campaign/run_digests.py", "os.open(_path(campaign_dir, stamp), flags, 420)"),  # appends
         ("orchestrator/campaign/plans.py", "os.open(path, os.O_RDWR | os.O_CLOEXEC)"),  # locks and claims of names
         (
             "orchestrator/campaign/plans.py",
