@@ -19,6 +19,7 @@ from markupsafe import Markup
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
+from analysis.page.run_clock import RunClock
 from analysis.page.run_facts import fault_spans
 from analysis.page.run_page import RunPage, gather
 from analysis.page.segments import STATES as SEGMENT_STATES
@@ -264,7 +265,7 @@ def _card(index: int, anomaly: Anomaly, images: Mapping[str, str], page: RunPage
         anomaly=anomaly,
         image=images.get(f"anomaly-{index}", ""),
         columns=tuple(map(heading, columns)),
-        rows=tuple(tuple(_cell(column, row, page.clock.origin_ns) for column in columns) for row in rows),
+        rows=tuple(tuple(_cell(column, row, page.clock) for column in columns) for row in rows),
         promise=_promises().get(anomaly.promise, ""),
         unshown=len(anomaly.witness) - len(rows),
     )
@@ -286,7 +287,7 @@ def _promises() -> Mapping[str, str]:
     return {kind.breaks.code: kind.breaks.text for checker in CHECKERS for kind in checker.anomalies}
 
 
-def _cell(column: str, row: Mapping[str, Any], origin: int) -> str:
+def _cell(column: str, row: Mapping[str, Any], clock: RunClock) -> str:
     """A witness's field for people: values by their producer's count, times in seconds since the start."""
     value = row.get(column, "")
     if "key" in row and column in ("value", "expected", "new") and column in row:
@@ -298,5 +299,7 @@ def _cell(column: str, row: Mapping[str, Any], origin: int) -> str:
     if column == "records":
         return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
     if column in ("inv", "ret", "at"):
-        return "never" if value >= INF else f"{(value - origin) / 1e9:.3f} s"
+        return "never" if value >= INF else f"{clock.of_monotonic(value):.3f} s"
+    if column == "wall":
+        return f"{clock.of_wall(value):.3f} s"
     return _evidence_text(value, 90)

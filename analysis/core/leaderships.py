@@ -133,7 +133,7 @@ def elected_by(leaders: Mapping[int, int], names: Mapping[int, str]) -> dict[int
 
 def _row(node: str, event: Event) -> dict[str, Any]:
     kept = {key: event[key] for key in ("topic", "partition", *RISING, *RISING_IN_PROCESS) if key in event}
-    return {"op": event["event"], "node": node, "line": event.get("line"), **kept}
+    return {"op": event["event"], "node": node, "wall": event.get("seen", event.get("wall")), **kept}
 
 
 def _anomaly(

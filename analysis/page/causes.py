@@ -7,6 +7,8 @@ that checkers know to the question that its cause answers. Where the facts do no
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +21,9 @@ from analysis.page.witness_text import begins_at, ends_at
 _NO_EVENTS: Final = "the nodes recorded no protocol events"
 _MOST_REMOVALS: Final = 3
 _MOST_NAMED: Final = 3
+_ROUNDED_S: Final = 0.003
+"""Oracles round the time of a finding, and the event that they find may be reported just after it."""
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
 _ACKNOWLEDGED: Final = frozenset({"append", "write", "commit", "cas"})
 
 
@@ -32,9 +37,10 @@ def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
     explain = EXPLAINED_BY.get(anomaly.name)
     if explain is None:
         return f"{NOT_SHOWN}no facts are known that explain {anomaly.name}"
-    found = explain(anomaly, facts, facts.of_partition(anomaly.topic, anomaly.partition))
+    partition = facts.of_partition(anomaly.topic, anomaly.partition)
+    found = explain(anomaly, facts, partition)
     if found:
-        return found if found.startswith(tuple(facts.events)) else found[0].upper() + found[1:]
+        return found if found.startswith((*facts.events, partition.name)) else found[0].upper() + found[1:]
     if not facts.is_recorded and not facts.stops:
         return NOT_SHOWN + _NO_EVENTS
     return NOT_SHOWN + _preceding(anomaly, facts)
@@ -48,22 +54,33 @@ def _lost_records(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
     first, last = _offsets(anomaly)
     if first < 0:
         return ""
-    written_s = _first_time(anomaly, facts)
-    removals = [
-        each for each in partition.removals if each.start <= last and each.end > first and each.at_s >= written_s
-    ]
+    written_s, shown_s = _first_time(anomaly, facts), _shown_at(anomaly, facts)
     gone = _gone(anomaly, facts)
-    if not removals:
-        return _short_leader(partition, first, written_s, gone)
-    culprit, lead = _culprit(removals, partition, last)
-    told = [_because(culprit, facts) + culprit.text]
-    if lead is not None and lead.start_s >= culprit.at_s:
-        told[0] += f", became leader in epoch {lead.epoch} at {seconds(lead.start_s)}"
-    elif lead is not None:
-        told[0] += f" while it led epoch {lead.epoch}"
-    others = [each for each in removals if each.at_s >= culprit.at_s and each is not culprit]
-    told += [f"then {each.text}" for each in others[: _MOST_REMOVALS - 1]]
-    return "; ".join(told) + (f": {gone}" if gone else "")
+    removals = [
+        each
+        for each in partition.removals
+        if each.start <= last and each.end > first and written_s <= each.at_s <= shown_s
+    ]
+    culprit, lead = _culprit(removals, partition, last) if removals else (None, None)
+    short = _short_leader(partition.until(shown_s), first, written_s)
+    if culprit is None or (short and (lead is None or short[0] < lead.start_s)):
+        told = [short[1], *(f"then {each.text}" for each in removals[:_MOST_REMOVALS])] if short else []
+    else:
+        told = [_because(culprit, facts) + culprit.text + _led_without(lead, culprit)]
+        others = [each for each in removals if each.at_s >= culprit.at_s and each is not culprit]
+        told += [f"then {each.text}" for each in others[: _MOST_REMOVALS - 1]]
+    if alone := [each for each in partition.in_sync if each.at_s <= written_s][-1:]:
+        members = alone[0].text.replace(" is ", " was ")
+        told += [f"{members} at the acknowledgement"] if told and alone[0].number == 1 else []
+    return "; ".join(told) + (f": {gone}" if gone and told else "")
+
+
+def _led_without(lead: Lead | None, removal: Removal) -> str:
+    if lead is None:
+        return ""
+    if lead.start_s >= removal.at_s:
+        return f", became leader in epoch {lead.epoch} at {seconds(lead.start_s)}"
+    return f" while it led epoch {lead.epoch}"
 
 
 def _culprit(removals: Sequence[Removal], partition: PartitionFacts, last: int) -> tuple[Removal, Lead | None]:
@@ -83,27 +100,44 @@ def _log_end(partition: PartitionFacts, lead: Lead, removal: Removal) -> int:
     return reported[-1].number if reported else removal.start
 
 
-def _short_leader(partition: PartitionFacts, first: int, written_s: float, gone: str) -> str:
-    """A node that became leader although its log ended before the record."""
+def _short_leader(partition: PartitionFacts, first: int, written_s: float) -> tuple[float, str] | None:
+    """The first node that became leader although its log ended before the record: the time, and the sentence."""
     for lead in partition.leads:
-        if lead.start_s <= written_s:
+        ends = [each for each in partition.log_ends if each.node == lead.node and each.at_s <= lead.start_s + 1e-9]
+        before = next((each for each in reversed(partition.leads) if each.start_s < lead.start_s), None)
+        if lead.start_s <= written_s or before is None or not ends or not 0 <= ends[-1].number <= first:
             continue
-        end = next(
+        text = f"{lead.node} became leader of {partition.name} in epoch {lead.epoch} at {seconds(lead.start_s)}"
+        old = f"after {before.node}, the leader of epoch {before.epoch}"
+        return lead.start_s, f"{text} {old}; its log ended at {ends[-1].number}"
+    return None
+
+
+def _incomplete(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """Who removed the records; else the leader, the in-sync set and the ends of the logs at that time."""
+    return _lost_records(anomaly, facts, partition) or _at_rest(anomaly, facts, partition)
+
+
+def _lost_commit(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """Which replicas of the offsets topic removed commits between the answers, or which new leader had not got them."""
+    del partition
+    times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    if not times:
+        return ""
+    told = list[tuple[float, str]]()
+    for offsets in facts.partitions_of(_OFFSETS_TOPIC):
+        shown = offsets.until(max(times))
+        told += [(each.at_s, each.text) for each in shown.removals if each.at_s >= min(times)]
+        told += [
             (
-                each
-                for each in reversed(partition.log_ends)
-                if each.node == lead.node and each.at_s <= lead.start_s + 1e-9
-            ),
-            None,
-        )
-        if end is not None and 0 <= end.number <= first:
-            before = next((each for each in reversed(partition.leads) if each.start_s < lead.start_s), None)
-            old = f" after {before.node}, the leader of epoch {before.epoch}" if before else ""
-            text = (
-                f"{lead.node} became leader of {partition.name} in epoch {lead.epoch} at {seconds(lead.start_s)}{old}"
+                lead.start_s,
+                f"{lead.node} became leader of {offsets.name} in epoch {lead.epoch} at {seconds(lead.start_s)}",
             )
-            return f"{text}; its log ended at {end.number}" + (f": {gone}" if gone else "")
-    return ""
+            for lead in shown.leads
+            if lead.start_s >= min(times)
+        ]
+    between = f"between the commit shown at {seconds(min(times))} and the answer at {seconds(max(times))}, "
+    return between + "; ".join(text for _, text in sorted(told)[-_MOST_NAMED:]) if told else ""
 
 
 def _gone(anomaly: Anomaly, facts: RunFacts) -> str:
@@ -135,9 +169,7 @@ def _diverged(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
         epoch = row.get("epoch", row.get("leader_epoch"))
         lead = next((each for each in partition.leads if each.epoch == epoch), None)
         if lead is not None and row.get("node"):
-            told.append(
-                f"{row['node']} has the record of epoch {epoch}, led by {lead.node} from {seconds(lead.start_s)}"
-            )
+            told.append(f"{row['node']} has epoch {epoch} there, led by {lead.node} from {seconds(lead.start_s)}")
     told = list(dict.fromkeys(told))[:_MOST_NAMED]
     removals = [each for each in partition.removals if first < 0 or each.end > first]
     if not told and not removals:
@@ -155,25 +187,27 @@ def _diverged(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
 def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """Two nodes that took themselves for the leader; else a removal, or a change of the leader, between the answers."""
     times = sorted(facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None)
-    if not times:
+    at_s = _shown_at(anomaly, facts)
+    if at_s == math.inf:
         return ""
-    at_s = times[-1]
     leads = [each for each in partition.leads if each.start_s <= at_s < each.end_s]
     if len(leads) > 1:
         old, new = leads[-2:]
-        disturbed = _disturbed(old, facts)
+        disturbed = _disturbed(old, facts, at_s)
         return (
             f"{old.node} took itself for the leader of {partition.name} in epoch {old.epoch} at {seconds(at_s)}, "
             f"although {new.node} led epoch {new.epoch} since {seconds(new.start_s)}{disturbed}"
         )
     if lost := _lost_records(anomaly, facts, partition):
         return lost
-    between = [each for each in partition.leads if times[0] < each.start_s <= at_s]
+    between = [each for each in partition.leads if times and times[0] < each.start_s <= at_s]
     if between:
         told = ", ".join(
             f"{each.node} in epoch {each.epoch} at {seconds(each.start_s)}" for each in between[:_MOST_NAMED]
         )
-        return f"between the contradicting answers the leader of {partition.name} changed: {told}"
+        text = f"between the contradicting answers the leader of {partition.name} changed: {told}"
+        marks = [each for each in partition.watermarks if each.node == between[-1].node and each.at_s <= at_s]
+        return text + (f", with the high watermark {marks[-1].number}" if marks else "")
     return ""
 
 
@@ -212,7 +246,24 @@ def _repeated(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
         f"{each.node} became leader of {partition.name} in epoch {each.epoch} at {seconds(each.start_s)}"
         for each in leads[:_MOST_NAMED]
     ]
-    return "between the batches " + "; ".join(told) if told else ""
+    if told:
+        return "between the batches " + "; ".join(told)
+    return _appended_by_one(anomaly, facts, partition)
+
+
+def _appended_by_one(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """The one leader that appended the batches, with the faults that made a client send again."""
+    if len(partition.leads) != 1 or not _offsets(anomaly)[0] >= 0:
+        return ""
+    (lead,) = partition.leads
+    faults = [each for each in facts.faults if lead.node in each.targets and each.start_s <= _shown_at(anomaly, facts)]
+    during = f", after {_named(faults)}" if faults else ""
+    batches = {row["offset"] for row in anomaly.witness if type(row.get("offset")) is int}
+    what = "the batch" if len(batches) == 1 else "all these batches"
+    return (
+        f"{lead.node} appended {what} as the leader of {partition.name} in epoch {lead.epoch}, since "
+        f"{seconds(lead.start_s)}{during}, without another leader or a truncation"
+    )
 
 
 # --- elections
@@ -220,20 +271,59 @@ def _repeated(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
 
 def _election(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """The votes and epochs of the nodes in the epoch of the witness, or of its partition's leaders."""
-    epochs = {row[key] for row in anomaly.witness for key in ("epoch", "leads") if type(row.get(key)) is int}
+    keys = ("epoch", "leads", "leader_epoch")
+    epochs = {row[key] for row in anomaly.witness for key in keys if type(row.get(key)) is int}
     nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
     told = [each for each in facts.votes if each.number in epochs or (nodes and each.node in nodes and not epochs)]
     if anomaly.partition >= 0 and partition.leads:
-        leads = [each for each in partition.leads if each.epoch in epochs] or list(partition.leads[-2:])
-        return "; ".join(
-            f"{each.node} led {partition.name} in epoch {each.epoch} from {seconds(each.start_s)}"
-            + (f" to {seconds(each.end_s)}" if each.end_s < float("inf") else "")
-            for each in leads[-_MOST_NAMED:]
+        leads = [each for each in partition.leads if each.epoch in epochs]
+        told_of = (
+            [] if leads or not epochs else [f"no node reported that it led {partition.name} in epoch {min(epochs)}"]
         )
+        return "; ".join([*told_of, *(_led(each, partition) for each in (leads or partition.leads)[-_MOST_NAMED:])])
+    told = [each for each in told if each.at_s <= _shown_at(anomaly, facts)]
     restarts = [each for each in told if each.text.startswith("restarted")]
+    told = [each for each in told if each not in restarts or not nodes or each.node in nodes]
+    restarts = [each for each in restarts if each in told]
     chosen = [each for each in told if each not in restarts][: _MOST_NAMED + 1] + restarts[-1:]
     ordered = sorted(chosen, key=lambda fact: fact.at_s)
     return "; ".join(f"{each.node} {each.text} at {seconds(each.at_s)}" for each in ordered)
+
+
+def _led(lead: Lead, partition: PartitionFacts) -> str:
+    until = f" to {seconds(lead.end_s)}" if lead.end_s < float("inf") else ""
+    return f"{lead.node} led {partition.name} in epoch {lead.epoch} from {seconds(lead.start_s)}{until}"
+
+
+# --- a report that contradicts an earlier one
+
+
+def _reported_less(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """What the node removed, or how its role changed, between its two reports; their times if nothing did."""
+    rows = [row for row in anomaly.witness if row.get("node") and type(row.get("wall")) is int]
+    times = [facts.clock.of_wall(row["wall"]) for row in rows]
+    if len(times) < 2:
+        return ""
+    node, start_s, end_s = str(rows[-1]["node"]), min(times), max(times)
+    told = [each.text for each in partition.removals if each.node == node and start_s <= each.at_s <= end_s]
+    told += [_led(each, partition) for each in partition.leads if start_s < each.start_s <= end_s]
+    if not told and facts.is_recorded:
+        told = [f"{node} reported no truncation and no new leadership of {partition.name}"]
+    between = f"between the reports at {seconds(start_s)} and {seconds(end_s)}, "
+    return between + "; ".join(told[:_MOST_NAMED]) if told else ""
+
+
+def _start_fell(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """Which node answered the deletion of records, and which leads with a lower start of its log."""
+    del facts
+    epochs = {row["epoch"] for row in anomaly.witness if type(row.get("epoch")) is int}
+    told = [f"{each.node} {each.text} at {seconds(each.at_s)}" for each in partition.deletions[-1:]]
+    if told:
+        told += [_led(each, partition) for each in partition.leads if each.epoch in epochs][-1:]
+        starts = {each.node: each.number for each in partition.log_starts}
+        if starts:
+            told.append("the logs start at " + ", ".join(f"{at} on {node}" for node, at in sorted(starts.items())))
+    return "; ".join(told)
 
 
 # --- a cluster that does not recover
@@ -241,7 +331,9 @@ def _election(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
 
 def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """The last known leader, in-sync set and log ends, and the processes that had ended."""
-    told = [f"{each.node} {each.text} at {seconds(each.at_s)}" for each in facts.stops[-2:]]
+    shown_s = _shown_at(anomaly, facts)
+    partition = partition.until(shown_s)
+    told = [f"{each.node} {each.text} at {seconds(each.at_s)}" for each in facts.stops if each.at_s <= shown_s][-2:]
     if anomaly.partition >= 0 and (partition.leads or partition.log_ends):
         last = partition.leads[-1:]
         if not last:
@@ -265,14 +357,33 @@ def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
 
 
 def _remote(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
-    """What happened to the remote segments with the offsets, and where replicas started again."""
-    del facts
-    first, last = _offsets(anomaly)
-    segments = [each for each in partition.segments if first < 0 or each.number <= last]
-    near = segments[-_MOST_NAMED:] if first < 0 else [each for each in segments if _covers(each, first)][-_MOST_NAMED:]
-    told = [f"{each.node} declared {each.text} at {seconds(each.at_s)}" for each in near]
-    told += [each.text for each in partition.removals if each.end > max(first, 0)][-_MOST_REMOVALS:]
-    return "; ".join(dict.fromkeys(told))
+    """What happened to the remote segments with the offsets, and where replicas started again, in order of time. The
+    segments of the witness have their ids there."""
+    first, _ = _offsets(anomaly)
+    ids = " ".join(str(row["source"]) for row in anomaly.witness if row.get("source"))
+    near = [each for each in partition.segments if first < 0 or _covers(each, first)]
+    own = {str(row["node"]) for row in anomaly.witness if row.get("node")}
+    near = list(facts.declared(ids)) or [each for each in near if each.node in own] or near
+    told = [(each.at_s, f"{each.node} declared {each.text} at {seconds(each.at_s)}") for each in near[-_MOST_NAMED:]]
+    removals = [each for each in partition.removals if each.end > max(first, 0)]
+    told += [(each.at_s, each.text) for each in removals[-_MOST_REMOVALS:]]
+    return "; ".join(dict.fromkeys(text for _, text in sorted(told)))
+
+
+def _lookup(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """The remote segment that has the record which the lookup should have found."""
+    first, _ = _offsets(anomaly)
+    shown_s = _shown_at(anomaly, facts)
+    within = [each for each in partition.segments if _covers(each, first) and each.at_s <= shown_s]
+    return "; ".join(f"{each.node} declared {each.text} at {seconds(each.at_s)}" for each in within[-_MOST_NAMED:])
+
+
+def _remote_states(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """What nodes declared about the segment that the sentence names, in order of time."""
+    del partition
+    found = facts.declared(anomaly.sentence)
+    told = [f"{each.node} declared {each.text} at {seconds(each.at_s)}" for each in found]
+    return "; ".join(dict.fromkeys(told[-_MOST_NAMED:]))
 
 
 def _covers(segment: Fact, offset: int) -> bool:
@@ -320,8 +431,24 @@ def _is_change(row: Mapping[str, Any]) -> bool:
     return row.get("op") in _ACKNOWLEDGED or row.get("op") == "client order" or ("op" not in row and "node" not in row)
 
 
+_SIMULATED: Final = re.compile(r"\((\d+\.\d+) s after the simulation started\)")
+
+
+def _shown_at(anomaly: Anomaly, facts: RunFacts) -> float:
+    """When the contradiction was there: the end of the last query of the witness, or the time that an oracle of the
+    simulation states; infinite if neither is known."""
+    queries = [row for row in anomaly.witness if row.get("op") not in _ACKNOWLEDGED]
+    times = [facts.clock.of_monotonic(at) for row in queries if (at := ends_at(row)) is not None]
+    if times:
+        return max(times)
+    stated = _SIMULATED.search(anomaly.sentence)
+    return float(stated[1]) + _ROUNDED_S if stated else math.inf
+
+
 def _first_time(anomaly: Anomaly, facts: RunFacts) -> float:
-    times = [at for row in anomaly.witness if _is_change(row) and (at := ends_at(row)) is not None]
+    """When the records were there: the first acknowledgement, or the first of several answers."""
+    ended = [(_is_change(row), at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    times = [at for is_change, at in ended if is_change] or ([at for _, at in ended] if len(ended) > 1 else [])
     return facts.clock.of_monotonic(min(times)) if times else float("-inf")
 
 
@@ -331,8 +458,8 @@ def _because(removal: Removal, facts: RunFacts) -> str:
     return f"after {_named(faults[-1:])}, " if faults and faults[-1].id not in removal.text else ""
 
 
-def _disturbed(lead: Lead, facts: RunFacts) -> str:
-    faults = [each for each in facts.faults if lead.node in each.targets and each.start_s <= lead.end_s]
+def _disturbed(lead: Lead, facts: RunFacts, at_s: float) -> str:
+    faults = [each for each in facts.faults if lead.node in each.targets and each.start_s <= min(lead.end_s, at_s)]
     return f", after {_named(faults[-1:])}" if faults else ""
 
 
@@ -343,8 +470,7 @@ def _named(faults: Sequence[FaultSpan]) -> str:
 
 def _preceding(anomaly: Anomaly, facts: RunFacts) -> str:
     """What the events do show before the last operation of the witness."""
-    times = [at for row in anomaly.witness if (at := ends_at(row)) is not None]
-    until_s = facts.clock.of_monotonic(max(times)) if times else float("inf")
+    until_s = _shown_at(anomaly, facts)
     partition = facts.of_partition(anomaly.topic, anomaly.partition)
     told = [(each.at_s, each.text) for each in partition.removals]
     told += [
@@ -363,9 +489,10 @@ def _preceding(anomaly: Anomaly, facts: RunFacts) -> str:
 Explain = Callable[[Anomaly, RunFacts, PartitionFacts], str]
 _FAMILIES: Final[Mapping[Explain, str]] = {
     _lost_records: "lost-acknowledged-write committed-then-truncated offset-mismatch gap poll-skip prefix-changed "
-    "replica-order-mismatch committed-prefix-changed leader-incomplete member-incomplete committed-not-durable "
-    "lost-acknowledged-commit skipped-record lost-committed-metadata counted-not-shared removed-before-upload "
-    "recovery-point-ahead high-watermark-invalid",
+    "replica-order-mismatch committed-prefix-changed committed-not-durable "
+    "skipped-record lost-committed-metadata counted-not-shared removed-before-upload",
+    _incomplete: "leader-incomplete member-incomplete recovery-point-ahead high-watermark-invalid",
+    _lost_commit: "lost-acknowledged-commit",
     _diverged: "replica-divergence epoch-regression epoch-start-mismatch log-mismatch epochs-contradict-log "
     "followed-unmatched bootstrap-epochs-differ applied-metadata-mismatch snapshot-mismatch",
     _stale_answer: "stale-read session-violation non-monotonic-high-watermark future-read poll-regression "
@@ -375,14 +502,19 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "producers-contradict-log phantom-on-replica",
     _election: "two-leaders two-votes elected-by-minority vote-not-on-disk election-state-regression epoch-fell "
     "two-leaders-of-one-epoch committed-without-majority vote-before-disk vote-against-log committed-old-epoch "
-    "led-without-votes leads-unheard isr-not-granted election-not-allowed isr-too-narrow isr-would-be-granted "
-    "metadata-high-watermark-regression",
-    _at_rest: "not-converged final-end-mismatch no-acknowledgement isr-not-shrunk stands-still isr-keeps-unreachable",
-    _remote: "remote-segment-incomplete remote-record-differs orphaned-object tiered-bounds-violated "
-    "uncommitted-record-in-store follower-starts-below-log local-records-dropped wrong-bootstrap-offset",
+    "led-without-votes leads-unheard isr-not-granted election-not-allowed isr-too-narrow "
+    "metadata-high-watermark-regression epoch-never-led leader-not-elected",
+    _reported_less: "reported-value-fell",
+    _start_fell: "answered-start-fell",
+    _lookup: "wrong-offset-for-timestamp",
+    _remote_states: "remote-metadata-contradicts",
+    _at_rest: "not-converged final-end-mismatch no-acknowledgement isr-not-shrunk stands-still isr-keeps-unreachable "
+    "fetch-would-be-counted commit-would-be-taken isr-would-be-granted",
+    _remote: "remote-segment-incomplete remote-object-differs remote-record-differs orphaned-object "
+    "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
+    "wrong-bootstrap-offset",
     _ended: "unexpected-exit fatal-log-line",
-    _unstated: "corrupt-record batch-not-valid wrong-offset-for-timestamp phantom-commit fetch-would-be-counted "
-    "commit-would-be-taken offsets-contradict-log",
+    _unstated: "corrupt-record batch-not-valid phantom-commit offsets-contradict-log",
 }
 EXPLAINED_BY: Final[Mapping[str, Explain]] = {
     name: explain for explain, names in _FAMILIES.items() for name in names.split()

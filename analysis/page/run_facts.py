@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
@@ -16,6 +16,11 @@ from analysis.page.run_clock import RunClock
 from history.service_events import service_exits
 
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
+ENDING_FAULTS: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"})
+"""Kinds of faults that end the processes of their targets."""
+METADATA_TOPIC: Final = "__cluster_metadata"
+_METADATA_PLACE: Final = {"topic": METADATA_TOPIC, "partition": 0}
+_ENDED: Final = "ended by a fault"
 _DISK_FAULTS: Final = {"disk-wipe": "lost its disk", "old-disk": "got an earlier copy of its disk"}
 _RULES: Final = {
     "high-watermark": "to its high watermark",
@@ -82,6 +87,20 @@ class PartitionFacts:
     log_ends: tuple[Fact, ...] = ()
     in_sync: tuple[Fact, ...] = ()
     segments: tuple[Fact, ...] = ()
+    deletions: tuple[Fact, ...] = ()
+    log_starts: tuple[Fact, ...] = ()
+    watermarks: tuple[Fact, ...] = ()
+
+    def until(self, at_s: float) -> PartitionFacts:
+        """The facts up to a time: a leader that led then has no end."""
+        before = {
+            each.name: tuple(fact for fact in getattr(self, each.name) if fact.at_s <= at_s)
+            for each in fields(self)
+            if each.name not in ("name", "leads")
+        }
+        leads = (lead for lead in self.leads if lead.start_s <= at_s)
+        open_ended = tuple(replace(lead, end_s=math.inf) if lead.end_s > at_s else lead for lead in leads)
+        return PartitionFacts(self.name, leads=open_ended, **before)
 
 
 @dataclass(frozen=True)
@@ -107,12 +126,15 @@ class RunFacts:
     def of_partition(self, topic: str, partition: int) -> PartitionFacts:
         """The facts of one partition; empty for a register."""
         removals, log_ends, in_sync, segments = list[Removal](), list[Fact](), list[Fact](), list[Fact]()
+        deletions, log_starts, watermarks = list[Fact](), list[Fact](), list[Fact]()
         leads = list[Lead]()
         name = f"{topic}-{partition}"
         for node, at_s, event in self._ordered():
             what = event["event"]
-            if what in ("broker_started", "broker_stopped"):
+            if what in ("broker_started", "broker_stopped", _ENDED):
                 _end_lead(leads, node, at_s)
+            if what == "quorum_role" and topic == METADATA_TOPIC:
+                what, event = "partition_role", {**event, **_METADATA_PLACE, "leader_epoch": event.get("epoch")}
             if (event.get("topic"), event.get("partition")) != (topic, partition):
                 continue
             if what == "partition_role":
@@ -121,8 +143,14 @@ class RunFacts:
                     leads.append(Lead(at_s, node, _number(event, "leader_epoch")))
             elif what == "replica_progress":
                 log_ends.append(Fact(at_s, node, "", _number(event, "log_end_offset")))
+                watermarks.append(Fact(at_s, node, "", _number(event, "high_watermark")))
             elif what == "remote_segment":
                 segments.append(Fact(at_s, node, segment_text(event), _number(event, "base_offset")))
+            elif what == "records_deleted":
+                reached = _number(event, "low_watermark")
+                deletions.append(Fact(at_s, node, f"answered DeleteRecords of {name} with {reached}", reached))
+            elif what == "log_start_moved":
+                log_starts.append(Fact(at_s, node, "", _number(event, "log_start_offset")))
             elif removal := _removal(node, at_s, event, name, log_ends):
                 removals.append(removal)
             if isinstance(event.get("isr"), list):
@@ -130,7 +158,28 @@ class RunFacts:
                 in_sync.append(Fact(at_s, node, f"the in-sync set of {name} is [{members}]", len(event["isr"])))
         removals += self._lost_disks(name)
         in_order = sorted(removals, key=lambda removal: removal.at_s)
-        return PartitionFacts(name, tuple(in_order), tuple(leads), tuple(log_ends), tuple(in_sync), tuple(segments))
+        return PartitionFacts(
+            name,
+            tuple(in_order),
+            tuple(leads),
+            tuple(log_ends),
+            tuple(in_sync),
+            tuple(segments),
+            tuple(deletions),
+            tuple(log_starts),
+            tuple(watermarks),
+        )
+
+    def declared(self, sentence: str) -> Iterator[Fact]:
+        """What nodes declared about the remote segments whose id the sentence has."""
+        for node, at_s, event in self._ordered():
+            if event["event"] == "remote_segment" and event.get("id") and str(event["id"]) in sentence:
+                yield Fact(at_s, node, segment_text(event), _number(event, "base_offset"))
+
+    def partitions_of(self, topic: str) -> list[PartitionFacts]:
+        """The facts of all partitions of a topic that nodes recorded."""
+        numbers = {event.get("partition") for _, _, event in self._ordered() if event.get("topic") == topic}
+        return [self.of_partition(topic, number) for number in sorted(each for each in numbers if type(each) is int)]
 
     def _lost_disks(self, name: str) -> Iterator[Removal]:
         for fault in self.faults:
@@ -140,12 +189,15 @@ class RunFacts:
                     yield Removal(fault.start_s, node, 0, math.inf, text)
 
     def _ordered(self) -> list[tuple[str, float, Mapping[str, Any]]]:
-        """The events of all nodes by time; those of one node stay in the order of its file."""
+        """The events of all nodes and the ends of their processes by time; a node's stay in the order of its file."""
         rows = [
             (node, self.clock.of_wall(moment(event)), event)
             for node, found in self.events.items()
             for _, event in found
         ]
+        for fault in self.faults:
+            if fault.kind in ENDING_FAULTS:
+                rows += [(node, fault.start_s, {"event": _ENDED}) for node in fault.targets]
         return sorted(rows, key=lambda row: row[1])
 
 
@@ -210,7 +262,7 @@ def _end_lead(leads: list[Lead], node: str, at_s: float) -> None:
     for position in range(len(leads) - 1, -1, -1):
         if leads[position].node == node:
             if leads[position].end_s == math.inf:
-                leads[position] = Lead(leads[position].start_s, node, leads[position].epoch, at_s)
+                leads[position] = replace(leads[position], end_s=at_s)
             return
 
 
@@ -229,7 +281,9 @@ def _removal(node: str, at_s: float, event: Mapping[str, Any], name: str, log_en
     if what == "log_shortened":
         start = _number(event, "log_end_offset")
         end = max((fact.number for fact in log_ends if fact.node == node), default=-1)
-        text = f"the recovery of {node} shortened {name} to {start} {at}, by {event.get('lost_bytes')} bytes"
+        lost = _number(event, "lost_bytes")
+        how = f"shortened {name} to {start}" if lost > 0 else f"found {name} only up to {start}"
+        text = f"the recovery of {node} {how} {at}" + (f", by {lost} bytes" if lost > 0 else "")
         return Removal(at_s, node, start, max(end, start + 1), text)
     if what == "bootstrapped":
         end = _number(event, "from_offset")

@@ -131,10 +131,12 @@ def _identity(line: Mapping[str, Any]) -> str:
 
 
 def _nodes(run_dir: Path, page: RunPage) -> list[str]:
-    """The nodes of run.toml and those with files, sorted."""
+    """The nodes of run.toml and of the journal, and those with files, sorted."""
     root = run_dir / "nodes"
     there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
-    return sorted(there | {str(line["node"]) for line in page.journal if line["event"] == "node"})
+    return sorted(
+        there | {*page.tested.nodes} | {str(line["node"]) for line in page.journal if line["event"] == "node"}
+    )
 
 
 def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]) -> Iterator[str]:
@@ -169,7 +171,7 @@ def _story(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str])
         moments = [each.at_s for each in page.ended]
     for node in nodes:
         items += event_items(node, page.events.get(node, ()), page.clock, focus)
-        items += page.part(f"the log of {node}", lambda n=node: list(_log(run_dir, n, page.clock)), [])  # type: ignore[misc]
+        items += page.part(f"the log of {node}", lambda n=node: list(_log(run_dir, n, page)), [])  # type: ignore[misc]
     return story_of(items, lanes=(CLIENTS, *nodes[:MOST_LANES]), moments=moments) if items else None
 
 
@@ -215,13 +217,18 @@ def _record_of(row: Mapping[str, Any]) -> str:
     return f"history/operations/{row.get('client', '?')}-{row.get('session', 1)}.{suffix}"
 
 
-def _log(run_dir: Path, node: str, clock: RunClock) -> Iterator[StoryItem]:
+def _log(run_dir: Path, node: str, page: RunPage) -> Iterator[StoryItem]:
+    """The lines of a node's log that have a time. A log without one is named in `page.missing`."""
     path = run_dir / "nodes" / node / "service.log"
     if not path.exists():
         return
     with open_regular(path) as raw:
         lines = (line.decode(errors="replace") for line in _lines(raw))
-        yield from log_items(node, enumerate(itertools.islice(lines, MOST_LOG_LINES), 1), clock)
+        first = next(items := log_items(node, enumerate(itertools.islice(lines, MOST_LOG_LINES), 1), page.clock), None)
+        if first is not None:
+            yield from (first, *items)
+        elif path.stat().st_size:
+            page.missing.append(f"the log of {node}: no line of nodes/{node}/service.log starts with a time")
 
 
 def _lines(raw: io.FileIO) -> Iterator[bytes]:

@@ -17,6 +17,7 @@ COLUMNS: Final = {
     "ret": ("returned", "when the client had the answer, in seconds since the start"),
     "high_watermark": ("high watermark", "the offset below which all in-sync replicas hold the records"),
     "epoch": ("epoch", "the leader epoch: each election of a partition's leader raises it"),
+    "wall": ("reported", "when the node reported it, in seconds since the start"),
     "digest": ("digest", "checksum of the record's bytes"),
     "crc": ("checksum", "CRC-32C of the batch"),
 }

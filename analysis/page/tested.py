@@ -31,7 +31,7 @@ class Tested:
     files of each node, by `node/file`, as lines with `*` for parts that differ from run to run. `defaults`: all
     settings of the system with the values that apply where the campaign sets nothing, as role, key, value. `logged`:
     the settings that a node's program wrote to its log, as node, key, value. `cells`: the keys that differ between
-    the campaign's cells, with the value in this cell and those in the others."""
+    the campaign's cells, with the value in this cell and those in the others. `nodes`: by run.toml."""
 
     system: str = ""
     description: str = ""
@@ -43,6 +43,7 @@ class Tested:
     node_files: tuple[tuple[str, tuple[str, ...]], ...] = ()
     defaults: tuple[tuple[str, str, str], ...] = ()
     logged: tuple[tuple[str, str, str], ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 def tested(run_dir: Path) -> Tested:
@@ -68,6 +69,7 @@ def tested(run_dir: Path) -> Tested:
         node_files=tuple(_node_files(_table(said, "configuration"))),
         defaults=tuple(_settings("", _table(said, "defaults"))),
         logged=tuple(_logged(run_dir)),
+        nodes=tuple(map(str, _table(system, "roles"))),
     )
 
 

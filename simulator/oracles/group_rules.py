@@ -92,8 +92,8 @@ class GroupRules:
             shown, due = _shown_by(led.shard, group), committed.get(group, {})
             if shown != due:
                 sentence = (
-                    f"{machine.name} coordinates group {group} and would show its offsets {shown}, and below "
-                    f"{role.high_watermark} {due} are committed"
+                    f"{machine.name} coordinates group {group} and would show its offsets {_told(shown)}, and "
+                    f"below {role.high_watermark} {_told(due)} are committed"
                 )
                 of = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
                 self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, of)
@@ -118,6 +118,11 @@ class GroupRules:
                 )
                 of = {"node": machine.name, "group": group, "generation": said.generation, "asked": generation}
                 self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, of)
+
+
+def _told(offsets: Offsets) -> str:
+    """The offsets by partition, for people."""
+    return ", ".join(f"{topic}-{number}: {offset}" for (topic, number), offset in sorted(offsets.items())) or "nothing"
 
 
 def _take(committed: dict[str, Offsets], record: ReadRecord) -> None:

@@ -35,6 +35,10 @@ class KnownProducer(NamedTuple):
     epoch: int
     batches: tuple[Last, ...]
 
+    def __str__(self) -> str:
+        batches = ", ".join(f"{last.sequence} at offset {last.offset}" for last in self.batches)
+        return f"epoch {self.epoch}, last sequences {batches or 'of no batch'}"
+
 
 def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     """Check a replica when its log was opened or truncated, and when its role changes: otherwise it only adds what it

@@ -163,7 +163,10 @@ class QuorumRules:
         held = vote is not None and vote.epoch == epoch and chosen in (NO_NODE, vote.voted)
         if not held and (epoch or vote is not None):
             what = f"epoch {epoch}" if chosen == NO_NODE else f"its vote for node {chosen} in epoch {epoch}"
-            on_disk = "nothing" if vote is None else f"epoch {vote.epoch} and a vote for {vote.voted}"
+            on_disk = "nothing"
+            if vote is not None:
+                voted = "no vote" if vote.voted == NO_NODE else f"a vote for node {vote.voted}"
+                on_disk = f"epoch {vote.epoch} and {voted}"
             sentence = f"{machine.name} shows {what}, while its disk holds {on_disk} for certain"
             of = {"node": machine.name, "epoch": epoch, "vote": chosen}
             self._rules.report(VOTE_FIRST, sentence, of, {"node": machine.name, "disk": on_disk})

@@ -88,7 +88,7 @@ def test_the_story_of_scenario_1_is_in_order_of_time(scenario: str) -> None:
 
 
 def test_the_page_names_the_cause_in_one_sentence_before_anything_else(scenario: str) -> None:
-    cause = re.search(r'<p class="cause">(.*?)</p>', scenario, re.DOTALL)
+    cause = re.search(r'<p class="cause fail">(.*?)</p>', scenario, re.DOTALL)
     assert cause
     assert scenario.index("<header>") < cause.start() < scenario.index("<section")
     parts = [
@@ -255,7 +255,7 @@ def test_a_page_of_a_partly_collected_run_lists_missing_evidence(tmp_path: Path)
     (run / "campaign.toml").write_text("description = [broken")
     page = render_run(run).read_text()
     missing = page[page.index("Missing from this page") : page.index("</section>", page.index("Missing from this"))]
-    assert "no static plots" in missing
+    assert "the files of n2 were not collected" in missing
     assert "history/journal.jsonl is missing" in missing
 
 
