@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.core.explain import name_of
-from analysis.page.run_facts import Fact, FaultSpan, Lead, PartitionFacts, Removal, RunFacts, seconds
+from analysis.page.run_facts import METADATA_TOPIC, Fact, FaultSpan, Lead, PartitionFacts, Removal, RunFacts, seconds
 from analysis.page.witness_text import begins_at, ends_at
 
 _NO_EVENTS: Final = "the nodes recorded no protocol events"
@@ -275,7 +275,7 @@ def _election(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     epochs = {row[key] for row in anomaly.witness for key in keys if type(row.get(key)) is int}
     nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
     told = [each for each in facts.votes if each.number in epochs or (nodes and each.node in nodes and not epochs)]
-    if anomaly.partition >= 0 and partition.leads:
+    if anomaly.partition >= 0 and anomaly.topic != METADATA_TOPIC and partition.leads:
         leads = [each for each in partition.leads if each.epoch in epochs]
         told_of = (
             [] if leads or not epochs else [f"no node reported that it led {partition.name} in epoch {min(epochs)}"]

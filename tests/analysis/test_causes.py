@@ -199,7 +199,7 @@ def test_an_unhealed_fault_has_no_end_and_an_uninjected_one_its_invocation() -> 
     assert [(span.id, span.name, span.start_s, span.end_s) for span in spans] == [("f1", "kill n1", 1.0, None)]
 
 
-def test_a_killed_process_leads_no_more_and_a_later_event_is_no_cause() -> None:
+def test_a_killed_process_leads_no_partition() -> None:
     events = {
         "n1": [of_log(0.3, "partition_role", role="leader", leader_epoch=0)],
         "n3": [
@@ -216,12 +216,12 @@ def test_a_killed_process_leads_no_more_and_a_later_event_is_no_cause() -> None:
     )
 
 
-def test_a_finding_of_an_oracle_is_explained_by_what_preceded_it() -> None:
+def test_later_events_do_not_explain_the_finding_of_an_oracle() -> None:
     of = Anomaly("phantom-commit", "log", 0, "it is wrong (0.400 s after the simulation started)", AT_REST)
     assert cause_of(of, facts_of(EVENTS, [])).endswith("before it, n1 became leader of log-0 in epoch 0 at 0.300 s")
 
 
-def test_one_leader_that_appended_a_batch_twice_is_named() -> None:
+def test_the_cause_names_the_one_leader_that_appended_a_batch_twice() -> None:
     events = {"n1": [of_log(0.3, "partition_role", role="leader", leader_epoch=0)]}
     cut = [line(0.4, "fault_invoked", id="f1", kind="partition-one", targets=["n1"])]
     twice = ({"op": "record", "node": "n1", "offset": 3}, {"op": "record", "node": "n1", "offset": 4})
@@ -252,7 +252,7 @@ def test_a_leader_without_the_record_precedes_the_removal_by_its_follower() -> N
     )
 
 
-def test_an_epoch_without_a_leader_is_not_explained_by_leaders_of_other_epochs_alone() -> None:
+def test_the_cause_names_the_epoch_without_a_leader() -> None:
     cause = cause_of(
         Anomaly("epoch-never-led", "log", 0, "it is wrong", ({"node": "n1", "epoch": 7, "offset": 2},)),
         facts_of(EVENTS),
