@@ -7,9 +7,11 @@ producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoke
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined`
 {node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
 {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
-pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen} after everything was healed, where the campaign
-states a bound. `outputs` {files}: the last event before the end, size and digest of each output file of services and
-clients. `tester_short` {resource, since, seen}: the tester itself ran out of something.
+pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was healed,
+the former only where the campaign states a bound. `final_read_stalled` {place, bound_s, reads, takes_writes, ended,
+running, reached}: a final read was given up, and another reader's, too. `outputs` {files}: the last event before the
+end, size and digest of each output file of services and clients. `tester_short` {resource, since, seen}: the tester
+itself ran out of something.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ CLIENT_ENDED: Final = "client_ended"
 PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
+FINAL_READ_STALLED: Final = "final_read_stalled"
 OUTPUTS: Final = "outputs"
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
@@ -247,10 +250,41 @@ class Journal:
         """This many seconds after everything was healed the cluster was whole and accepted writes everywhere."""
         return self.event(CONVERGED, seconds=seconds)
 
-    def not_converged(self, bound_s: float, seen: str) -> int:
+    def not_converged(
+        self, bound_s: float, seen: str, *, running: Sequence[str] | None = None, reached: Sequence[str] | None = None
+    ) -> int:
         """The bound (seconds of the world's clock) passed without recovery; `seen`: what was awaited and last
-        observed."""
-        return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen)
+        observed. `running`, `reached`: the nodes whose services were then seen to run, and those that answered the
+        tester; None: nobody looked."""
+        more = {"running": running, "reached": reached}
+        looked = {key: list(names) for key, names in more.items() if names is not None}
+        return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen, **looked)
+
+    def final_read_stalled(
+        self,
+        place: str,
+        bound_s: float,
+        reads: Sequence[Mapping[str, Any]],
+        *,
+        takes_writes: bool,
+        ended: Sequence[str],
+        running: Sequence[str],
+        reached: Sequence[str],
+    ) -> int:
+        """Complete reads of a place by readers that were started one after the other, each given up after `bound_s`.
+        `reads`: read, end, idle_s and error of each, as in `workloads.control.ReadDone`. `takes_writes`: whether the
+        place took a change between them. `ended`: the clients that had ended. `running`, `reached`: as in
+        `not_converged`."""
+        return self.event(
+            FINAL_READ_STALLED,
+            place=place,
+            bound_s=bound_s,
+            reads=[dict(each) for each in reads],
+            takes_writes=takes_writes,
+            ended=list(ended),
+            running=list(running),
+            reached=list(reached),
+        )
 
     def outputs(self, files: Mapping[str, Mapping[str, Any]]) -> int:
         """What the services and the clients printed, when all had ended; `files` as `history.output_files` lists

@@ -21,6 +21,7 @@ from history.journal import (
     CLIENT,
     CLIENT_ENDED,
     CONVERGED,
+    FINAL_READ_STALLED,
     JOINED,
     NOT_CONVERGED,
     OUTPUTS,
@@ -68,6 +69,13 @@ class _File(msgspec.Struct):
     sha256: str
 
 
+class _Read(msgspec.Struct):
+    read: int
+    end: int
+    idle_s: _Number
+    error: str
+
+
 _ALWAYS: Final[Mapping[str, Any]] = {"t": _Time, "wall": _Number}
 EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "run_started": {},
@@ -105,6 +113,15 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     FATAL_LINE: {"node": str, "pattern": str, "line": str},
     CONVERGED: {"seconds": _Seconds},
     NOT_CONVERGED: {"bound_s": _Seconds, "seen": str},
+    FINAL_READ_STALLED: {
+        "place": str,
+        "bound_s": _Seconds,
+        "reads": list[_Read],
+        "takes_writes": bool,
+        "ended": list[str],
+        "running": list[str],
+        "reached": list[str],
+    },
     OUTPUTS: {"files": dict[str, _File]},
     TESTER_SHORT: {"resource": str, "since": int, "seen": str},
 }
@@ -132,6 +149,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "fault_healed": _OF_FAULTS,
     CLIENT: {"seed": int},
     CLIENT_ENDED: {"killed": int},
+    NOT_CONVERGED: {"running": list[str], "reached": list[str]},
     "note": {"dumped": list[str], "undumped": str},
     SERVICE_EXIT: {"way": str, "kernel": str, "core": str},
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
+from typing import Any
 
 from nemeses.ports import HostError
 from systems.errors import ClusterError, InputError
@@ -35,6 +37,14 @@ class RunError(ClusterError):
 
 class OverdueError(RunError):
     """The cluster did not reach a state in time, although everything that it depends on worked."""
+
+
+class StalledReadError(RunError):
+    """Final reads did not reach the end. `facts`: what `Journal.final_read_stalled` takes of the first place."""
+
+    def __init__(self, text: str, facts: Mapping[str, Any]) -> None:
+        super().__init__(text)
+        self.facts = facts
 
 
 class WorldError(RunError, HostError):

@@ -85,6 +85,7 @@ class CommandClient:
         self._load: subprocess.Popen[bytes] | None = None
         self._tail: _Tail | None = None
         self._acknowledged = False
+        self._is_answered = False  # whether the record of the last start has an operation that was answered
         self._invoked: dict[str, Any] = {}  # operations that were invoked and not completed, by id
 
     def run(self) -> None:
@@ -122,14 +123,16 @@ class CommandClient:
     def _read(self, command: ReadAll) -> None:
         """Start the program until it has read the place, or the time is over. The error is that of the last attempt
         that the end of the time did not cut short, if there was one."""
-        give_up_s, why = time.monotonic() + command.timeout_s, ""
+        began_s, why = time.monotonic(), ""
+        give_up_s, self._is_answered = began_s + command.timeout_s, False
         while error := self._task("read", command.place, give_up_s):
             is_over = time.monotonic() >= give_up_s
             why = why if why and is_over else error
             if is_over:
                 break
         done = error is None
-        self._control.tell(ReadDone(command.id, complete=done, end=1, read=int(done), error="" if done else why))
+        idle_s = time.monotonic() - began_s if self._is_answered else 0.0
+        self._control.tell(ReadDone(command.id, done, 1, int(done), "" if done else why, idle_s))
 
     def _watch(self, load: subprocess.Popen[bytes]) -> None:
         self._count()
@@ -181,6 +184,7 @@ class CommandClient:
         if code is None:
             self._end(program)
             return f"the task {task} was not done in time{_last_error(output)}"
+        self._is_answered = any(each.get("type") in ("ok", "fail") for each in _Tail(output).new())
         if code == 0 and (task != "probe" or _is_changed(output, place)):
             return None
         time.sleep(RETRY_S)

@@ -316,19 +316,23 @@ class ReaderClient:
 
     def _read(self, command: ReadAll) -> ReadDone:
         """Read one partition completely; the answer has the offset that was reached, and the end."""
-        partition, give_up = command.place, time.monotonic() + command.timeout_s
+        partition, advanced_s = command.place, time.monotonic()
+        give_up = advanced_s + command.timeout_s
         end = self._reader.end(partition)
         while end is None and time.monotonic() < give_up:
             time.sleep(0.05)
             end = self._reader.end(partition)
         if end is None:
-            return ReadDone(command.id, complete=False, end=-1, read=0)
+            return ReadDone(command.id, complete=False, end=-1, read=0, idle_s=time.monotonic() - advanced_s)
         self._reader.assign({partition: 0})
+        furthest = 0  # a reset to the start of the log does not count as an advance
         while self._reader.position(partition) < end and time.monotonic() < give_up:
             self._reader.poll(POLL_S)
+            if self._reader.position(partition) > furthest:
+                furthest, advanced_s = self._reader.position(partition), time.monotonic()
         self._writer.flush()
-        read = self._reader.position(partition)
-        return ReadDone(command.id, complete=read >= end, end=end, read=read)
+        read, idle_s = self._reader.position(partition), time.monotonic() - advanced_s
+        return ReadDone(command.id, complete=read >= end, end=end, read=read, idle_s=idle_s)
 
 
 def _main(kind: type[ConsumerClient] | type[ReaderClient], settings: ClientSettings, control: Control) -> None:

@@ -121,14 +121,16 @@ class Probed(_Message, frozen=True, tag="probed"):
 
 
 class ReadDone(_Message, frozen=True, tag="read-done"):
-    """How far a complete read got: to `read` of `end`. For a place without offsets: 1 of 1 when it was read. `error`:
-    the last error, if it is known."""
+    """How far a complete read got: to `read` of `end`. For a place without offsets: 1 of 1 when it was read. `end`: -1
+    if no answer named it. `error`: the last error, if it is known. `idle_s`: for how long an incomplete read had not
+    advanced when it was given up, while the reader went on asking; 0 if the reader cannot tell."""
 
     id: int
     complete: bool
     end: int
     read: int
     error: str = ""
+    idle_s: float = 0.0
 
 
 class RefusedCommand(_Message, frozen=True, tag="refused"):

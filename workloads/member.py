@@ -18,7 +18,7 @@ from history.writer import OperationWriter
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
 from workloads.contiguous_reads import contiguous_runs
 from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
-from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.settings import ClientSettings, consumer_config
 
 POLL_S = 0.1
@@ -199,13 +199,17 @@ class GroupReaderClient(ReaderClient):
     def _read(self, command: ReadAll) -> ReadDone:
         give_up = time.monotonic() + command.timeout_s  # one limit for both steps: the caller waits no longer
         done = super()._read(command)
-        while done.complete and time.monotonic() < give_up:
+        if not done.complete:
+            return done
+        committed, advanced_s = NO_OFFSET, time.monotonic()
+        while time.monotonic() < give_up:
             offsets = fetch_committed(self._asking, self._settings, [command.place], self._group) or {}
             if offsets.get(command.place, NO_OFFSET) >= done.end or not done.end:
                 return done
+            if offsets.get(command.place, NO_OFFSET) > committed:
+                committed, advanced_s = offsets[command.place], time.monotonic()
             time.sleep(POLL_S)
-        error = "the group did not reach the end" if done.complete else done.error
-        return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)
+        return group_behind(done, time.monotonic() - advanced_s)
 
 
 def _main(kind: type[MemberClient] | type[GroupReaderClient], settings: ClientSettings, control: Control) -> None:

@@ -70,6 +70,8 @@ class OwnProcess(ABC, Generic[C]):
         self._pacer: Pacer | None = None
         self._acknowledged = False
         self._last_error = ""
+        self._is_answered = False  # whether the system answered the last call
+        self._advanced_s = 0.0  # when the complete read that is under way last read something new
         self._told: set[str] = set()
         self._broken = ""  # how the class has broken its contract
         made = self._class = load_class(settings.own.client_class, self.base)
@@ -116,6 +118,7 @@ class OwnProcess(ABC, Generic[C]):
         made = self._connection.made
         error = self._connection.open()
         self._last_error = error or self._last_error
+        self._is_answered = self._is_answered and not error
         if made and self._connection.made > made:
             # The new object may know less than the one before.
             self._record.new_session()
@@ -130,10 +133,15 @@ class OwnProcess(ABC, Generic[C]):
             called = replace(called, error=f"{where} {called.error}")
             self._broken = called.error
         self._last_error = called.error or self._last_error
+        self._is_answered = called.outcome in ("ok", "refused") and not called.mistake
         if called.mistake and called.error not in self._told:
             self._told.add(called.error)
             self._control.tell(Trouble(called.error))
         return called
+
+    def advanced(self) -> None:
+        """A complete read has read something new."""
+        self._advanced_s = time.monotonic()
 
     def _end_if_broken(self) -> None:
         if self._broken:
@@ -164,9 +172,13 @@ class OwnProcess(ABC, Generic[C]):
                     time.sleep(RETRY_S)  # the run loop sends the next probe at once
                 self._control.tell(Probed(command.id, error is None, error or ""))
             case ReadAll():
+                self._is_answered = False
+                self.advanced()
                 complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
                 self._record.flush()
-                self._control.tell(ReadDone(command.id, complete, end, read, "" if complete else self._last_error))
+                error = "" if complete else self._last_error
+                idle_s = time.monotonic() - self._advanced_s if self._is_answered else 0.0
+                self._control.tell(ReadDone(command.id, complete, end, read, error, idle_s))
             case Append():
                 self._append(command)
             case Close():

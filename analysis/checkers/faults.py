@@ -86,6 +86,15 @@ def never_confirmed(run: CheckedRun) -> list[str]:
     return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
 
 
+def unproven_heals(run: CheckedRun) -> Iterator[str]:
+    """The faults, and the final heal of everything, whose end has no evidence: each in a sentence. Also for a run that
+    was not finished."""
+    for each in _faults(run.history.journal):
+        if (invoked := each.one("invoked")) is not None:
+            yield from _not_healed(each, invoked)
+    yield from _unhealed(run.history.journal, run.plan.nodes)
+
+
 def _faults(journal: Iterable[Line]) -> list[_Fault]:
     faults: dict[str, _Fault] = {}
     for line in journal:

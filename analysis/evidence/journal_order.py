@@ -10,7 +10,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from history.journal import ASSIGNMENT, CLIENT, CLIENT_ENDED, CONVERGED, JOINED, NOT_CONVERGED, OUTPUTS, REASSIGNED
+from history.journal import (
+    ASSIGNMENT,
+    CLIENT,
+    CLIENT_ENDED,
+    CONVERGED,
+    FINAL_READ_STALLED,
+    JOINED,
+    NOT_CONVERGED,
+    OUTPUTS,
+    REASSIGNED,
+)
 from history.service_events import RUNNING, STARTED, STOPPED
 from installation.counted import counted
 
@@ -33,6 +43,7 @@ _WHEN: Final[Mapping[str, tuple[str, ...]]] = {
     "heal_all": ("heal",),
     CONVERGED: ("quiesce",),
     NOT_CONVERGED: ("quiesce",),
+    FINAL_READ_STALLED: ("final",),
     RUNNING: ("collect",),
     STOPPED: ("collect",),
     OUTPUTS: ("collect",),

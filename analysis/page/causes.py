@@ -508,8 +508,8 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     _start_fell: "answered-start-fell",
     _lookup: "wrong-offset-for-timestamp",
     _remote_states: "remote-metadata-contradicts",
-    _at_rest: "not-converged final-end-mismatch no-acknowledgement isr-not-shrunk stands-still isr-keeps-unreachable "
-    "fetch-would-be-counted commit-would-be-taken isr-would-be-granted",
+    _at_rest: "not-converged final-read-stalled final-end-mismatch no-acknowledgement isr-not-shrunk stands-still "
+    "isr-keeps-unreachable fetch-would-be-counted commit-would-be-taken isr-would-be-granted",
     _remote: "remote-segment-incomplete remote-object-differs remote-record-differs orphaned-object "
     "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
     "wrong-bootstrap-offset",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from history.client_files import left_by
 from history.journal import Journal
@@ -11,7 +13,7 @@ from installation.counted import counted
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.errors import OverdueError, RunError
+from orchestrator.errors import OverdueError, RunError, StalledReadError
 from orchestrator.running.patience import crowding_of, ready_s
 from workloads.command_client import probe_every_s, producers_of
 from workloads.control import AppendResult, ReadDone
@@ -190,8 +192,8 @@ class Fleet:
                 )
 
     def read_everything(self, reader: ClientHandle, timeout_s: float) -> list[ReadDone]:
-        """Read every place to its end. Tries all places, so that their reads are recorded; then raises `RunError` with
-        those that were not read completely."""
+        """Read every place to its end. Tries all places, so that their reads are recorded; then raises
+        `StalledReadError` with those that were not read completely."""
         reader.wait_ready(self._ready_s())
         reader.phase(IN_THE_END)
         answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
@@ -199,8 +201,29 @@ class Fleet:
             _unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete
         ]
         if incomplete:
-            raise RunError("; ".join(incomplete))
+            place = next(place for place, answer in enumerate(answers) if not answer.complete)
+            raise StalledReadError("; ".join(incomplete), self._read_again(place, answers[place], timeout_s))
         return answers
+
+    def _read_again(self, place: int, first: ReadDone, timeout_s: float) -> dict[str, Any]:
+        """The facts of a final read that did not reach the end. A change that the place takes shows that it is up and
+        that clients reach it; another reader has none of the first one's state."""
+        reads, is_taken = [first], False
+        with contextlib.suppress(ClientError):
+            is_taken = self._require_probe().probe(place, PROBE_ATTEMPT_S * self._time_scale).ok
+            reader = self.start_reader()
+            reader.wait_ready(self._ready_s())
+            reader.phase(IN_THE_END)
+            reads.append(reader.read_all(place, timeout_s))
+        return {
+            "place": self._places[place],
+            "bound_s": timeout_s,
+            "reads": [
+                {"read": it.read, "end": it.end, "idle_s": round(it.idle_s, 3), "error": it.error} for it in reads
+            ],
+            "takes_writes": is_taken,
+            "ended": [client.name for client in self._clients if not client.alive],
+        }
 
     def read_what_answers(self, reader: ClientHandle, timeout_s: float) -> list[str]:
         """Read every place of a cluster that is not whole, within `timeout_s` as far as places answer; returns a

@@ -27,7 +27,7 @@ from orchestrator.campaign.model import UNDER_LOAD
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.cleanup import always, described
-from orchestrator.errors import Interrupted, OverdueError, RunError, WorldError
+from orchestrator.errors import Interrupted, OverdueError, RunError, StalledReadError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 from orchestrator.running.clients import Fleet
 from orchestrator.running.cluster import Cluster
@@ -47,11 +47,11 @@ from workloads.process import ClientError, ClientHandle
 
 REGISTERED_S = 30.0
 TOPIC_S = 20.0
-QUIESCE_S = 45.0
+QUIESCE_S = 90.0  # longer than the system's timeouts need: a cluster that is not whole by then stands still
 PROBE_S = 30.0
+REACH_S = 3.0
 READ_S = 60.0
-CONVERGE_S = 10.0
-FIRST_ACK_S = 10.0
+CONVERGE_S = FIRST_ACK_S = 10.0
 APPENDS_WAIT_S = 1.0  # under load before the topic is created, so that each producer has appends waiting for it
 TICK_S = 0.05
 _FORESEEN = (RunError, HostError, ClientError, OSError, InputError, MemoryError)
@@ -356,8 +356,8 @@ class Run:
         """Wait until the cluster is whole. A service that ends unexpectedly is recorded, and the run continues without
         it.
 
-        A bound that the campaign states covers all of it: leaders, in-sync sets and writes to every place. If the world
-        fails meanwhile, that is not evidence about the cluster."""
+        The bound covers all of it: leaders, in-sync sets and writes to every place. Without a stated bound the writes
+        have at least `PROBE_S`. If the world fails meanwhile, that is not evidence about the cluster."""
         self._enter(
             "quiesce", "waiting for leaders and full in-sync sets" if self._assignment else "waiting for all nodes"
         )
@@ -372,10 +372,9 @@ class Run:
             )
             self._journal.note("recovered", view=str(view))
             left_s = max(0.0, began_s + limit_s - self._scheduler.monotonic())
-            self._fleet.await_service(self._scaled(PROBE_S) if bound_s is None else left_s)
+            self._fleet.await_service(max(left_s, self._scaled(PROBE_S)) if bound_s is None else left_s)
         except OverdueError as error:
-            if bound_s is not None:
-                self._journal.not_converged(limit_s, str(error))
+            self._journal.not_converged(limit_s, str(error), **self._nodes_seen())
             raise
         if bound_s is not None:
             self._journal.converged(round(self._scheduler.monotonic() - began_s, 3))
@@ -390,9 +389,19 @@ class Run:
 
     def _final(self, reader: ClientHandle) -> None:
         self._enter("final", "reading everything")
-        answers = self._fleet.read_everything(reader, self._scaled(READ_S))
+        try:
+            answers = self._fleet.read_everything(reader, self._scaled(READ_S))
+        except StalledReadError as error:
+            self._journal.final_read_stalled(**error.facts, **self._nodes_seen())
+            raise
         self._await_convergence([answer.end for answer in answers] if self._assignment else [])
         self._progress.counts(self._fleet.counts)
+
+    def _nodes_seen(self) -> dict[str, Any]:
+        """The nodes whose services run, and those that this machine reaches."""
+        patience_s, ask_s = self._scaled(REACH_S), self._world.site.first_word_s
+        reached = [name for name, host in self._world.hosts.items() if ask_s(host, patience_s) is not None]
+        return {"running": self._watch.running(), "reached": reached}
 
     def _await_convergence(self, ends: list[int]) -> None:
         """Followers get the last high watermark, of partitions and of metadata, with their next fetch. The analysis

@@ -127,6 +127,15 @@ class ServiceWatch:
                 if now is not None and not now.is_stopped:
                     self._journal.node(name, RUNNING, pid=now.pid, start=now.start)
 
+    def running(self) -> list[str]:
+        """The nodes whose services are seen to run now."""
+        found = []
+        for name in self._watched:
+            with contextlib.suppress(HostError):
+                if (now := see_process(self._hosts[name])) is not None and not now.is_stopped:
+                    found.append(name)
+        return found
+
     def pids(self) -> dict[str, int]:
         """The processes that should run, by node."""
         return {name: each.process.pid for name, each in self._watched.items() if each.process is not None}

@@ -61,10 +61,13 @@ class _Log(OwnProcess[LogClient]):
             end = self._end(place)
         if end is None:
             return False, -1, 0
-        self._next[place] = 0
+        self._next[place] = furthest = 0
         while self._next[place] < end and time.monotonic() < give_up_s:
             if not self._read(place):
                 time.sleep(RETRY_S)
+            if self._next[place] > furthest:
+                furthest = self._next[place]
+                self.advanced()
         return self._next[place] >= end, end, self._next[place]
 
     def _read(self, partition: int) -> int | None:

@@ -16,7 +16,7 @@ from history.groups import NO_OFFSET, GroupWriter
 from history.writer import OperationWriter
 from simulator.group_client import LEFT, GroupClient, GroupError
 from workloads.control import Command, Counts, ReadAll, ReadDone, StartLoad, StopLoad, Stopped
-from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_of, session_ms
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.settings import ClientSettings
 from workloads.virtual.log import POLL_S, RETRY_S, FinalReader, VirtualRead, addresses
 from workloads.virtual.pipe import ClockNs, VirtualControl
@@ -209,13 +209,17 @@ class GroupReader(FinalReader):
         loop, place = asyncio.get_running_loop(), command.place
         give_up = loop.time() + command.timeout_s  # one limit for both steps: the caller waits no longer
         done = await super()._read(command)
-        while done.complete and loop.time() < give_up:
+        if not done.complete:
+            return done
+        committed, advanced_s = NO_OFFSET, loop.time()
+        while loop.time() < give_up:
             try:
                 offsets = await fetch_committed(self._asking, self._settings, [place], self._record, self._clock)
             except (OSError, GroupError):
                 offsets = {}
             if offsets.get(place, NO_OFFSET) >= done.end or not done.end:
                 return done
+            if offsets.get(place, NO_OFFSET) > committed:
+                committed, advanced_s = offsets[place], loop.time()
             await asyncio.sleep(POLL_S)
-        error = "the group did not reach the end" if done.complete else done.error
-        return ReadDone(command.id, complete=False, end=done.end, read=done.read, error=error)
+        return group_behind(done, loop.time() - advanced_s)

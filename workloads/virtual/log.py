@@ -324,21 +324,24 @@ class FinalReader:
 
     async def _read(self, command: ReadAll) -> ReadDone:
         loop, partition = asyncio.get_running_loop(), command.place
-        give_up = loop.time() + command.timeout_s
+        advanced_s = loop.time()
+        give_up = advanced_s + command.timeout_s
         end = await self._reading.end(partition)
         while end is None and loop.time() < give_up:
             await asyncio.sleep(RETRY_S)
             end = await self._reading.end(partition)
         if end is None:
-            return ReadDone(command.id, complete=False, end=-1, read=0)
-        self._reading.next[partition] = 0
+            return ReadDone(command.id, complete=False, end=-1, read=0, idle_s=loop.time() - advanced_s)
+        self._reading.next[partition] = furthest = 0  # a reset to the start of the log does not count as an advance
         while self._reading.next[partition] < end and loop.time() < give_up:
             _, failed = await self._reading.poll(partition)
+            if self._reading.next[partition] > furthest:
+                furthest, advanced_s = self._reading.next[partition], loop.time()
             if failed:
                 await asyncio.sleep(RETRY_S)
         self._writer.flush()
-        read = self._reading.next[partition]
-        return ReadDone(command.id, complete=read >= end, end=end, read=read)
+        read, idle_s = self._reading.next[partition], loop.time() - advanced_s
+        return ReadDone(command.id, complete=read >= end, end=end, read=read, idle_s=idle_s)
 
 
 def addresses(settings: ClientSettings) -> dict[int, tuple[str, int]]:
