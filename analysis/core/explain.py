@@ -134,10 +134,20 @@ def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], s
     if name in LOSSES and count > 1:
         also = [*finding.also, *(value for each, _ in stories[1:] for value in (*each.values[:1], *each.also))]
         sentence += f"; also lost: {_names(also, count - 1)}"
-        mine = {id(each) for each in operations}
-        appends = filter(None, map(scene.append, also[: LISTED - 1]))
-        witness += [shorten(each, finding) for each in appends if id(each) not in mine]
+        others = [each for _, (_, _, rows) in stories[1:] for each in rows]
+        others += [each for value in also if (each := scene.append(value)) and _is_durable(each)]
+        witness += [shorten(each, finding) for each in _some(*operations, *others)[len(operations) :][: LISTED - 1]]
     return Anomaly(name, *key, sentence, tuple(witness), count)
+
+
+def _is_durable(append: Operation) -> bool:
+    """Whether an acknowledgement promises that the record stays."""
+    return bool(append["type"] == OK and append["acks"] == ACKS_ALL)
+
+
+def _is_bound(append: Operation) -> bool:
+    """Whether an acknowledgement promises the record's offset."""
+    return _is_durable(append) and append["offset"] >= 0
 
 
 def _names(values: Sequence[int], count: int) -> str:
@@ -206,12 +216,22 @@ class Scene:
         ]
         return max(mine, key=lambda row: (row["phase"] == PHASE_FINAL, row["inv"], -row["process"]), default=None)
 
+    def place_of(self, append: Operation | None, offset: int, other: Operation | None) -> Operation | None:
+        """The read that shows the offset of an append whose acknowledgement does not; None if the `other` operation
+        shows it."""
+        if append is None or append["f"] != APPEND or _is_bound(append):
+            return None
+        place = (offset, append["value"])
+        if other is not None and place in zip(other["offsets"], other["values"], strict=True):
+            return None
+        return self.showing(offset, lambda each: each == append["value"])
+
     def final_evidence(self, offset: int) -> Operation | None:
         """The final query that shows an offset to be absent: the read that went past it, else the end before it."""
         final = [row for row in self.rows if row["phase"] == PHASE_FINAL and row["f"] != APPEND and row["type"] == OK]
         past = [row for row in final if row["f"] == READ and 0 <= row["offset"] <= offset < row["lo"]]
         ends = [row for row in final if row["f"] == END]
-        chosen = past or ends
+        chosen = past or [row for row in ends if row["lo"] <= offset] or ends
         return max(chosen, key=lambda row: (row["inv"], -row["process"]), default=None)
 
     def released_by(self, finding: LogFinding) -> Operation | None:
@@ -311,7 +331,7 @@ def _two_values(finding: LogFinding, scene: Scene) -> Story:
     seen = [scene.showing(offset, lambda each, v=value: each == v) for value in finding.values]  # type: ignore[misc]
     acked = [scene.append(value) for value in finding.values]
     claims = [
-        ack if ack is not None and ack["type"] == OK and ack["offset"] == offset and ack["acks"] == ACKS_ALL else read
+        ack if ack is not None and _is_bound(ack) and ack["offset"] == offset else read
         for ack, read in zip(acked, seen, strict=True)
     ]
     names = " and ".join(name_of(value) for value in finding.values[:3])
@@ -345,10 +365,11 @@ def _unknown_value(finding: LogFinding, scene: Scene) -> Story:
     append, offset = scene.append(value), finding.offsets[0] if finding.offsets else -1
     read = scene.showing(offset, lambda each: each == value)
     if append is not None and append["offset"] >= 0:
-        sentence = (
-            f"{name_of(value)} was acknowledged at offset {append['offset']}, but a read shows it at offset {offset}"
-        )
-        return "duplicate", sentence, _some(append, read)
+        first, word = append, "acknowledged"
+        if not _is_bound(append) and (elsewhere := scene.showing(append["offset"], lambda each: each == value)):
+            first, word = elsewhere, "read"
+        sentence = f"{name_of(value)} was {word} at offset {append['offset']}, but a read shows it at offset {offset}"
+        return "duplicate", sentence, _some(first, read)
     return "phantom", f"{name_of(value)} was read at offset {offset}, but never sent to this partition", _some(read)
 
 
@@ -382,10 +403,10 @@ def _located(finding: LogFinding, scene: Scene) -> Story:
     """A loose append's place contradicts the times; the two operations decide which name fits."""
     release, due = scene.released_by(finding), scene.due_by(finding)
     if release is not None and release["f"] != APPEND:
-        return _told("stale-read", finding, release, due)
+        return _told("stale-read", finding, scene, release, due)
     if due is not None and due["f"] != APPEND:
-        return _told("future-read", finding, release, due)
-    return _told("append-reorder", finding, release, due)
+        return _told("future-read", finding, scene, release, due)
+    return _told("append-reorder", finding, scene, release, due)
 
 
 def _real_time(finding: LogFinding, scene: Scene) -> Story:
@@ -393,12 +414,12 @@ def _real_time(finding: LogFinding, scene: Scene) -> Story:
     name = finding.name
     if name == "non-monotonic-high-watermark" and release and due and session_of(release) == session_of(due):
         name = "session-violation"
-    return _told(name, finding, release, due)
+    return _told(name, finding, scene, release, due)
 
 
-def _told(name: str, finding: LogFinding, release: Operation | None, due: Operation | None) -> Story:
+def _told(name: str, finding: LogFinding, scene: Scene, release: Operation | None, due: Operation | None) -> Story:
     later = _length_of_time(finding.inv - finding.ret)
-    first, last = finding.offsets[0], finding.offsets[-1]
+    first, last = _offset_of(release, finding.offsets[0]), _offset_of(due, finding.offsets[-1])
     if due is None or due["f"] == APPEND:
         done = f"the append at offset {last} was acknowledged"
     else:
@@ -407,7 +428,13 @@ def _told(name: str, finding: LogFinding, release: Operation | None, due: Operat
         started = f"the append at offset {first} was invoked {later} after that"
     else:
         started = f"a query of {_client(release)}, invoked {later} after that, was shown at most {release['hi']}"
-    return name, f"{done}, but {started}", _some(due, release)
+    places = (scene.place_of(due, last, release), scene.place_of(release, first, due))
+    return name, f"{done}, but {started}", _some(due, release, *places)
+
+
+def _offset_of(append: Operation | None, located: int) -> int:
+    """The offset that an append was acknowledged at, else the one at which a read has located its record."""
+    return int(append["offset"]) if append is not None and append["f"] == APPEND and _is_bound(append) else located
 
 
 def _sequence_falls(finding: LogFinding, scene: Scene) -> Story:
