@@ -479,6 +479,27 @@ MUTANTS: dict[str, Mutant] = {
             schedule="a leader looks up offsets by timestamp in its local segments only; campaigns/tiered-lookups.toml",
         ),
         Mutant(
+            name="sweep_by_manifest",
+            rule="K405-1",
+            anomaly="object-removed-unasked",
+            schedule="the store has objects of a segment that the metadata do not know, and the leader deletes them; "
+            "campaigns/tiered-mixed.toml",
+        ),
+        Mutant(
+            name="digest_unchecked",
+            rule="K405-2",
+            anomaly="phantom",
+            schedule="the store returns another segment's object, and its records are served as those of the log; "
+            "campaigns/tiered-mixed.toml",
+        ),
+        Mutant(
+            name="auxiliary_not_uploaded",
+            rule="K405-3",
+            anomaly="remote-segment-incomplete",
+            schedule="a leader finishes copies without the objects with the epochs and the producers; "
+            "tests/simulator/test_tiered_metadata_loss.py",
+        ),
+        Mutant(
             name="jump_if_nonempty",
             rule="K1023-6",
             anomaly="local-records-dropped",
@@ -489,80 +510,20 @@ MUTANTS: dict[str, Mutant] = {
 }
 
 BENIGN: dict[str, Mutant] = {
-    mutant.name: mutant
-    for mutant in (
-        Mutant(
-            name="slow_retry",
-            rule="",
-            anomaly="",
-            schedule="requests between nodes are repeated after four times the delay",
-        ),
-        Mutant(
-            name="more_elections",
-            rule="",
-            anomaly="",
-            schedule="the quorum's members start an election after half of the fetch timeout",
-        ),
-        Mutant(
-            name="long_elections",
-            rule="",
-            anomaly="",
-            schedule="the random delay before an election of the quorum is up to three times as long",
-        ),
-        Mutant(
-            name="small_fetches",
-            rule="",
-            anomaly="",
-            schedule="replicas fetch at most 700 bytes at a time",
-        ),
-        Mutant(
-            name="short_polls",
-            rule="",
-            anomaly="",
-            schedule="replicas' fetches wait for a tenth of the time",
-        ),
-        Mutant(
-            name="many_heartbeats",
-            rule="",
-            anomaly="",
-            schedule="brokers send three times as many heartbeats",
-        ),
-        Mutant(
-            name="short_leases",
-            rule="",
-            anomaly="",
-            schedule="a lease lasts half as long",
-        ),
-        Mutant(
-            name="nervous_leaders",
-            rule="",
-            anomaly="",
-            schedule="a lagging follower leaves the ISR after half of the time",
-        ),
-        Mutant(
-            name="small_segments",
-            rule="",
-            anomaly="",
-            schedule="log segments have 4,096 bytes",
-        ),
-        Mutant(
-            name="sparse_index",
-            rule="",
-            anomaly="",
-            schedule="an index has one entry per 64 KiB",
-        ),
-        Mutant(
-            name="rare_checkpoints",
-            rule="",
-            anomaly="",
-            schedule="high watermarks are written to disk a tenth as often",
-        ),
-        Mutant(
-            name="many_snapshots",
-            rule="",
-            anomaly="",
-            schedule="the metadata log is replaced by a snapshot after every 2,000 bytes",
-        ),
+    name: Mutant(name, rule="", anomaly="", schedule=schedule)
+    for name, schedule in (
+        ("slow_retry", "requests between nodes are repeated after four times the delay"),
+        ("more_elections", "the quorum's members start an election after half of the fetch timeout"),
+        ("long_elections", "the random delay before an election of the quorum is up to three times as long"),
+        ("small_fetches", "replicas fetch at most 700 bytes at a time"),
+        ("short_polls", "replicas' fetches wait for a tenth of the time"),
+        ("many_heartbeats", "brokers send three times as many heartbeats"),
+        ("short_leases", "a lease lasts half as long"),
+        ("nervous_leaders", "a lagging follower leaves the ISR after half of the time"),
+        ("small_segments", "log segments have 4,096 bytes"),
+        ("sparse_index", "an index has one entry per 64 KiB"),
+        ("rare_checkpoints", "high watermarks are written to disk a tenth as often"),
+        ("many_snapshots", "the metadata log is replaced by a snapshot after every 2,000 bytes"),
     )
 }
 """Changes that break no promise (`broker/benign_mutants.py` implements them): any alarm about one is false."""

@@ -267,6 +267,11 @@ class Objects(Protocol):
         """Let listings show the objects of `age_s` seconds ago."""
         ...
 
+    def mix_up(self) -> int:
+        """Let reads return the objects of other names, and put copies of objects under names of unknown segments, which
+        stay until the run ends; returns the number of copies."""
+        ...
+
     def work(self) -> None: ...
 
     def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
@@ -276,6 +281,10 @@ class Objects(Protocol):
 
     def shows_new(self, seconds: float) -> bool:
         """Whether a listing has an object that was put just before."""
+        ...
+
+    def reads_own(self, seconds: float) -> bool:
+        """Whether reads of two objects that were put just before return these."""
         ...
 
 

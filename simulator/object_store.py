@@ -25,7 +25,8 @@ class StoreFaults:
     """The current faults. `failing`: operations (put, get, list, delete) that fail, with the reason. `slow_s`: an
     additional delay of every operation. `partial`: the share of puts that leave an incomplete object if they do not
     end. `stale_s`: listings show the objects of this long ago. `failing_midway`: puts fail
-    with this reason after their first chunk; empty: they do not."""
+    with this reason after their first chunk; empty: they do not. `mixed`: a read returns another segment's object of
+    the same kind."""
 
     failing: dict[str, str] = field(default_factory=dict)
     slow_s: float = 0.0
@@ -33,6 +34,7 @@ class StoreFaults:
     stale_s: float = 0.0
     hung: bool = False
     failing_midway: str = ""
+    mixed: bool = False
 
 
 def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
@@ -47,6 +49,7 @@ def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
         stale_s=max(each.stale_s for each in faults),
         hung=any(each.hung for each in faults),
         failing_midway=next((each.failing_midway for each in faults if each.failing_midway), ""),
+        mixed=any(each.mixed for each in faults),
     )
 
 
@@ -62,6 +65,7 @@ class SimulatedObjectStore:
         self._only: StoreFaults | None = None
         self.counts: Counter[str] = Counter()
         self.objects: dict[str, bytes] = {}
+        self._strays: set[str] = set()
         self._changes: list[tuple[float, str, int | None]] = []
         """Every change: time, name, and the new size (None: deleted)."""
 
@@ -102,7 +106,7 @@ class SimulatedObjectStore:
         await self._operate("get")
         if name not in self.objects:
             raise ObjectMissingError(f"{name}: {MISSING}", kind=MISSING)
-        return self.objects[name][start : start + length]
+        return self.objects[self._partner(name) if self._in_force.mixed else name][start : start + length]
 
     async def list(self, prefix: str) -> Sequence[StoredObject]:
         await self._operate("list")
@@ -116,6 +120,36 @@ class SimulatedObjectStore:
 
     async def close(self) -> None:
         """There is nothing to release."""
+
+    async def put_strays(self, rng: random.Random) -> int:
+        """Copy the objects of one segment to the names of a segment that no broker uploaded; returns their number."""
+        stems = sorted({name.rpartition(".")[0] for name in self.segment_objects} - {""})
+        if not stems:
+            return 0
+        stem = rng.choice(stems)
+        stray = f"{stem.rpartition('-')[0]}-{rng.randbytes(16).hex()}"
+        copies = {name: data for name, data in self.objects.items() if name.rpartition(".")[0] == stem}
+        for name, data in copies.items():
+            self._strays.add(f"{stray}.{name.rpartition('.')[2]}")
+            self._set(f"{stray}.{name.rpartition('.')[2]}", data)
+        return len(copies)
+
+    def remove_strays(self) -> None:
+        """Remove the copies that are still there, at the end of a run."""
+        for name in self._strays & self.objects.keys():
+            del self.objects[name]
+
+    def _partner(self, name: str) -> str:
+        """The object that a mixed-up store has under a name: of the same kind, and of another partition at the same
+        first offset if there is one."""
+        kind = name.rpartition(".")[2] if name in self.segment_objects and "." in name else ""
+        if not kind and not name.startswith(PROBE_PREFIX):
+            return name
+        names = self.objects.keys() - self._strays
+        alike = sorted(it for it in names if (it.endswith(f".{kind}") if kind else it.startswith(PROBE_PREFIX)))
+        others = [it for it in alike if it != name]
+        nearest = [it for it in others if _first_offset(it) == _first_offset(name)] or others
+        return next((it for it in nearest if it > name), nearest[0]) if nearest else name
 
     def _set(self, name: str, data: bytes) -> None:
         self.objects[name] = data
@@ -177,3 +211,17 @@ async def shows_new(store: SimulatedObjectStore, name: str) -> bool:
     listed = await store.list(PROBE_PREFIX)
     await store.delete(name)
     return name in {each.name for each in listed}
+
+
+def _first_offset(name: str) -> str:
+    return name.rpartition("/")[2].partition("-")[0]
+
+
+async def reads_own(store: SimulatedObjectStore, names: tuple[str, str]) -> bool:
+    """Whether reads of two objects that were put just before return these; the objects are removed."""
+    for name in names:
+        await store.put(name, chunks_of([name.encode()]))
+    found = [await store.get(name, 0, 100) for name in names]
+    for name in names:
+        await store.delete(name)
+    return found == [name.encode() for name in names]

@@ -60,6 +60,9 @@ ANOMALIES: Final = (
         KEPT,
         "A follower with records started its log again above the first record in its leader's own files.",
     ),
+    AnomalyKind(
+        "object-removed-unasked", KEPT, "A broker removed an object, and the metadata have no deletion of its segment."
+    ),
 )
 LOSSES: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
 """Damage after which a replica may lack files that it did not remove."""
@@ -107,6 +110,7 @@ def check(run: CheckedRun) -> Outcome:
         doubts += traces.unreported(metadata, run.events, names, ended)
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
+        anomalies += traces.unasked(metadata, node, events) if not metadata.doubts else ()
         others = [name for name in run.events if name != node]
         if not _suffered(run, others, FALSE_STARTS):
             anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])

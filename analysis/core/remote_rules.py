@@ -14,7 +14,7 @@
   says. An event that comes too late has no effect: a leader that was replaced may finish a copy that the next leader
   has given up.
 
-`remote_object_rules` has R9 to R12.
+`remote_object_rules` has R9 to R12, and `remote_trace_rules` R14 and R15.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 - R14 what a broker reported as committed to the remote metadata is there, with the same borders and size, and a segment
   that is complete was reported by a broker;
+- R15 a broker removes an object only if the metadata have the deletion of its segment (K405-1);
 - R5, R7 and R8 need a report of the borders of each replica's log. A trace without one proves nothing.
 """
 
@@ -10,11 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from analysis.replicafiles.remote_metadata import COPY_FINISHED, STATES, DeclaredSegments, hex_id
+from analysis.core.anomaly import Anomaly
+from analysis.replicafiles.remote_metadata import (
+    COPY_FINISHED,
+    DELETE_FINISHED,
+    DELETE_STARTED,
+    STATES,
+    DeclaredSegments,
+    hex_id,
+)
+from analysis.replicafiles.remote_segments import object_id
 
 Reports = Sequence[Mapping[str, Any]]
 COMMITTED: Final = "remote_segment"
 BORDERS: Final = "replica_starts"
+REMOVED: Final = "remote_orphan_removed"
+UNASKED: Final = "object-removed-unasked"
 
 
 def unlike_reported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -> Iterator[str]:
@@ -51,6 +63,22 @@ def unreported(
     for node, segments in sorted(missing.items()):
         if len(segments) > ended.get(node, 0):
             yield f"{node} never reported that it had completed the segment {segments[0]}"
+
+
+def unasked(metadata: DeclaredSegments, node: str, events: Reports) -> Iterator[Anomaly]:
+    """R15, by the objects that the events of a node name."""
+    for event in events:
+        if event.get("event") != REMOVED:
+            continue
+        identity = object_id(event["name"])
+        segment = None if identity is None else metadata.segments.get(identity)
+        if segment is not None and segment.state in (DELETE_STARTED, DELETE_FINISHED):
+            continue
+        why = "do not know its segment" if segment is None else f"have its segment in {segment.state}"
+        topic, partition = event["topic"], event["partition"]
+        sentence = f"{node} removed the object {event['name']}, but the metadata {why}"
+        row = {"op": event["event"], "node": node, "topic": topic, "partition": partition, "source": event["name"]}
+        yield Anomaly(UNASKED, topic, partition, sentence, (row,), 1)
 
 
 def without_borders(replicas: Mapping[tuple[str, int], Iterable[str]], events: Mapping[str, Reports]) -> Iterator[str]:

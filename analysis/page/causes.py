@@ -512,7 +512,7 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "isr-keeps-unreachable fetch-would-be-counted commit-would-be-taken isr-would-be-granted",
     _remote: "remote-segment-incomplete remote-object-differs remote-record-differs orphaned-object "
     "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
-    "wrong-bootstrap-offset",
+    "wrong-bootstrap-offset object-removed-unasked",
     _ended: "unexpected-exit fatal-log-line",
     _unstated: "corrupt-record batch-not-valid phantom-commit offsets-contradict-log",
 }

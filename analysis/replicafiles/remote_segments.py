@@ -103,6 +103,12 @@ def objects_in(store: Path) -> dict[str, dict[str, Path]]:
     return found
 
 
+def object_id(name: str) -> str | None:
+    """The id of the segment that an object's name states; None for another name."""
+    found = _OBJECT.fullmatch(name.rpartition("/")[2])
+    return None if found is None else _id_of(found[1])
+
+
 def _id_of(text: str) -> str:
     return text if len(text) == 22 else base64.urlsafe_b64encode(bytes.fromhex(text)).decode().rstrip("=")
 

@@ -86,6 +86,8 @@ class Partition:
         self.tiers_above_high_watermark = self._mutants.active("tier_above_hw")
         self.tiers_ignore_lineage = self._mutants.active("remote_ignores_lineage")
         self.clamps_pending_upload = not self._mutants.active("epuo_no_clamp")
+        self.uploads_only_records = self._mutants.active("auxiliary_not_uploaded")
+        self.removes_unknown_objects = self._mutants.active("sweep_by_manifest")
         self.looks_up_locally = self._mutants.active("lookup_ignores_remote")
         self._acknowledges_early = self._mutants.active("ack_before_hw")
         self._flushing: asyncio.Task[None] | None = None

@@ -167,10 +167,13 @@ class BrokerNode:
             mutants=mutants,
             on_defect=self.fail,
         )
-        self.tiered = None if object_store is None else self._tiered_storage(object_store, disk, rng)
+        self.tiered = None if object_store is None else self._tiered_storage(object_store, disk, rng, mutants)
         if self.tiered is not None:
             self.replicas.remote_state = AuxiliaryState(
-                self.tiered.store, self.tiered.metadata, lambda: self.cluster_id
+                self.tiered.store,
+                self.tiered.metadata,
+                lambda: self.cluster_id,
+                compares=not mutants.active("digest_unchecked"),
             )
         self.lifecycle = BrokerLifecycle(
             config=config,
@@ -237,7 +240,9 @@ class BrokerNode:
             clock=self._clock,
         )
 
-    def _tiered_storage(self, object_store: ObjectStore, disk: Disk, rng: random.Random) -> TieredStorage:
+    def _tiered_storage(
+        self, object_store: ObjectStore, disk: Disk, rng: random.Random, mutants: Mutants
+    ) -> TieredStorage:
         node_id = self.config.node_id
         timeout_s = self.config.replica_socket_timeout_ms / 1000
         return TieredStorage(
@@ -252,6 +257,7 @@ class BrokerNode:
             rng=rng,
             tracer=self._tracer,
             say=self._say,
+            compares=not mutants.active("digest_unchecked"),
             on_disk_failure=self._disk_failed,
             on_refusal=lambda error: self.fail(str(error), error),
             on_defect=self.fail,

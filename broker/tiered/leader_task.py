@@ -13,7 +13,7 @@ from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage
 from broker.tiered.object_store import ObjectMissingError, ObjectStore, StoreError
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
-from broker.tiered.segments import RemotePartition, SegmentEvent, SegmentState, TieredSegment, segment_id_of
+from broker.tiered.segments import SUFFIXES, RemotePartition, SegmentEvent, SegmentState, TieredSegment, segment_id_of
 from broker.tiered.store_owner import StoreOwner
 from broker.tiered.tiered_log import TieredLog
 from broker.tiered.tiered_metadata import TieredMetadata
@@ -172,6 +172,8 @@ class LeaderTask:
         """Remove late objects of copies that were given up: a deposed leader has put them after their deletion. Objects
         of segments that the metadata do not know are reported, and stay: the metadata may have been lost."""
         late, unknown = await self._objects_of_no_segment()
+        if self._partition.removes_unknown_objects:
+            late, unknown = [*late, *unknown], []
         for name in late:
             if self.leads and self._worker.may_delete(self._remote.id):
                 await self._worker.store.delete(name)
@@ -227,7 +229,8 @@ class LeaderTask:
             return False
         self._trace(segment, STARTED)
         try:
-            segment = await upload.put(self._worker.store, self._worker.cluster_id, segment)
+            suffixes = SUFFIXES[:2] if self._partition.uploads_only_records else SUFFIXES
+            segment = await upload.put(self._worker.store, self._worker.cluster_id, segment, suffixes)
             if not self.leads:
                 return False  # the next leader gives the copy up
             finished = await self._worker.metadata.publish(SegmentEvent.to(FINISHED, segment))

@@ -37,7 +37,8 @@ FIRST_CHECK_S = 2.0
 
 
 class TieredStorage:
-    """Created with the broker; `apply` is called after its replicas have followed the metadata."""
+    """Created with the broker; `apply` is called after its replicas have followed the metadata. `compares`: objects are
+    compared with the metadata when they are read."""
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class TieredStorage:
         rng: random.Random,
         tracer: Tracer,
         say: Callable[[str], None],
+        compares: bool,
         on_disk_failure: Callable[[OSError], None],
         on_refusal: Callable[[StartupError], None],
         on_defect: Callable[[str, BaseException], None],
@@ -94,6 +96,7 @@ class TieredStorage:
             chunk_bytes=config.remote_log_reader_chunk_bytes,
             run=self._background.run,
             say=say,
+            compares=compares,
         )
 
     @property

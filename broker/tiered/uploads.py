@@ -28,7 +28,7 @@ from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_digests import LogDigest, ObjectDigest
 from broker.tiered.object_store import ObjectStore, chunks_of
 from broker.tiered.remote_index import IndexEntry, RemoteIndex
-from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, RemotePartition, TieredSegment
+from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, SUFFIXES, RemotePartition, TieredSegment
 
 CHUNK_BYTES = 1 << 20
 
@@ -93,9 +93,11 @@ class Upload:
             leader_epoch=epoch,
         )
 
-    async def put(self, store: ObjectStore, cluster_id: str, segment: TieredSegment) -> TieredSegment:
-        """Store all objects; returns the metadata with their digests. Raises `StoreError`, `SourceGoneError`, and
-        `OSError` of the disk."""
+    async def put(
+        self, store: ObjectStore, cluster_id: str, segment: TieredSegment, suffixes: Sequence[str] = SUFFIXES
+    ) -> TieredSegment:
+        """Store the objects with these suffixes; returns the metadata with the digests of all. Raises `StoreError`,
+        `SourceGoneError`, and `OSError` of the disk."""
         await store.put(segment.object_name(cluster_id, LOG), self._chunks())
         digests = [self._records.digest(LOG)]
         for suffix, data in (
@@ -103,7 +105,8 @@ class Upload:
             (EPOCHS, format_lines([f"{epoch} {start}" for epoch, start in self._entries]).encode()),
             (SNAPSHOT, await self._producers()),
         ):
-            await store.put(segment.object_name(cluster_id, suffix), chunks_of([data]))
+            if suffix in suffixes:
+                await store.put(segment.object_name(cluster_id, suffix), chunks_of([data]))
             digests.append(ObjectDigest.of(suffix, data))
         return replace(segment, objects=tuple(digests))
 

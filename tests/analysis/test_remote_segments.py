@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from analysis.core import remote_rules as rules
+from analysis.core import remote_trace_rules as traces
 from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_partition
 from analysis.replicafiles.kafka import read_partition, read_remote
@@ -407,3 +408,28 @@ def test_an_event_that_expects_another_state_has_no_effect(tmp_path: Path) -> No
     found = read_metadata({"n1": tmp_path})
     assert [each.state for each in found.segments.values()] == ["COPY_FINISHED"]
     assert found.strange == ()
+
+
+@pytest.mark.parametrize(
+    ("state", "anomaly"),
+    [
+        ("unknown", "object-removed-unasked"),
+        ("COPY_STARTED", "object-removed-unasked"),
+        ("COPY_FINISHED", "object-removed-unasked"),
+        ("DELETE_STARTED", None),
+        ("DELETE_FINISHED", None),
+    ],
+)
+def test_an_object_is_removed_only_if_the_metadata_have_its_deletion(
+    tmp_path: Path, state: str, anomaly: str | None
+) -> None:
+    states = ["COPY_FINISHED", "DELETE_STARTED", "DELETE_FINISHED"]
+    known = [] if state == "unknown" else states[: states.index(state) + 1 if state in states else 0]
+    started = [] if state == "unknown" else [json_started(A, 0, 3, [(0, 0)])]
+    write_events(tmp_path, [*started, *(json_update(A, it) for it in known), json_started(B, 4, 8, [(0, 4)])])
+    name = f"c/log-x/0/{0:020d}-{A.hex}.epochs"
+    event = {"event": "remote_orphan_removed", "topic": "log", "partition": 0, "name": name}
+    metadata = read_metadata({"n1": tmp_path})
+    assert not metadata.doubts
+    found = [each.name for each in traces.unasked(metadata, "n1", [event, {"event": "remote_read_failed"}])]
+    assert found == ([] if anomaly is None else [anomaly])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import random
 
 import pytest
 
@@ -12,10 +14,22 @@ from broker.protocol.records import Record, build_batch
 from broker.replica.partition import ALL
 from broker.tiered.metadata_topic import metadata_partition
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
+from broker.tiered.segments import SUFFIXES
 from broker.tiered.tiered_storage import TieredStorage
-from simulator.client import SimulatedClient
+from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.test_tiered import TIERED, TOPIC, first_answer, leader, only_remote_topic, replicas, write
+from tests.simulator.test_tiered import (
+    TIERED,
+    TOPIC,
+    VALUE,
+    first_answer,
+    leader,
+    only_remote,
+    only_remote_topic,
+    replicas,
+    tiered_topic,
+    write,
+)
 
 LISTED_S = 15
 """More than the interval between two comparisons of the store with the metadata."""
@@ -38,6 +52,7 @@ def lose_metadata(cluster: SimulatedCluster) -> None:
         machine.disk.replace([(path, data) for path, data in content if METADATA_TOPIC not in path])
 
 
+@pytest.mark.conforms("K405-1")
 @pytest.mark.parametrize("seed", range(2))
 def test_lost_metadata_delete_no_object_and_move_no_log_start(seed: int) -> None:
     with SimulatedCluster(seed, properties=TIERED) as cluster:
@@ -61,6 +76,7 @@ def test_lost_metadata_delete_no_object_and_move_no_log_start(seed: int) -> None
         cluster.run(story())
 
 
+@pytest.mark.conforms("K405-1")
 def test_an_event_that_no_broker_can_read_blocks_deletion() -> None:
     """An event of a later version may be of any segment. DeleteRecords moves the start, and everything stays."""
     with SimulatedCluster(3, properties=TIERED) as cluster:
@@ -92,6 +108,50 @@ async def publish_in_format_3(cluster: SimulatedCluster) -> None:
         if answer.error is ErrorCode.NONE:
             return
     raise AssertionError("no broker leads the partition")
+
+
+@pytest.mark.kills("sweep_by_manifest", "digest_unchecked")
+@pytest.mark.conforms("K405-1", "K405-2")
+@pytest.mark.parametrize("mutants", [(), ("sweep_by_manifest",), ("digest_unchecked",)])
+def test_a_mixed_up_store_loses_no_object_and_returns_no_foreign_record(mutants: tuple[str, ...]) -> None:
+    """Two partitions with records of the same size; a new leader has no remote record in memory."""
+    with SimulatedCluster(6, properties=TIERED, mutants=mutants) as cluster:
+
+        async def story() -> None:
+            client = await tiered_topic(cluster, partitions=2)
+            for number in range(40):
+                for partition in range(2):
+                    await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
+            await cluster.until(lambda: only_remote(cluster, 30), 60)
+            first = leader(cluster)
+            assert await cluster.objects.put_strays(random.Random(6)) == len(SUFFIXES)
+            kept = set(segment_objects(cluster))
+            cluster.objects.faults.mixed = True
+            cluster.kill(first)
+            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+            await client.refresh(TOPIC)
+            values: list[bytes] = []
+            for _ in range(3):
+                with contextlib.suppress(RefusedError):
+                    values += [it.value or b"" for it in (await client.fetch(TOPIC, 0, 0, max_wait=1.0)).records]
+            await asyncio.sleep(LISTED_S)
+            assert (not all(b" of 0 " in value for value in values)) == (mutants == ("digest_unchecked",))
+            assert (not kept <= set(segment_objects(cluster))) == (mutants == ("sweep_by_manifest",))
+
+        cluster.run(story())
+
+
+@pytest.mark.kills("auxiliary_not_uploaded")
+@pytest.mark.conforms("K405-3")
+@pytest.mark.parametrize(("mutants", "suffixes"), [((), SUFFIXES), (("auxiliary_not_uploaded",), SUFFIXES[:2])])
+def test_a_finished_segment_has_all_its_objects(mutants: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
+    with SimulatedCluster(5, properties=TIERED, mutants=mutants) as cluster:
+
+        async def story() -> None:
+            await only_remote_topic(cluster)
+            assert {f".{name.rpartition('.')[2]}" for name in segment_objects(cluster)} == set(suffixes)
+
+        cluster.run(story())
 
 
 def test_clients_cannot_produce_to_the_metadata_topic() -> None:

@@ -11,7 +11,7 @@ from nemeses.ports import MachineState, PacketCount
 from orchestrator.worlds.simulation.host import SimulatedHost
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
-from simulator.object_store import PROBE_PREFIX, SimulatedObjectStore, StoreFaults, probe, shows_new
+from simulator.object_store import PROBE_PREFIX, SimulatedObjectStore, StoreFaults, probe, reads_own, shows_new
 
 Pair = tuple[str, str]
 
@@ -146,6 +146,11 @@ class SimulatedObjects:
     def show_old(self, age_s: float) -> None:
         self._faults.stale_s = age_s
 
+    def mix_up(self) -> int:
+        self._faults.mixed = True
+        rng = Random(f"{self._cluster.seed}/strays {self._reason}")
+        return self._scheduler.run(self._cluster.objects.put_strays(rng))
+
     def work(self) -> None:
         if self._reason is not None:
             self._cluster.objects.reasons.pop(self._reason, None)
@@ -163,6 +168,10 @@ class SimulatedObjects:
 
     def shows_new(self, seconds: float) -> bool:
         return self._scheduler.run(asyncio.wait_for(shows_new(self._met, self._name()), seconds))
+
+    def reads_own(self, seconds: float) -> bool:
+        reading = reads_own(self._met, (self._name(), self._name()))
+        return self._scheduler.run(asyncio.wait_for(reading, seconds))
 
     def _name(self) -> str:
         self._probes += 1

@@ -215,6 +215,7 @@ class SimulationWorld(ServicesOnHosts):
 
     def _copy_objects(self) -> None:
         """Write the objects of the simulated store where real nodes would have written them."""
+        self._cluster.objects.remove_strays()  # they are of the fault, and not of the cluster
         for name, content in self._cluster.objects.objects.items():
             path = self._spec.run_dir / SHARED / name
             path.parent.mkdir(parents=True, exist_ok=True)

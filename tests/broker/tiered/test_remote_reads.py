@@ -223,6 +223,7 @@ def other_byte(data: bytes) -> bytes:
     return data[:-30] + bytes([data[-30] ^ 1]) + data[-29:]
 
 
+@pytest.mark.conforms("K405-2")
 @pytest.mark.parametrize("chunk_bytes", [1_000, WHOLE])
 @pytest.mark.parametrize("suffix", [LOG, INDEX])
 @pytest.mark.parametrize("change", [cut, continued, other_byte, "of another topic", "of the segment before"])

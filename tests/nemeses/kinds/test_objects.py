@@ -20,6 +20,7 @@ FAULTS = [
     Fault("objects-refused", ("n1",)),
     Fault("objects-partial", ("n1",)),
     Fault("objects-stale", ("n1",), 0, {"age_s": 5}),
+    Fault("objects-mixed", ("n1",)),
 ]
 KINDS = [fault.kind for fault in FAULTS]
 
