@@ -25,7 +25,6 @@ from analysis.page.run_page import RunPage, gather
 from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.terms import TERMS, heading
 from analysis.page.timeline_parts import script_text
-from analysis.plots.colors import fault_color_of
 from analysis.stored_verdict import StoredVerdict
 from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
@@ -77,7 +76,7 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             css=_css(),
             worth=worth_of_run(verdict),
             figures=_figures(verdict.stats),
-            faults_by_id=_faults_by_id(page),
+            fault_names={span.id: span.name for span in fault_spans(page.journal, page.clock)},
             fault_rows=[_fault_row(fault) for fault in verdict.faults],
             anomaly_cards=[_card(index, anomaly, images, page) for index, anomaly in enumerate(verdict.anomalies)],
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],
@@ -109,14 +108,6 @@ def _images(run_dir: Path, page: RunPage) -> dict[str, str]:
 def _link(run_dir: Path, file: str) -> str:
     """The relative address of a file of the run; empty if it is not there."""
     return quote(file) if file and (run_dir / file).is_file() else ""
-
-
-def _faults_by_id(page: RunPage) -> dict[str, dict[str, str]]:
-    """Each fault's name and colour, for the bands beside the story."""
-    return {
-        span.id: {"name": span.name, "color": fault_color_of(span.group)}
-        for span in fault_spans(page.journal, page.clock)
-    }
 
 
 def render_campaign(campaign_dir: Path, summary: Mapping[str, Any]) -> Path:
@@ -222,6 +213,7 @@ def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("acknowledged", "acknowledged writes"),
         ("acknowledged_weak", "acknowledged by less than all in-sync replicas, which no rule protects"),
         ("failed", "failed writes"),
+        ("failed_queries", "failed reads"),
         ("indeterminate", "indeterminate writes"),
         ("records_read", "records read"),
         ("achieved_share", "achieved of the planned writes, share"),

@@ -34,6 +34,7 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
         "operations": history.size + history.register_size,
         "appends": counted.changes,
         "failed": counted.failed,
+        "failed_queries": counted.failed_queries,
         "indeterminate": counted.indeterminate,
         "unfinished": history.unfinished,
         "records_read": counted.records,
@@ -49,11 +50,13 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
 
 @dataclass
 class _Counted:
-    """Operations that change something by outcome, the records that reads of logs returned, the first and the last
-    invocation of a change, and the times of the acknowledged changes, None if they are more than MOST_KEPT."""
+    """Operations that change something by outcome, the failed others, the records that reads of logs returned, the
+    first and the last invocation of a change, and the times of the acknowledged changes, None if they are more than
+    MOST_KEPT."""
 
     changes: int = 0
     failed: int = 0
+    failed_queries: int = 0
     indeterminate: int = 0
     records: int = 0
     first: int = INF
@@ -65,6 +68,7 @@ class _Counted:
         changes = np.isin(f, _CHANGES)
         self.changes += int(changes.sum())
         self.failed += int((changes & (kind == FAIL)).sum())
+        self.failed_queries += int((~changes & (kind == FAIL)).sum())
         self.indeterminate += int((changes & (kind == INFO)).sum())
         self.first = min(self.first, int(inv[changes].min(initial=INF)))
         self.last = max(self.last, int(inv[changes].max(initial=-1)))

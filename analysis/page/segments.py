@@ -20,6 +20,8 @@ STATES: Final = {
     "deleted": "deleted from remote storage",
 }
 """The places of a segment's records, and what each means."""
+_COPIED: Final = frozenset({"COPY_FINISHED", "COPY_SEGMENT_FINISHED"})
+"""The state of a complete segment, as Brownout's broker and as Apache Kafka name it."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,7 @@ def segments_of(events: NumberedEvents, clock: RunClock) -> tuple[PartitionSegme
 
 def _after(life: SegmentLife, state: str, at_s: float) -> SegmentLife:
     """The segment after an event of the metadata; each state counts from its first event."""
-    if state.endswith("COPY_SEGMENT_FINISHED"):
+    if state in _COPIED:
         return replace(life, remote_s=min(life.remote_s, at_s))
     if "DELETE" in state:
         return replace(life, deleted_s=min(life.deleted_s, at_s))

@@ -17,7 +17,7 @@ from analysis.page.run_clock import RunClock
 from analysis.page.run_facts import fault_spans
 from analysis.page.story import StoryItem
 from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns
-from analysis.plots.colors import EPOCH_COLORS, fault_color_of
+from analysis.plots.colors import NODE_COLORS
 from installation.sanitize import brief, visible_line
 
 STATES: Final = ("up", "down", "suspended")
@@ -46,7 +46,7 @@ def timeline_of(
         "states": _states(journal, events, clock, end_s),
         "faults": _faults(journal, clock, end_s),
         "turns": {name: by_place[name] for name in sorted(by_place, key=_order)},
-        "colors": EPOCH_COLORS,
+        "colors": NODE_COLORS,
         "partitions": partition_strip(events, turns, clock, end_s),
     }
 
@@ -75,12 +75,11 @@ def _end(last_ret: int, journal: Iterable[Line], clock: RunClock) -> float:
 
 
 def _faults(journal: Iterable[Line], clock: RunClock, end_s: float) -> list[dict[str, Any]]:
-    """Every fault with its name, colour, start and end; one that was not healed lasts to the end."""
+    """Every fault with its name, start and end; one that was not healed lasts to the end."""
     return [
         {
             "id": _shown(span.id),
             "name": _shown(span.name),
-            "color": fault_color_of(span.group),
             "start": round(span.start_s, 4),
             "end": round(end_s if span.end_s is None else span.end_s, 4),
         }

@@ -20,6 +20,9 @@ GROUP_COLORS = {
 }
 OTHER_FAULT: Final = "#333333"
 EPOCH_COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")
+NODE_COLORS: Final = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#7048c8", "#a6d854", "#ff9f6e", "#882255")
+"""Colours of nodes on a run's page, in the nodes' order; they repeat. No colour of `style.css` that the timeline uses
+is among them, and faults have none there: a colour has one meaning."""
 
 
 def fault_color_of(group: str) -> str:

@@ -197,7 +197,7 @@
     data.faults.forEach(function (fault) {
       if (fault.row !== row) return;
       var full = fault.id + ' ' + fault.name;
-      drawSpan(pen, fault.start, fault.end, y, fault.color, [full, fault.id], full, fault.free);
+      drawSpan(pen, fault.start, fault.end, y, look.ink, [full, fault.id], full, fault.free);
     });
   }
 
@@ -223,7 +223,7 @@
     if (to < view.from || from > view.to) return;
     var a = Math.max(x(from), size.left), b = Math.min(x(to), size.width), w = Math.max(b - a, 2);
     pen.fillStyle = color;
-    pen.globalAlpha = 0.3;
+    pen.globalAlpha = color === look.ink ? 0.15 : 0.3; /* faults overlap, and their labels have the same colour */
     pen.fillRect(a, y + 2, w, ROW - 4);
     pen.globalAlpha = 1;
     pen.fillRect(a, y + ROW - 4, w, 2);

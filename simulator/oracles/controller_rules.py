@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.replica.leader import IsrProposal
-from simulator.oracles.findings import BAD_ELECTION, NOT_GRANTED, OracleFindings
+from simulator.oracles.findings import BAD_ELECTION, NOT_GRANTED, OracleFindings, members_text
 
 Key = tuple[bytes, int]
 
@@ -92,7 +92,7 @@ def _standing(state: PartitionImage) -> Iterator[str]:
     if state.recovering and len(state.isr) > 1:
         yield f"the ISR is {list(state.isr)} while the leader of epoch {state.leader_epoch} recovers"
     if not set(state.isr) | set(state.elr) <= set(state.replicas):
-        yield f"the ISR {list(state.isr)} and the ELR {list(state.elr)} are not among {list(state.replicas)}"
+        yield f"the ISR {list(state.isr)} and the ELR {members_text(state.elr)} are not among {list(state.replicas)}"
 
 
 def _elected(before: PartitionImage, state: PartitionImage) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _elected(before: PartitionImage, state: PartitionImage) -> Iterator[str]:
     if new and state.leader not in eligible and not (state.recovering and alone):
         yield (
             f"broker {state.leader} leads epoch {state.leader_epoch} with the ISR {list(state.isr)} and the ELR "
-            f"{list(state.elr)} as if it had been eligible, which were {list(eligible)}"
+            f"{members_text(state.elr)} as if it had been eligible, which were {list(eligible)}"
         )
     if before.recovering and not state.recovering and state.leader_epoch != before.leader_epoch:
         yield f"the recovery of epoch {before.leader_epoch} has not ended, and epoch {state.leader_epoch} has none"

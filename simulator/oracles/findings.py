@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -137,3 +137,8 @@ class OracleFindings:
             "of_quorum": self.of_quorum,
             "findings": [finding.to_json() for finding in self.found],
         }
+
+
+def members_text(nodes: Iterable[int]) -> str:
+    """The members of a set of replicas, for people."""
+    return str(members) if (members := [*nodes]) else "empty"

@@ -28,6 +28,7 @@ from simulator.oracles.findings import (
     NOT_A_MEMBER,
     NOT_DURABLE,
     OracleFindings,
+    members_text,
 )
 from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.group_rules import GroupRules
@@ -415,7 +416,7 @@ class PartitionRules:
             missing = rules.missing_in(held.copy, held.alive.log.local_start_offset)
             if missing is not None:
                 sentence = (
-                    f"{held.name} may be elected (ISR {list(state.isr)}, ELR {list(state.elr)}) without offset "
+                    f"{held.name} may be elected (ISR {list(state.isr)}, ELR {members_text(state.elr)}) without offset "
                     f"{missing.base} of epoch {missing.epoch}, which is committed"
                 )
                 rules.report(NOT_A_MEMBER, sentence, {"node": held.name, **missing.to_json()})

@@ -82,6 +82,8 @@ class PageRuns:
             "registers": lambda: self._stored(StoredRegisters(store / "registers", stale=True, keys=("a", HOSTILE))),
             "etcd": lambda: self._stored(self._etcd()),
             "group": lambda: self._stored(StoredRun(store / "group", has_group=True)),
+            "tiered": lambda: self._run_page("tiered-uncommitted", "mutated"),
+            "unknown": lambda: self._stored(StoredRun(store / "unknown", phases=("setup", "main"))),
             "lost": lambda: self._stored(StoredRun(store / "lost", lost=7)),
             "hostile": lambda: self._stored(self._hostile()),
             "compared": self._compared,

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from tests.analysis.python_literals import literals_in
 from tests.analysis_pipeline.browser import BrowserPage, browser, program
 from tests.analysis_pipeline.page_runs import PageRuns
 
@@ -25,10 +26,19 @@ RUNS: Final = (
     "registers",
     "etcd",
     "group",
+    "tiered",
+    "unknown",
     "lost",
     "hostile",
 )
 ACROSS: Final = ("campaign", "compared", "index")
+READ: Final = """(() => {
+  const body = document.body.cloneNode(true);
+  body.querySelectorAll('pre, script, #lines').forEach(each => each.remove());
+  body.querySelectorAll('td, th, p, li, tr, div').forEach(each => each.append('\\n'));
+  return body.textContent + [...document.querySelectorAll('[title]')].map(each => each.title).join('\\n');
+})()"""
+"""The text of a page with its tooltips, without files that it cites."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +72,7 @@ def test_a_page_can_be_read(runs: PageRuns, tab: BrowserPage, tmp_path: Path, na
             assert seen.contrast == [], which
             assert seen.overlaps == [], which
             assert seen.texts > 20
+            assert literals_in(tab.evaluate(READ).splitlines()) == [], which
             assert "system-ui" in seen.font
             assert (seen.timeline, seen.drawn > 4) == (("drawn", True) if name in RUNS else ("", False)), which
             assert seen.narrowest_proof >= 150

@@ -12,6 +12,7 @@ from analysis.page import tested as tested_system
 from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
 from analysis.page.run_clock import RunClock
 from analysis.page.segments import MOST_SEGMENTS, segments_of
+from broker.tiered.segments import SegmentState
 
 CLOCK = RunClock(0, 1_000_000_000)
 Spans = list[tuple[str, float, float]]
@@ -29,6 +30,7 @@ def starts(at_s: float, local: int) -> tuple[int, dict[str, Any]]:
     return event(at_s, "replica_starts", log_start_offset=0, local_start_offset=local)
 
 
+OF_THE_BROKER = [segment(1, SegmentState.COPY_STARTED.value), segment(2, SegmentState.COPY_FINISHED.value)]
 UPLOADED = [segment(1, "COPY_SEGMENT_STARTED"), segment(2, "COPY_SEGMENT_FINISHED")]
 
 
@@ -36,6 +38,9 @@ UPLOADED = [segment(1, "COPY_SEGMENT_STARTED"), segment(2, "COPY_SEGMENT_FINISHE
     ("events", "spans"),
     [
         ({"n1": UPLOADED[:1]}, [("local", 1, 10)]),
+        ({"n1": OF_THE_BROKER}, [("local", 1, 2), ("both", 2, 10)]),
+        ({"n1": [*OF_THE_BROKER, segment(7, SegmentState.DELETE_STARTED.value)]},
+         [("local", 1, 2), ("both", 2, 7), ("deleted", 7, 10)]),
         ({"n1": UPLOADED}, [("local", 1, 2), ("both", 2, 10)]),
         ({"n1": [*UPLOADED, starts(4, 10)]}, [("local", 1, 2), ("both", 2, 4), ("remote", 4, 10)]),
         ({"n1": [*UPLOADED, starts(4, 10)], "n2": [starts(3, 0)]}, [("local", 1, 2), ("both", 2, 10)]),

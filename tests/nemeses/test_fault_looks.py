@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from matplotlib.colors import to_rgb
 
-from analysis.plots.colors import GROUP_COLORS, OTHER_FAULT
+from analysis import report
+from analysis.plots.colors import GROUP_COLORS, NODE_COLORS, OTHER_FAULT
 from analysis.plots.style import MARKERS, OTHER_MARKER, fault_color, fault_marker
 from analysis.plots.view import Band
 from history.fault_looks import FaultGroup, FaultMark
@@ -65,6 +68,20 @@ def test_colours_of_groups_are_distinct_for_every_vision(vision: str) -> None:
         if (distance := float(np.linalg.norm(seen[pair[0]] - seen[pair[1]]))) < LEAST_DISTANCE
     }
     assert close == {}
+
+
+STYLE: Final = Path(report.__file__).with_name("templates") / "style.css"
+ON_THE_TIMELINE: Final = ("ink", "line", "ok", "fail", "unknown", "up")
+"""The variables of style.css in which the page draws faults, outcomes and states of processes."""
+
+
+def test_no_colour_of_a_node_is_also_that_of_an_outcome_or_a_state() -> None:
+    pairs = re.findall(r"--(\w+): (#[0-9a-f]{6})\b", STYLE.read_text())
+    others = {color for name, color in pairs if name in ON_THE_TIMELINE}
+    assert len(others) >= 2 * len(ON_THE_TIMELINE) - 2, "light and dark"
+    full = VISIONS["full"]
+    alike = [*itertools.combinations(NODE_COLORS, 2), *itertools.product(NODE_COLORS, others)]
+    assert [pair for pair in alike if np.linalg.norm(lab(pair[0], full) - lab(pair[1], full)) < LEAST_DISTANCE] == []
 
 
 def test_the_look_of_a_fault_is_from_the_journal(tmp_path: Path) -> None:
