@@ -497,7 +497,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="K405-3",
             anomaly="remote-segment-incomplete",
             schedule="a leader finishes copies without the objects with the epochs and the producers; "
-            "tests/simulator/test_tiered_metadata_loss.py",
+            "campaigns/tiered-mixed.toml",
         ),
         Mutant(
             name="jump_if_nonempty",
