@@ -11,9 +11,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+ALPHA: Final = 0.05
+"""The largest probability that a project without any change is called worse, over all figures of one decision."""
+EFFECT: Final = 0.1
+"""The worsening that is allowed, as a share. Runs of one commit at other hours differ by some hundredths."""
 
 _MOST_EXACT = 20_000
 _DEALS = 10_000
@@ -53,6 +59,35 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
         dealt = np.mean([_dealt(rng, values, count) for values, count in cells], axis=0)
         p, least_p = (1 + int((dealt >= seen - _CLOSE).sum())) / (1 + _DEALS), 1 / (1 + _DEALS)
     return Comparison(math.expm1(seen), p, least_p)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One of several comparisons, decided together. `change`: as `Comparison.worse`; `p`, `least_p`: corrected for
+    the number of comparisons; `worse`: None if so few runs cannot show a difference."""
+
+    change: float
+    p: float
+    least_p: float
+    worse: bool | None
+
+
+def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA, effect: float = EFFECT) -> list[Decision]:
+    """Which figures are worse by more than `effect`, such that without any difference the probability to call one of
+    them worse is at most `alpha`: the step-down procedure of Holm (A simple sequentially rejective multiple test
+    procedure, 1979). In the order of the comparisons."""
+    count, largest = len(comparisons), 0.0
+    corrected = [0.0] * count
+    for rank, at in enumerate(sorted(range(count), key=lambda at: comparisons[at].p)):
+        largest = max(largest, min(1.0, (count - rank) * comparisons[at].p))
+        corrected[at] = largest
+    found = list[Decision]()
+    for each, p in zip(comparisons, corrected, strict=True):
+        least_p = min(1.0, count * each.least_p)
+        is_significant = p <= alpha
+        worse = None if least_p > alpha and not is_significant else is_significant and each.worse > effect
+        found.append(Decision(each.worse, p, min(p, least_p), worse))
+    return found
 
 
 def interval_of(sides: Sides, confidence: float) -> tuple[float, float]:

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 
 from analysis.summary import RunSummary, place_of, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.time_scale import ORDINARY
 from installation.counted import counted
+from orchestrator.campaign.figures import FIGURES, Figure
 from orchestrator.campaign.known_failures import Signatures, signatures_of
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, Policy
@@ -173,22 +175,6 @@ def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
     return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True)
 
 
-def _throughput(entry: RunSummary) -> float | None:
-    return entry.acknowledged / entry.duration_s if entry.acknowledged > 0 and entry.duration_s > 0 else None
-
-
-def _latency(entry: RunSummary) -> float | None:
-    value = entry.stats.get("latency_p50_ms")
-    return value if value is not None and value > 0 else None
-
-
-_MEASURES: Mapping[str, tuple[str, bool, Callable[[RunSummary], float | None]]] = {
-    "latency": ("median latency", True, _latency),
-    "throughput": ("acknowledged writes a second", False, _throughput),
-}
-"""By name: what it is, whether larger is worse, and how to get it from a run."""
-
-
 def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
     """The comparison with a baseline, which must be of this campaign."""
     others = sorted({plan.campaign for plan in then.plans} - {campaign})
@@ -200,36 +186,49 @@ def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunS
 
 
 def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
-    from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
+    from orchestrator.campaign.comparison import (
+        Comparison,
+        compare,
+        decide,
+    )  # imports numpy, which nothing else here needs
 
     if same := sorted({entry.run for entry in then} & {entry.run for entry in now}):
         what = f"{len(same)} of its runs are the runs under test, which cannot be their own baseline: {_first(same)}"
         yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {what}")
         return
-    for measure in baseline.measures:
-        what, larger_is_worse, value_of = _MEASURES[measure]
+    whats, seen = list[str](), list[Comparison]()
+    for figure in (each for each in FIGURES if each.measure in baseline.measures):
+        what = f"{figure.name} against {baseline.path}"
+        value_of = partial(_positive, figure)
         if unmeasured := [entry.run for entry in (*_passes(now), *_passes(then)) if value_of(entry) is None]:
-            text = f"not measured in {_first(unmeasured)}"
-            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{what}: not measured in {_first(unmeasured)}")
             continue
         before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
         uncompared = sorted(after.keys() - before.keys())
         sides = {each: (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
             text = f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "no runs to compare"
-            yield PolicyFinding("baseline", UNKNOWN, f"{what} against {baseline.path}: {text}")
+            yield PolicyFinding("baseline", UNKNOWN, f"{what}: {text}")
             continue
-        seen = compare(sides, larger_is_worse=larger_is_worse)
+        whats.append(what)
+        seen.append(compare(sides, larger_is_worse=figure.larger_is_worse))
+    for what, decision in zip(whats, decide(seen, baseline.alpha, baseline.effect), strict=True):
         said = (
-            f"{what} against {baseline.path}: {abs(seen.worse):.1%} {'worse' if seen.worse > 0 else 'better'}, "
-            f"p = {seen.p:.3g} (alpha {baseline.alpha:g}, {baseline.effect:.0%} worse is allowed)"
+            f"{what}: {abs(decision.change):.1%} {'worse' if decision.change > 0 else 'better'}, "
+            f"p = {decision.p:.3g} of {counted(len(seen), 'figure')} (alpha {baseline.alpha:g}, "
+            f"{baseline.effect:.0%} worse is allowed)"
         )
-        if seen.least_p > baseline.alpha:
-            few = f"so few runs cannot reach that alpha, their smallest p is {seen.least_p:.3g}: run more seeds"
+        if decision.worse is None:
+            few = f"so few runs cannot reach that alpha, their smallest p is {decision.least_p:.3g}: run more seeds"
             yield PolicyFinding("baseline", UNKNOWN, f"{said}; {few}")
         else:
-            is_worse = seen.p <= baseline.alpha and seen.worse > baseline.effect
-            yield PolicyFinding("baseline", FAIL if is_worse else PASS, said)
+            yield PolicyFinding("baseline", FAIL if decision.worse else PASS, said)
+
+
+def _positive(figure: Figure, entry: RunSummary) -> float | None:
+    """The figure of a run; None also for zero, which has no logarithm."""
+    value = figure.of(entry)
+    return value if value is not None and value > 0 else None
 
 
 def _first(runs: Sequence[str]) -> str:

@@ -10,12 +10,14 @@ from pathlib import Path
 
 from analysis.checker_registry import CLASSES as ANOMALIES
 from nemeses import KINDS
+from orchestrator.campaign.figures import FIGURES
 from orchestrator.errors import UsageError
 from orchestrator.world_kinds import WORLDS
 from systems.toml_tables import Table, TomlSource
 
 FILE_NAME = "gate.toml"
 MEASURES = ("latency", "throughput")
+"""What a baseline compares if it names nothing else. Not every campaign has nodes that join."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,7 @@ def _baseline(table: Table, policy: Path) -> Baseline:
         path=policy.parent / table.text("path"),
         alpha=_share(table, "alpha", Baseline.alpha),
         effect=table.number("effect", Baseline.effect, minimum=0),
-        measures=table.texts("measures", MEASURES, choices=MEASURES),
+        measures=table.texts("measures", MEASURES, choices=[each.measure for each in FIGURES]),
     )
     table.done()
     if not baseline.path.is_dir():

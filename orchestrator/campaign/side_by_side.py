@@ -4,7 +4,8 @@ Theory of operation. Both sides are read from the table of their runs (`table_of
 runs whose verdict is missing or changed are unknown. A side may be tables alone, a copy without its store. Campaigns
 are paired by name, or, if each side is one campaign, with each other; cells are paired by name. A figure is compared
 over the runs that passed as expected: its change is the ratio of the geometric means, averaged over the cells, with a
-permutation test (`comparison`) and a bootstrap interval.
+permutation test and a bootstrap interval. The rule of `comparison.decide`, which a baseline of the gate uses too, is
+applied to all figures of all campaigns together.
 """
 
 from __future__ import annotations
@@ -13,46 +14,22 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.summary import RunSummary, place_of, samples
 from analysis.verdict import PASS
 from installation.commands import command
+from orchestrator.campaign.figures import FIGURES, Figure
 from orchestrator.campaign.store_index import read_campaign
 from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE, TableOfRuns, read_runs, read_table, runs_of
 from orchestrator.errors import UsageError
 
+if TYPE_CHECKING:
+    from orchestrator.campaign.comparison import Decision
+
 CONFIDENCE: Final = 0.95
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured figure: its `name`, its `unit`, whether more of it is worse, and its value in a run (None: the run has
-    not measured it)."""
-
-    name: str
-    unit: str
-    larger_is_worse: bool
-    of: Callable[[RunSummary], float | None]
-
-
-def _stat(key: str) -> Callable[[RunSummary], float | None]:
-    return lambda run: run.stats.get(key)
-
-
-def _rate(run: RunSummary) -> float | None:
-    return run.acknowledged / run.duration_s if run.duration_s > 0 else None
-
-
-FIGURES: Final = (
-    Figure("median latency", "ms", True, _stat("latency_p50_ms")),
-    Figure("latency p99", "ms", True, _stat("latency_p99_ms")),
-    Figure("acknowledged writes", "/s", False, _rate),
-    Figure("longest outage", "s", True, _stat("longest_outage_s")),
-    Figure("time to join", "s", True, _stat("join_s")),
-)
 
 
 @dataclass(frozen=True)
@@ -98,8 +75,8 @@ class AnomalyChange:
 class FigureChange:
     """`before`, `after`: medians over all compared runs. `ratio`: after / before, of geometric means; `low`, `high`:
     its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest p that
-    this number of runs can show. They are all missing (None)
-    if a run measured zero or if a side has a single run."""
+    this number of runs can show; both are corrected for the number of figures and campaigns. They are all missing
+    (None) if a run measured zero or if a side has a single run."""
 
     figure: str
     unit: str
@@ -157,6 +134,9 @@ class _Pair:
     before: tuple[RunSummary, ...]
     after: tuple[RunSummary, ...]
 
+
+Sides = Mapping[str, tuple[list[float], list[float]]]
+"""By cell and place, the measurements before and after."""
 
 _Cells = Mapping[str, tuple[RunSummary, ...]]
 """By name of the cell, the runs that count."""
@@ -290,19 +270,31 @@ def _anomalies(
             yield AnomalyChange(pair.campaign, pair.cell, name, runs)
 
 
-def _figures(pairs: Sequence[_Pair]) -> Iterator[FigureChange]:
+def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
     """By campaign, since campaigns put different loads on a system."""
+    from orchestrator.campaign.comparison import compare, decide  # imports numpy, which nothing else here needs
+
+    changes, tested = list[FigureChange](), dict[int, tuple[Figure, Sides]]()
     for campaign in dict.fromkeys(pair.campaign for pair in pairs):
         for figure in FIGURES:
-            measured = {
+            sides = {
                 f"{pair.cell} in {place}": (old, new)
                 for pair in pairs
                 if pair.campaign == campaign
                 for place in set(map(place_of, pair.before)) & set(map(place_of, pair.after))
                 if (old := _values(pair.before, place, figure)) and (new := _values(pair.after, place, figure))
             }
-            if measured:
-                yield _figure_change(campaign, figure, measured)
+            if sides:
+                change = _untested(campaign, figure, sides)
+                if min(value for side in sides.values() for values in side for value in values) > 0 and (
+                    min(change.runs_before, change.runs_after) > 1
+                ):
+                    tested[len(changes)] = figure, sides
+                changes.append(change)
+    seen = [compare(sides, larger_is_worse=figure.larger_is_worse) for figure, sides in tested.values()]
+    for (at, (figure, measured)), decision in zip(tested.items(), decide(seen), strict=True):
+        changes[at] = _tested(changes[at], figure, measured, decision)
+    return changes
 
 
 def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[float]:
@@ -310,24 +302,20 @@ def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[floa
     return [value for run in passed if (value := figure.of(run)) is not None]
 
 
-def _figure_change(
-    campaign: str, figure: Figure, measured: Mapping[str, tuple[list[float], list[float]]]
-) -> FigureChange:
-    from orchestrator.campaign.comparison import compare, interval_of  # imports numpy, which nothing else here needs
+def _untested(campaign: str, figure: Figure, sides: Sides) -> FigureChange:
+    before = [value for old, _ in sides.values() for value in old]
+    after = [value for _, new in sides.values() for value in new]
+    medians = statistics.median(before), statistics.median(after)
+    return FigureChange(figure.name, figure.unit, campaign, len(before), len(after), *medians)
 
-    before = [value for old, _ in measured.values() for value in old]
-    after = [value for _, new in measured.values() for value in new]
-    change = FigureChange(
-        figure.name, figure.unit, campaign, len(before), len(after), statistics.median(before), statistics.median(after)
-    )
-    if min(*before, *after) <= 0 or len(before) < 2 or len(after) < 2:
-        return change
-    seen = compare(measured, larger_is_worse=figure.larger_is_worse)
-    ratio = 1 + seen.worse if figure.larger_is_worse else 1 / (1 + seen.worse)
-    low, high = interval_of(measured, CONFIDENCE)
-    is_worse = None if seen.least_p > 1 - CONFIDENCE else seen.p <= 1 - CONFIDENCE
-    rest = {"ratio": ratio, "low": low, "high": high, "p": seen.p, "least_p": seen.least_p, "worse": is_worse}
-    return FigureChange(**(asdict(change) | rest))
+
+def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: Decision) -> FigureChange:
+    from orchestrator.campaign.comparison import interval_of
+
+    ratio = 1 + decision.change if figure.larger_is_worse else 1 / (1 + decision.change)
+    low, high = interval_of(sides, CONFIDENCE)
+    found = replace(change, ratio=ratio, low=low, high=high)
+    return replace(found, p=decision.p, least_p=decision.least_p, worse=decision.worse)
 
 
 def _settings(pairs: Sequence[_Pair], before: TableOfRuns, after: TableOfRuns) -> tuple[list[SettingChange], list[str]]:

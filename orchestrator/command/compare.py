@@ -73,9 +73,11 @@ Compares verdicts, anomalies, figures and settings of two campaigns, or of all c
 A store is read from store/.tables/runs.parquet, which is made again first if the store has changed since. Tables
 alone are compared as they are (docs/tables.md).
 
-Figures are those of runs that passed as expected. A change has a 95 % interval, and is called worse if a
-permutation test over the runs of each cell gives p <= 0.05; few runs cannot show a difference, and the output
-says so. The exit code is 0 whatever differs: a baseline in gate.toml makes `brownout gate` decide.
+Figures are those of runs that passed as expected. A change has a 95 % interval. It is called worse if it is worse
+by more than 10 % and a permutation test over the runs of each cell, corrected for the number of figures and
+campaigns, gives p <= 0.05; few runs cannot show a difference, and the output says so.
+
+The exit code is 0 whatever differs: a baseline in gate.toml makes `brownout gate` decide.
 """,
     options=_options,
     main=main,

@@ -83,7 +83,7 @@ def test_equal_sides_are_not_called_different(tmp_path: Path) -> None:
 def test_few_runs_are_not_decided(tmp_path: Path) -> None:
     before, after = campaign(tmp_path / "a", [10, 11]), campaign(tmp_path / "b", [20, 21])
     assert latency_in(compared(before, after))["worse"] is None
-    assert "so few runs cannot show a difference: their smallest p is 0.167" in ask("compare", before, after).out
+    assert "so few runs cannot show a difference: their smallest p is 0.333" in ask("compare", before, after).out
     single = campaign(tmp_path / "c", [20])
     assert "not tested: one side has a single run" in ask("compare", before, single).out
 

@@ -1,0 +1,38 @@
+"""The figures of runs that a baseline and a comparison of two campaigns test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from analysis.summary import RunSummary
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A measured figure. `measure`: its name in `gate.toml`; `of`: its value in a run (None: the run has not measured
+    it)."""
+
+    measure: str
+    name: str
+    unit: str
+    larger_is_worse: bool
+    of: Callable[[RunSummary], float | None]
+
+
+def _stat(key: str) -> Callable[[RunSummary], float | None]:
+    return lambda run: run.stats.get(key)
+
+
+def _rate(run: RunSummary) -> float | None:
+    return run.acknowledged / run.duration_s if run.duration_s > 0 else None
+
+
+FIGURES: Final = (
+    Figure("latency", "median latency", "ms", True, _stat("latency_p50_ms")),
+    Figure("latency-p99", "latency p99", "ms", True, _stat("latency_p99_ms")),
+    Figure("throughput", "acknowledged writes", "/s", False, _rate),
+    Figure("outage", "longest outage", "s", True, _stat("longest_outage_s")),
+    Figure("join", "time to join", "s", True, _stat("join_s")),
+)
