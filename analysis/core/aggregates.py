@@ -44,12 +44,14 @@ class FinalEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class LooseAppends:
-    """Appends without a binding place (see `rows`), except those that `named_appends` matched with a record."""
+    """Appends without a binding place (see `rows`), except those that `named_appends` matched with a record. `again`: 1
+    for one that may be at several offsets, else 0."""
 
     value: I64
     type: I64
     inv: I64
     ret: I64
+    again: I64
 
     def __len__(self) -> int:
         return len(self.value)
@@ -60,12 +62,13 @@ class LooseAppends:
             np.concatenate((self.type, other.type)),
             np.concatenate((self.inv, other.inv)),
             np.concatenate((self.ret, other.ret)),
+            np.concatenate((self.again, other.again)),
         )
 
     def in_order(self) -> LooseAppends:
         """The same appends by invocation, then by value."""
         order = np.lexsort((self.value, self.inv))
-        return LooseAppends(self.value[order], self.type[order], self.inv[order], self.ret[order])
+        return LooseAppends(self.value[order], self.type[order], self.inv[order], self.ret[order], self.again[order])
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,7 @@ class Facts:
     `overruns`: queries that show more than their own upper bound allows.
     """
 
-    loose: LooseAppends = LooseAppends(_EMPTY, _EMPTY, _EMPTY, _EMPTY)
+    loose: LooseAppends = LooseAppends(_EMPTY, _EMPTY, _EMPTY, _EMPTY, _EMPTY)
     finals: FinalReads = FinalReads(_EMPTY, _EMPTY, _EMPTY, _EMPTY)
     last_ack: int = -1
     skips: Offenders = Offenders()
@@ -157,7 +160,8 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
 
     def appends_of(part: int) -> LooseAppends:
         at = order[edges[part] : edges[part + 1]]
-        return LooseAppends(loose.value[at], loose.type[at].astype(np.int64), loose.inv[at], loose.ret[at])
+        type_, again = (each[at].astype(np.int64) for each in (loose.type, loose.again))
+        return LooseAppends(loose.value[at], type_, loose.inv[at], loose.ret[at], again)
 
     return [
         Facts(
@@ -181,7 +185,7 @@ def _counts(rows: Rows) -> dict[str, I64]:
     return {
         "acknowledged": per_part(rows.bound.part) + per_part(loose.part[loose.type == OK]),
         "failed": per_part(loose.part[loose.type == FAIL]),
-        "indeterminate": per_part(loose.part[loose.type == INFO]),
+        "indeterminate": per_part(loose.part[(loose.type == INFO) & ~loose.bound]),
         "reads": per_part(queries.part[queries.is_read]),
         "ends": per_part(queries.part[~queries.is_read]),
         "records_read": per_part(queries.part, queries.count),

@@ -3,6 +3,10 @@
 Here values that only reads returned are matched with the appends that may have written them, and gaps with the appends
 that may fill them. Every finding names offsets, values and times that identify the contradicting operations; `explain`
 fetches those and writes the sentence.
+
+An append that may be at several offsets (`LooseAppends.again`) gives each of them its invocation as release, and no
+deadline: it is not known which copy an acknowledgement without an offset is about. Reads may locate any number of
+copies. One more may fill a gap; that a gap has even more of them is not proven, so it ends in a doubt (`explain`).
 """
 
 from __future__ import annotations
@@ -60,10 +64,11 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
     found, placed = _placements(summary, facts, hits, first)
     findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
     findings += _offences(facts)
+    shown = np.unique(hits[hits >= 0])
     stats = {
         "gaps_filled": len(placed.offset) - int((hits >= 0).sum()),
         "located_by_reads": summary.named + int((hits >= 0).sum()),
-        "unlocated_acknowledged": int((facts.loose.type == OK).sum() - (facts.loose.type[hits[hits >= 0]] == OK).sum()),
+        "unlocated_acknowledged": int((facts.loose.type == OK).sum() - (facts.loose.type[shown] == OK).sum()),
     }
     return Conclusion(tuple(_joined(findings)), placed, summary.stop, final_end, {**facts.counts, **stats})
 
@@ -92,6 +97,7 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFindin
         yield LogFinding(
             "aborted-read", "failed-value", len(failed), (int(located.offset[at]),), (int(located.value[at]),)
         )
+    known = known[facts.loose.again[hits[known]] == 0]
     order = known[np.lexsort((located.offset[known], hits[known]))]
     again = np.flatnonzero(hits[order][1:] == hits[order][:-1]) + 1
     for at, count in _listed(again[np.argsort(located.offset[order[again]])]):
@@ -117,7 +123,7 @@ def _placements(summary: Summary, facts: Facts, hits: I64, first_damage: int) ->
     located = summary.located
     known = np.flatnonzero((hits >= 0) & (facts.loose.type[hits] != FAIL)) if len(facts.loose.type) else hits[:0]
     index = hits[known]
-    sure = facts.loose.type[index] == OK
+    sure = (facts.loose.type[index] == OK) & (facts.loose.again[index] == 0)
     release, deadline = facts.loose.inv[index], np.where(sure, facts.loose.ret[index], INF)
     offset = located.offset[known]
     findings = []
@@ -138,7 +144,7 @@ def _placements(summary: Summary, facts: Facts, hits: I64, first_damage: int) ->
             findings.append(_pair("located-crossed", int(offset[at]), int(behind[at]), int(deadline[at]), 0, 0))
     placed = Placement(offset, located.value[known], release, deadline)
     free = (facts.loose.type == INFO) | (facts.loose.type == OK)
-    free[index] = False
+    free[index] = facts.loose.again[index] != 0
     unfilled, filled = _fill(summary, facts, np.flatnonzero(free), placed)
     return findings + unfilled, filled
 
@@ -222,7 +228,7 @@ def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
     """Acknowledged, pipelined appends of one producer keep the order of their sequences: those acknowledged with an
     offset among each other, and those whose offset only reads show."""
     located, known = summary.located, np.flatnonzero(hits >= 0)
-    sure = known[facts.loose.type[hits[known]] == OK]
+    sure = known[(facts.loose.type[hits[known]] == OK) & (facts.loose.again[hits[known]] == 0)]
     sure = sure[np.unique(hits[sure], return_index=True)[1]]  # a value that was returned twice is a duplicate
     sure.sort()
     value = located.value[sure]

@@ -24,6 +24,8 @@ SEEN: Final = 2
 FINAL: Final = 4
 NAMED: Final = 8
 """The value was read here, and an append that is not durable names this offset (`named_appends`)."""
+AGAIN: Final = 16
+"""With ACK: the record may have other copies (`rows`)."""
 
 SESSION_BITS: Final = 32
 
@@ -97,9 +99,9 @@ class ReaderSessions:
 class OffsetEvidence:
     """The evidence for the offsets start, start + 1, ... of one partition.
 
-    `value`, `flags` (ACK, SEEN, FINAL, NAMED) and `append_*` belong to the canonical value of each offset; `extras` are
-    the other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g. `query_deadline[g]`:
-    a query returned then showed a length > g.
+    `value`, `flags` (ACK, SEEN, FINAL, NAMED, AGAIN) and `append_*` belong to the canonical value of each offset;
+    `extras` are the other values claimed for it. `query_release[g]`: a query invoked then showed a length <= g.
+    `query_deadline[g]`: a query returned then showed a length > g.
     """
 
     start: int
@@ -276,7 +278,7 @@ def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[OffsetEvidence]:
     deadlines = np.full((2, total), INF, np.int64)
     acked = spans.locate(bound.part, bound.offset)
     value[acked] = bound.value
-    flags[acked] = ACK
+    flags[acked] = ACK + AGAIN * bound.again
     releases[0][acked] = bound.inv
     deadlines[0][acked] = bound.ret
     read = spans.locate(np.repeat(queries.part, queries.count), queries.item_offset)
@@ -317,7 +319,7 @@ def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64
     claims = OffsetClaims(
         index - spans.base[span] + spans.start[span],
         np.concatenate((bound.value[a], queries.item_value[r])),
-        np.concatenate((np.full(len(a), ACK), seen)),
+        np.concatenate((ACK + AGAIN * bound.again[a], seen)),
         np.concatenate((bound.inv[a], np.full(len(r), NEVER))),
         np.concatenate((bound.ret[a], np.full(len(r), INF))),
     )

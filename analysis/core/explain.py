@@ -12,17 +12,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import SESSION_BITS
 from analysis.core.incomplete_clients import DOUBT, GAP, Owners
 from analysis.core.log_finding import LogFinding
 from analysis.core.lost_values import LOSSES
-from analysis.core.rows import Bools, partitions_of
+from analysis.core.rows import Bools, partitions_of, sent_again
 from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED
-from history.schemas import ACKS_ALL, APPEND, END, INF, OK, OPERATIONS, PHASE_FINAL, READ, SENT_AGAIN
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, OK, OPERATIONS, PHASE_FINAL, READ, SENT_AGAIN
 from history.values import decode_value
 from installation.counted import counted
 
@@ -34,8 +33,6 @@ OPERATION_NAMES: Final = {APPEND: "append", READ: "read", END: "end"}
 TYPE_NAMES: Final = ("ok", "fail", "info")
 RECORDS_SHOWN: Final = 4
 NAMED: Final = 8
-
-_LAWFUL_IF_SENT_AGAIN: Final = frozenset({"duplicate", "producer-order"})
 
 
 def select(table: pa.Table, findings: Mapping[Key, Sequence[LogFinding]]) -> pa.Table:
@@ -70,7 +67,7 @@ def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
     shown |= np.isin(table["offsets"].combine_chunks().flatten().to_numpy(zero_copy_only=False), offsets)
     mask[row[shown]] = True
     if any(each.name == GAP for each in findings):
-        mask |= is_append & sent_again(table["error"])
+        mask |= sent_again(table)
     final = np.asarray(pa.compute.equal(table["phase"], PHASE_FINAL).to_numpy(zero_copy_only=False)) & ~is_append
     around = np.zeros(len(mask), np.bool_)
     for offset in offsets.tolist():
@@ -78,16 +75,10 @@ def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
     return np.asarray(mask | (final & (around | (columns["f"] == END))))
 
 
-def sent_again(errors: pa.ChunkedArray) -> Bools:
-    """Which appends' records their client libraries may have sent more than once, by the operations' `error`."""
-    found = pc.ends_with(errors.cast(pa.string()), SENT_AGAIN).to_numpy(zero_copy_only=False)
-    return np.asarray(found, np.bool_)
-
-
 @dataclass(frozen=True)
 class Explanation:
-    """The proven anomalies, one per partition and name, and the doubts: what a gap in a client's record, or a second
-    attempt of a client library, may explain."""
+    """The proven anomalies, one per partition and name, and the doubts: what a gap in a client's record, or further
+    copies of a record that a client library sent again, may explain."""
 
     anomalies: list[Anomaly]
     doubts: tuple[str, ...] = ()
@@ -120,10 +111,8 @@ def _excuse(name: str, finding: LogFinding, scene: Scene, owners: Owners) -> str
     """Why a finding may be lawful; empty if nothing explains it."""
     if owners.may_explain(name, finding.values):
         return DOUBT
-    if name in _LAWFUL_IF_SENT_AGAIN:
-        again = next(filter(scene.was_sent_again, finding.values), None)
-        return "" if again is None else f"{name_of(again)} {SENT_AGAIN} by its client library"
-    return f"a record {SENT_AGAIN} by its client library" if name == GAP and scene.has_repeated_sends else ""
+    is_lawful = name == GAP and scene.may_have_copy(by=finding.ret)
+    return f"a record {SENT_AGAIN} by its client library" if is_lawful else ""
 
 
 def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: Scene) -> Anomaly:
@@ -195,15 +184,12 @@ class Scene:
         mine = [row for row in self.rows if row["f"] == APPEND and row["value"] == value]
         return min(mine, key=lambda row: (row["type"], row["inv"]), default=None)
 
-    def was_sent_again(self, value: int) -> bool:
-        """Whether a value's client library may have sent it more than once."""
-        append = self.append(value)
-        return append is not None and str(append["error"]).endswith(SENT_AGAIN)
-
-    @property
-    def has_repeated_sends(self) -> bool:
-        """Whether a client library may have sent some record more than once."""
-        return any(row["f"] == APPEND and str(row["error"]).endswith(SENT_AGAIN) for row in self.rows)
+    def may_have_copy(self, by: int) -> bool:
+        """Whether a record that its client library may have sent more than once was invoked by a time."""
+        return any(
+            row["f"] == APPEND and row["type"] != FAIL and row["inv"] <= by and row["error"].endswith(SENT_AGAIN)
+            for row in self.rows
+        )
 
     def showing(self, offset: int, wanted: Callable[[int], bool]) -> Operation | None:
         """A read that returned a wanted value at an offset: a final one if there is one, else the last."""

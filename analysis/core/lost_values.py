@@ -121,15 +121,20 @@ def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, aw
     found[hits[kept & (hits >= 0)]] = True
     for value in loose.value[(loose.type == OK) & ~found & ~np.isin(loose.value, away)].tolist():
         yield LogFinding(LOST, "not-in-final-read", 1, (), (value,))
-    yield from _truncated(summary, (hits >= 0) & ~np.isin(located.offset, summary.conflicts.offset), end)
+    is_known = (hits >= 0) & ~np.isin(located.offset, summary.conflicts.offset)
+    is_copy = is_known.copy()
+    is_copy[is_known] = loose.again[hits[is_known]] != 0
+    yield from _truncated(summary, is_known, is_copy, end)
 
 
-def _truncated(summary: Summary, is_known: Bools, end: FinalEnd) -> Iterator[LogFinding]:
-    """Values that reads returned before the final end query, and no final read at any offset. `is_known`: of each
-    located value whether it has an append and no rival."""
+def _truncated(summary: Summary, is_known: Bools, is_copy: Bools, end: FinalEnd) -> Iterator[LogFinding]:
+    """Values that reads returned before the final end query, and no final read at any offset, or a copy not at its own.
+    `is_known`: of each located value whether it has an append and no rival; `is_copy`: whether its append may be at
+    several offsets."""
     located, named = summary.located, summary.unconfirmed
-    kept = located.value[(located.flags & FINAL) != 0]
-    is_lost = is_known & (located.latest < end.inv) & ~np.isin(located.value, kept)
+    is_final = (located.flags & FINAL) != 0
+    kept = located.value[is_final]
+    is_lost = is_known & (located.latest < end.inv) & ~is_final & (is_copy | ~np.isin(located.value, kept))
     is_lost_unconfirmed = (named.latest < end.inv) & ~np.isin(named.value, kept)
     offset = np.concatenate((located.offset[is_lost], named.offset[is_lost_unconfirmed]))
     if len(offset):

@@ -45,7 +45,8 @@ class NamedAppends(NamedTuple):
 
     def as_loose(self) -> LooseAppends:
         size = len(self.offset)
-        return LooseAppends(self.value, np.full(size, INFO, np.int64), self.inv, np.full(size, INF, np.int64))
+        type_, ret, again = (np.full(size, each, np.int64) for each in (INFO, INF, 0))
+        return LooseAppends(self.value, type_, self.inv, ret, again)
 
 
 def match(pieces: Sequence[OffsetEvidence], named: NamedAppends) -> LooseAppends:

@@ -151,7 +151,7 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
     evidence = _dense(task.start, task.end - task.start)
     counts = np.zeros(len(COUNTS), np.int64)
     last_ack = -1
-    loose: list[I64] = [np.empty((4, 0), np.int64)]
+    loose: list[I64] = [np.empty((5, 0), np.int64)]
     named: list[NamedAppends] = []
     sessions: list[I64] = []
     finals = Facts.finals
@@ -159,7 +159,7 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
         table = read([group])
         columns = columns_of(table)
         extremes = np.array([last_ack, INF, -1], np.int64)
-        unplaced = np.empty((5, table.num_rows), np.int64)
+        unplaced = np.empty((6, table.num_rows), np.int64)
         filled = range_loops.scatter(
             *(task.start, upper_bound == "strict", is_owned, columns.f, columns.type, columns.acks, columns.inv),
             *(
@@ -169,6 +169,7 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
                 columns.lo,
                 columns.hi,
                 columns.final,
+                columns.again,
                 columns.starts,
                 columns.item_offset,
                 columns.item_value,
@@ -181,9 +182,9 @@ def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence |
         last_ack, low, high = extremes.tolist()
         _require_stated(task.key, [group], table, low, high)
         unplaced = unplaced[:, :filled]
-        names = unplaced[4] >= 0
-        loose.append(unplaced[:4, ~names])
-        named.append(NamedAppends(unplaced[4, names], unplaced[0, names], unplaced[2, names]))
+        names = unplaced[5] >= 0
+        loose.append(unplaced[:5, ~names])
+        named.append(NamedAppends(unplaced[5, names], unplaced[0, names], unplaced[2, names]))
         if is_owned and columns.final.any():
             finals = finals.merge(_finals(table))
         if upper_bound == "session":

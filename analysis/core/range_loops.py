@@ -6,7 +6,7 @@ from typing import Any
 
 from numba import njit
 
-from analysis.core.evidence import ACK, FINAL, NAMED, SEEN, SESSION_BITS
+from analysis.core.evidence import ACK, AGAIN, FINAL, NAMED, SEEN, SESSION_BITS
 from analysis.core.scans import NEVER
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, READ
 
@@ -21,12 +21,12 @@ LAST_ACK, LOW, HIGH = range(3)
 
 @njit(cache=True, nogil=True)
 def scatter(start: Any, strict: Any, owned: Any, f: Any, outcome: Any, acks: Any, inv: Any, ret: Any, offset: Any,
-            value: Any, lo: Any, hi: Any, final: Any, starts: Any, item_offset: Any, item_value: Any,
+            value: Any, lo: Any, hi: Any, final: Any, again: Any, starts: Any, item_offset: Any, item_value: Any,
             known: Any, flags: Any, append_release: Any, append_deadline: Any, query_release: Any, query_deadline: Any,
             loose: Any, counts: Any, extremes: Any) -> Any:  # fmt: skip
     """Adds one row group to the dense evidence of the offsets from `start` on; returns the number of columns that it
-    filled in `loose`, or IRREGULAR. The rows of `loose`: value, outcome, inv, ret, and the offset that the append
-    names, or -1."""
+    filled in `loose`, or IRREGULAR. The rows of `loose`: value, outcome, inv, ret, whether it may be at several
+    offsets, and the offset that the append names, or -1."""
     size = len(known)
     filled = 0
     for i in range(len(f)):
@@ -51,18 +51,19 @@ def scatter(start: Any, strict: Any, owned: Any, f: Any, outcome: Any, acks: Any
                     if flags[g] & ACK or (flags[g] and known[g] != value[i]):
                         return IRREGULAR
                     known[g] = value[i]
-                    flags[g] |= ACK
+                    flags[g] |= ACK | AGAIN if again[i] else ACK
                     append_release[g] = inv[i]
                     append_deadline[g] = ret[i]
-            else:
-                named = offset[i] if not durable and outcome[i] != FAIL else -1
+            if not (durable and offset[i] >= 0) or again[i]:
+                is_sure = durable and offset[i] < 0
+                named = offset[i] if not durable and not again[i] and outcome[i] != FAIL else -1
                 if named >= 0:
                     extremes[LOW], extremes[HIGH] = min(extremes[LOW], named), max(extremes[HIGH], named)
                 if (owned and named < 0) or 0 <= named - start < size:
-                    weak = outcome[i] == OK and not durable
+                    weak = outcome[i] == OK and not is_sure
                     loose[0, filled], loose[1, filled] = value[i], INFO if weak else outcome[i]
-                    loose[2, filled], loose[3, filled] = inv[i], ret[i] if durable else INF
-                    loose[4, filled] = named
+                    loose[2, filled], loose[3, filled] = inv[i], ret[i] if is_sure else INF
+                    loose[4, filled], loose[5, filled] = again[i], named
                     filled += 1
         elif outcome[i] != OK:
             if starts[i + 1] > starts[i]:

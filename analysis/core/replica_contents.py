@@ -22,7 +22,6 @@ from analysis.core.replica_evidence import (
 )
 from analysis.core.rows import I64, Bools
 from analysis.replicafiles.log import CONTROL_RECORD, ReplicaLog
-from history.schemas import SENT_AGAIN
 from history.values import DERIVED, VALUE_FIRST
 from installation.counted import counted
 
@@ -148,7 +147,8 @@ def foreign_records(
     log: ReplicaLog, appends: Appends, around: Circumstances, controls: int, doubt: Doubt
 ) -> Iterator[Anomaly]:
     """D8: each committed record was sent to this partition, was not refused, and is there once, unless its client
-    library may have sent it again. `controls`: the number of committed control records."""
+    library may have sent it again: then any number of copies may be there. `controls`: the number of committed control
+    records."""
     if controls:
         doubt(f"{log_name(log)} has {counted(controls, 'control record')}, though no client used transactions")
     candidates = _committed(log, around) & ~log.is_opaque(log.offset) & (log.value != CONTROL_RECORD)
@@ -166,26 +166,21 @@ def foreign_records(
             yield anomaly_of("phantom-on-replica", log, sentence, [record], len(found))
         else:
             doubt(f"{sentence}, according to an incomplete record of sent operations")
-    yield from _duplicates(log, appends, doubt)
+    yield from _duplicates(log, appends)
 
 
-def _duplicates(log: ReplicaLog, appends: Appends, doubt: Doubt) -> Iterator[Anomaly]:
-    offset = log.offset[carries_value(log)]
-    value = log.value[carries_value(log)]
+def _duplicates(log: ReplicaLog, appends: Appends) -> Iterator[Anomaly]:
+    mine = carries_value(log) & ~np.isin(log.value, appends.again)
+    offset, value = log.offset[mine], log.value[mine]
     order = np.argsort(value, kind="stable")
     twice = np.flatnonzero(np.diff(value[order]) == 0)
-    is_lawful = np.isin(value[order[twice]], appends.again)
-    for places, why in ((twice[~is_lawful], ""), (twice[is_lawful], f"; it {SENT_AGAIN} by its client library")):
-        if not len(places):
-            continue
-        one, other = (log.at(int(offset[order[places[0] + i]])) for i in (0, 1))
-        assert one is not None
-        assert other is not None
-        sentence = f"{log.node} holds {record_name(one)} at offset {one['offset']} and at offset {other['offset']}{why}"
-        if why:
-            doubt(sentence)
-        else:
-            yield anomaly_of("duplicate-on-replica", log, sentence, [one, other], len(places))
+    if not len(twice):
+        return
+    one, other = (log.at(int(offset[order[twice[0] + i]])) for i in (0, 1))
+    assert one is not None
+    assert other is not None
+    sentence = f"{log.node} holds {record_name(one)} at offset {one['offset']} and at offset {other['offset']}"
+    yield anomaly_of("duplicate-on-replica", log, sentence, [one, other], len(twice))
 
 
 def corrupt_records(log: ReplicaLog, around: Circumstances, doubt: Doubt) -> Iterator[Anomaly]:

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.evidence import ACK, NONE, gather, lay_out
-from analysis.core.explain import Key, name_of, sent_again
-from analysis.core.rows import I64, Bools, rows_of
+from analysis.core.explain import Key, name_of
+from analysis.core.rows import I64, Bools, rows_of, sent_again
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
 from history.schemas import ACKS_ALL, APPEND, FAIL, OK
 from history.values import DERIVED
@@ -45,9 +45,9 @@ class ClientOrder:
 @dataclass(frozen=True)
 class Appends:
     """What clients sent to one partition: the values `sent`, the `refused` ones among them, and the `loose` ones, which
-    no acknowledgement by all replicas binds to an offset. `end`: the answer of the final reads' last end query, -1
-    without one. `answered`: the loose values that a leader acknowledged with an offset. `again`: the values that client
-    libraries may have sent more than once."""
+    (or copies of which) no acknowledgement by all replicas binds to an offset. `end`: the answer of the final reads'
+    last end query, -1 without one. `answered`: the loose values that a leader acknowledged with an offset. `again`: the
+    values that client libraries may have sent more than once."""
 
     sent: I64
     refused: I64
@@ -129,7 +129,7 @@ def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
 def appends_of(operations: pa.Table) -> dict[Key, Appends]:
     """What was sent to each partition according to the operations."""
     rows = rows_of(operations)
-    again = operations["value"].to_numpy()[(operations["f"].to_numpy() == APPEND) & sent_again(operations["error"])]
+    again = operations["value"].to_numpy()[sent_again(operations)]
     found: dict[Key, Appends] = {}
     for part, key in enumerate(rows.keys):
         bound = rows.bound.value[rows.bound.part == part]

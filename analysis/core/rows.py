@@ -4,6 +4,11 @@ Appends split in two. *Bound* ones were acknowledged by all in-sync replicas wit
 offset by the time they returned. All others are *loose*: an append with acks < all may be lost and its offset reused,
 so it counts as one that may have happened; the same holds for one that timed out. The offset that such an append names
 is only where to look for its value.
+
+A client library may have sent a record more than once (`SENT_AGAIN`). Then each *copy* in the log is an append of its
+own, which may have happened at any time since the record was given to the library. If the record was acknowledged at
+an offset, the copy there is bound as any other append. All its other copies are one loose append that may be at several
+offsets (`again`); so are all copies of a record without an acknowledged offset.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.schemas import ACKS_ALL, APPEND, END, INF, INFO, OK, PHASE_FINAL, READ
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, PHASE_FINAL, READ, SENT_AGAIN
 from installation.counted import counted
 
 I64 = npt.NDArray[np.int64]
@@ -35,7 +40,8 @@ class DamagedError(ValueError):
 
 @dataclass(frozen=True)
 class Bound:
-    """Appends acknowledged at an offset; `part` indexes `Rows.keys`, `process` and `session` are the client's."""
+    """Appends acknowledged at an offset; `part` indexes `Rows.keys`, `process` and `session` are the client's. `again`:
+    their records may have other copies."""
 
     part: Ints
     inv: I64
@@ -44,13 +50,15 @@ class Bound:
     value: I64
     process: Ints
     session: Ints
+    again: Bools
 
 
 @dataclass(frozen=True)
 class Loose:
     """Appends without a binding place: `type` is OK (acknowledged, offset unknown), FAIL or INFO (`ret` = INF).
 
-    `offset`: the place that an append with type INFO names, -1 if none and for the other types.
+    `offset`: the place that an append with type INFO names, -1 if none and for the other types. `again`: it may be at
+    several offsets, and names none; `bound`: its record is also among the bound appends.
     """
 
     part: Ints
@@ -59,6 +67,8 @@ class Loose:
     value: I64
     type: Ints
     offset: I64
+    again: Bools
+    bound: Bools
 
 
 @dataclass(frozen=True)
@@ -96,7 +106,8 @@ class Rows:
 
 @dataclass(frozen=True)
 class Columns:
-    """A table's columns as arrays, row by row; the records of row i are items starts[i] .. starts[i + 1] - 1."""
+    """A table's columns as arrays, row by row; the records of row i are items starts[i] .. starts[i + 1] - 1. `again`:
+    appends whose records may have several copies."""
 
     f: Ints
     type: Ints
@@ -110,6 +121,7 @@ class Columns:
     lo: I64
     hi: I64
     final: Bools
+    again: Bools
     starts: Ints
     item_offset: I64
     item_value: I64
@@ -141,6 +153,7 @@ def columns_of(table: pa.Table) -> Columns:
         lo=_ints(table, "lo"),
         hi=_ints(table, "hi"),
         final=_equals(table, "phase", PHASE_FINAL),
+        again=sent_again(table),
         starts=starts,
         item_offset=offsets,
         item_value=values,
@@ -160,12 +173,15 @@ def rows_of(table: pa.Table) -> Rows:
     durable = is_append & (columns.type == OK) & (columns.acks == ACKS_ALL)
     is_bound = durable & (columns.offset >= 0)
     at = np.flatnonzero(is_bound)
-    bound = Bound(part[at], inv[at], ret[at], columns.offset[at], value[at], columns.process[at], columns.session[at])
-    at = np.flatnonzero(is_append & ~is_bound)
-    weak = (columns.type[at] == OK) & (columns.acks[at] != ACKS_ALL)
+    again = columns.again
+    names = "offset", "value", "process", "session", "again"
+    bound = Bound(part[at], inv[at], ret[at], *(getattr(columns, name)[at] for name in names))
+    at = np.flatnonzero(is_append & (~is_bound | again))
+    weak = (columns.type[at] == OK) & (is_bound[at] | (columns.acks[at] != ACKS_ALL))
     kind = np.where(weak, INFO, columns.type[at])
-    named = np.where(kind == INFO, columns.offset[at], -1)
-    loose = Loose(part[at], inv[at], np.where(kind == OK, ret[at], INF), value[at], kind, named)
+    named = np.where((kind == INFO) & ~again[at], columns.offset[at], -1)
+    due = np.where(kind == OK, ret[at], INF)
+    loose = Loose(part[at], inv[at], due, value[at], kind, named, again[at], is_bound[at])
     if min(int(bound.value.min(initial=0)), int(loose.value.min(initial=0))) < 0:
         raise DamagedError(f"an append has a negative value: {DAMAGED}")
     asked = np.flatnonzero(~is_append)
@@ -178,7 +194,7 @@ def within(rows: Rows, start: int, stop: int) -> Rows:
     are all there."""
     bound, queries = rows.bound, rows.queries
     at = np.flatnonzero((bound.offset >= start) & (bound.offset < stop))
-    names = ("part", "inv", "ret", "offset", "value", "process", "session")
+    names = ("part", "inv", "ret", "offset", "value", "process", "session", "again")
     moved = Bound(*(getattr(bound, name)[at] for name in names))
     inside = (queries.item_offset >= start) & (queries.item_offset < stop)
     before = np.concatenate(([0], np.cumsum(inside)))
@@ -248,6 +264,16 @@ def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
         item_offset=offsets,
         item_value=values,
     )
+
+
+def sent_again(table: pa.Table) -> Bools:
+    """Which operations are appends that were not refused and whose records client libraries may have sent more than
+    once."""
+    codes, errors = _codes(table, "error")
+    marks = [code for code, error in enumerate(errors) if error.endswith(SENT_AGAIN)]
+    if not marks:
+        return np.zeros(len(codes), np.bool_)
+    return np.asarray(np.isin(codes, marks) & (_ints(table, "f") == APPEND) & (_ints(table, "type") != FAIL))
 
 
 def partitions_of(table: pa.Table) -> tuple[list[tuple[str, int]], Ints]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from analysis.core.evidence import ACK, FINAL, NAMED, NONE, OffsetClaims, OffsetEvidence
+from analysis.core.evidence import ACK, AGAIN, FINAL, NAMED, NONE, OffsetClaims, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER, KeyedScan, Realtime
 from history.schemas import INF
@@ -177,7 +177,8 @@ def summarise(evidence: OffsetEvidence) -> Summary:
         np.flatnonzero((flags != 0) & ((flags & (ACK | NAMED)) == 0)) if len(acked) + len(named) < stop else acked[:0]
     )
     start = evidence.start
-    acked_value = value[acked]
+    once = acked[(flags[acked] & AGAIN) == 0]  # a copy may be behind records that were sent later
+    acked_value = value[once]
     return Summary(
         start=start,
         stop=start + stop,
@@ -199,7 +200,7 @@ def summarise(evidence: OffsetEvidence) -> Summary:
         conflicts=evidence.canonical_claims(np.unique(evidence.extras.offset))
         if len(evidence.extras)
         else evidence.extras,
-        producers=KeyedScan.of_sequences(acked_value >> PRODUCER_SHIFT, acked_value & SEQUENCE_MASK, acked + start),
+        producers=KeyedScan.of_sequences(acked_value >> PRODUCER_SHIFT, acked_value & SEQUENCE_MASK, once + start),
         sessions=KeyedScan.of_sessions(
             evidence.sessions.session, evidence.sessions.offset, evidence.sessions.release, evidence.sessions.deadline
         ),

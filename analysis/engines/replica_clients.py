@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.core.evidence import ACK, NONE
-from analysis.core.explain import Key, sent_again
+from analysis.core.explain import Key
 from analysis.core.offset_ranges import RangeTask, RowGroup
 from analysis.core.range_evidence import evidence_of
 from analysis.core.replica_evidence import Appends, ClientOrder
 from analysis.core.replica_ranges import AcknowledgedAppends
-from analysis.core.rows import I64
+from analysis.core.rows import I64, sent_again
 from analysis.engines.row_groups import read_row_groups
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, OK, OPERATIONS, PHASE_FINAL
 
@@ -145,8 +145,8 @@ def sent(task: AskedTask) -> SentValues:
         rows = _columns(group, "f", "type", "acks", "offset", "value", "inv", "error")
         rows = rows.filter(pa.array((rows["f"].to_numpy() == APPEND) & np.isin(rows["value"].to_numpy(), task.values)))
         type_, acks, offset, value, inv = (each.to_numpy() for each in rows.columns[1:-1])
-        again = sent_again(rows["error"])
-        loose = (type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0))
+        again = sent_again(rows)
+        loose = again | ((type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0)))
         found = found.merge(
             SentValues(value, value[type_ == FAIL], value[loose], value[inv > task.ended], value[again])
         )

@@ -2,11 +2,13 @@
 
 A linearization gives each append that happened an offset and a time `at`. It explains a history under these conditions.
 Per partition, the offsets are 0, 1, 2, ... and `at` never decreases. Each entry is an append of the history that was
-not refused, at a time within its interval, and no append is in it twice. Each durable acknowledged append is in it, at
-its offset. Each read returned exactly the entries at its offsets. Each query has a time in its own interval at which
-the log had the length that the query reported: between `at` of the last record it showed and `at` of the first record
-it showed to be absent. Because `at` never decreases, that is so if the query returned no earlier than the former and
-was invoked no later than the latter.
+not refused, at a time within its interval, and no append is in it twice. Exception: a record that its client library
+may have sent again (`history.schemas.SENT_AGAIN`) may be in it more than once, each time after its invocation; only the
+entry at its acknowledged offset has a latest time. Each durable acknowledged append is in it, at its offset. Each read
+returned exactly the entries at its offsets. Each query has a time in its own interval at which the log had the length
+that the query reported: between `at` of the last record it showed and `at` of the first record it showed to be absent.
+Because `at` never decreases, that is so if the query returned no earlier than the former and was invoked no later than
+the latter.
 
 Theory of operation. Each of these conditions compares an operation with one offset, so each part of the linearization
 is confirmed alone, with the row groups that show or name its offsets. What parts cannot decide alone is small: where
@@ -32,7 +34,7 @@ from history import strict_json
 from history.operation_digest import digest_of_streams, digest_of_tables
 from history.operation_tables import IndexedGroup, TablesError, read_index
 from history.regular_files import read_bytes, require_regular
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL
+from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL, SENT_AGAIN
 from installation.counted import counted
 
 Columns = dict[str, Any]
@@ -54,7 +56,7 @@ BEYOND: Final = 1 << 63
 ENTRIES: Final = pa.schema([("offset", pa.int64()), ("value", pa.int64()), ("at", pa.int64())])
 READ_COLUMNS: Final = (
     *("topic", "partition", "process", "session", "f", "type", "acks", "inv", "ret"),
-    *("offset", "value", "lo", "hi", "offsets", "values", "phase"),
+    *("offset", "value", "lo", "hi", "offsets", "values", "phase", "error"),
 )
 
 
@@ -104,11 +106,13 @@ class Confirmed:
     """What the parts of a partition must agree on. `values`: the least and the greatest value of each producer;
     `sessions`: the latest invocation with an upper bound here and the earliest return that shows an offset here;
     `unexplained`: value and time of entries that no append with its offset explains; `unplaced`: value, inv, ret of
-    appends that may explain them, and whether they must."""
+    appends that may explain them, whether they must, and whether they may explain several; `twice`: values of several
+    entries."""
 
     first: int = 0
     last: int = 0
     values: Bounds | None = None
+    twice: Any = None
     sessions: Bounds | None = None
     unexplained: Any = None
     unplaced: Any = None
@@ -245,10 +249,11 @@ def _confirmed(task: PartTask) -> Confirmed:
             shown.add(task, rows)
     rest = np.flatnonzero(~explained)
     first, last = (int(log["at"][0]), int(log["at"][-1])) if len(log["at"]) else (0, 0)
-    found = np.concatenate([np.empty((4, 0), np.int64), *unplaced], axis=1)
+    found = np.concatenate([np.empty((5, 0), np.int64), *unplaced], axis=1)
     sessions = shown.verified(where)
     unexplained = np.stack((log["value"][rest], log["at"][rest]))
-    return Confirmed(first, last, _values_of(where, log["value"]), sessions, unexplained, found)
+    bounds, twice = _values_of(log["value"])
+    return Confirmed(first, last, bounds, twice, sessions, unexplained, found)
 
 
 def _entries(task: PartTask) -> Columns:
@@ -283,6 +288,7 @@ def _rows(task: PartTask, group: IndexedGroup) -> Columns:
     for name in ("offsets", "values"):
         rows[name] = pc.list_flatten(table[name]).to_numpy()
     rows["final"] = pc.equal(table["phase"], PHASE_FINAL).to_numpy(zero_copy_only=False)
+    rows["again"] = pc.ends_with(table["error"].cast(pa.string()), SENT_AGAIN).to_numpy(zero_copy_only=False)
     is_query = rows["f"] != APPEND
     rows["answered"] = is_query & (rows["type"] == OK)
     rows["shown"] = np.where(is_query, rows["lo"], -1)
@@ -304,6 +310,7 @@ def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool,
     where, size = task.where, len(log["at"])
     possible = (rows["f"] == APPEND) & (rows["type"] != FAIL)
     durable = possible & (rows["type"] == OK) & (rows["acks"] == ACKS_ALL)
+    again = possible & rows["again"]
     here = (rows["offset"] >= task.start) & (rows["offset"] < task.stop)
     at = np.flatnonzero(durable & here)
     entry = rows["offset"][at] - task.start
@@ -314,18 +321,18 @@ def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool,
     np.add.at(seen, entry, 1)
     _demand(seen[entry] == 1, f"{where}: an offset was acknowledged twice")
     explained[entry] = True
-    weak = np.flatnonzero(possible & ~durable & here)
+    weak = np.flatnonzero(possible & ~durable & ~again & here)
     entry = np.minimum(rows["offset"][weak] - task.start, max(0, size - 1))
     fits = np.zeros(len(weak), np.bool_)
     if size:
         fits = (rows["offset"][weak] - task.start < size) & (log["value"][entry] == rows["value"][weak])
         fits &= rows["inv"][weak] <= log["at"][entry]
     explained[entry[fits]] = True
-    nowhere = np.flatnonzero(possible & (rows["offset"] < 0)) if is_owned else np.empty(0, np.int64)
-    loose = np.concatenate((weak[~fits], nowhere))
-    sure = durable[loose]
-    latest = np.where(sure, rows["ret"][loose], INF)
-    return np.stack((rows["value"][loose], rows["inv"][loose], latest, sure.astype(np.int64)))
+    anywhere = np.flatnonzero(again | (possible & (rows["offset"] < 0))) if is_owned else np.empty(0, np.int64)
+    loose = np.concatenate((weak[~fits], anywhere))
+    sure = durable[loose] & (rows["offset"][loose] < 0)
+    latest = np.where(sure & ~again[loose], rows["ret"][loose], INF)
+    return np.stack((rows["value"][loose], rows["inv"][loose], latest, sure, again[loose])).astype(np.int64)
 
 
 def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool) -> None:
@@ -391,10 +398,11 @@ class _SessionBounds:
         return found
 
 
-def _values_of(where: str, values: Any) -> Bounds:
-    """The least and the greatest value of each producer; none may be there twice."""
+def _values_of(values: Any) -> tuple[Bounds, Any]:
+    """The least and the greatest value of each producer, and the values that are there more than once."""
+    twice = np.empty(0, np.int64)
     if not len(values):
-        return {}
+        return {}, twice
     producer = values >> 32
     small = producer - int(producer.min())
     small = small.astype(np.uint16) if int(small.max()) < 1 << 16 else small  # radix sort
@@ -403,11 +411,12 @@ def _values_of(where: str, values: Any) -> Bounds:
     edges = np.concatenate(([True], grouped[1:] != grouped[:-1]))
     if not (edges[1:] | (value[1:] > value[:-1])).all():
         value = np.sort(values, kind="stable")
-        _demand(value[1:] != value[:-1], f"{where}: it holds a value twice")
+        twice = value[1:][value[1:] == value[:-1]]
         edges = np.concatenate(([True], (value[1:] >> 32) != (value[:-1] >> 32)))
     first = np.flatnonzero(edges)
     last = np.append(first[1:], len(value)) - 1
-    return {int(low) >> 32: (int(low), int(high)) for low, high in zip(value[first], value[last], strict=True)}
+    bounds = {int(low) >> 32: (int(low), int(high)) for low, high in zip(value[first], value[last], strict=True)}
+    return bounds, twice
 
 
 def _verify_partition(where: str, parts: Sequence[tuple[PartTask, Confirmed]], spread: Spread) -> int:
@@ -425,15 +434,16 @@ def _verify_partition(where: str, parts: Sequence[tuple[PartTask, Confirmed]], s
             sessions[session] = max(before, invoked)
     pairs = sorted(_overlapping([each.values or {} for _, each in parts]))
     files = [tuple(str(_path(parts[number][0])) for number in pair) for pair in pairs]
-    _demand(not any(spread(_share_a_value, files)), f"{where}: it holds a value twice")
-    _verify_unplaced(where, *(np.concatenate([each.unexplained for _, each in parts], axis=1),
-                              np.concatenate([each.unplaced for _, each in parts], axis=1)))  # fmt: skip
+    twice = np.concatenate([*(each.twice for _, each in parts), *spread(_shared_values, files)])
+    unplaced = np.concatenate([each.unplaced for _, each in parts], axis=1)
+    _demand(np.isin(twice, unplaced[0][unplaced[4] == 1]), f"{where}: it holds a value twice")
+    _verify_unplaced(where, np.concatenate([each.unexplained for _, each in parts], axis=1), unplaced)
     return length
 
 
 def _verify_unplaced(where: str, entries: Any, appends: Any) -> None:
     """Each entry that is not at an offset which its append names is one of the other appends."""
-    value, inv, ret, sure = appends
+    value, inv, ret, sure, _again = appends
     order = np.argsort(value, kind="stable")
     ordered = value[order]
     _demand(ordered[1:] != ordered[:-1], f"{where}: a value was appended twice")
@@ -467,6 +477,7 @@ def _overlapping(bounds: Sequence[Mapping[int, tuple[int, int]]]) -> set[tuple[i
     return pairs
 
 
-def _share_a_value(files: Sequence[str]) -> bool:
+def _shared_values(files: Sequence[str]) -> Any:
+    """The values that both files have."""
     one, other = (pq.read_table(require_regular(each), columns=["value"])["value"].to_numpy() for each in files)
-    return bool(len(np.intersect1d(one, other)))
+    return np.intersect1d(one, other)

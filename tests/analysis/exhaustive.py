@@ -1,8 +1,12 @@
-"""Decides linearizability of a small log history by trying every order. The checker's twin: slow and obvious."""
+"""Decides linearizability of a small log history by trying every order. The checker's twin: slow and obvious.
+
+A record that its client library may have sent again may be appended any number of times since its invocation. Its
+acknowledgement bounds the time of the copy at the acknowledged offset; without an offset it says only that one exists.
+"""
 
 from __future__ import annotations
 
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK
+from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, SENT_AGAIN
 from tests.analysis.log_histories import Op
 
 Log = tuple[int, ...]
@@ -20,8 +24,20 @@ def _weak(op: Op) -> bool:
     return op.f == APPEND and (op.type == INFO or op.acks != ACKS_ALL)
 
 
+def _again(op: Op) -> bool:
+    """There may be several copies of its record."""
+    return op.f == APPEND and op.error.endswith(SENT_AGAIN)
+
+
 def _orderable(ops: list[Op], upper_bound: str) -> bool:
-    ret = [INF if _weak(op) else op.ret for op in ops]
+    ret = [INF if _weak(op) or (_again(op) and op.offset < 0) else op.ret for op in ops]
+    longest = max((max(op.lo, op.offset + 1, *(each + 1 for each in op.offsets), 0) for op in ops), default=0)
+    again = [op for op in ops if _again(op)]
+    shown: dict[int, set[int]] = {}
+    for op in ops:
+        bound = ((op.offset, op.value),) if op.f == APPEND and not _weak(op) and op.offset >= 0 else ()
+        for offset, value in (*bound, *zip(op.offsets, op.values, strict=True)):
+            shown.setdefault(offset, set()).add(value)
     musts = sum(1 << i for i, op in enumerate(ops) if not _weak(op))
     tried: set[tuple[int, Log]] = set()
 
@@ -38,7 +54,9 @@ def _orderable(ops: list[Op], upper_bound: str) -> bool:
             after = _applied(op, log, upper_bound)
             if after is not None and search(done | 1 << i, after):
                 return True
-        return False
+        here = shown.get(len(log))
+        copies = (op.value for op in again if op.inv <= first_return and (here is None or op.value in here))
+        return len(log) < longest and any(search(done, (*log, value)) for value in copies)
 
     return search(0, ())
 

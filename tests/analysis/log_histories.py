@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from history.operation_tables import remove_tables, write_index, write_operations
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ, SENT_AGAIN
 from history.values import encode_value
 
 
@@ -100,14 +100,22 @@ def stored(run: Path, operations: pa.Table, rows_per_piece: int = 1 << 20) -> Pa
     return tables
 
 
+def again(append: Op) -> Op:
+    """An append whose record its client library may have sent more than once."""
+    return replace(append, error=f"NOT_ENOUGH_REPLICAS; {SENT_AGAIN}" if append.type == INFO else SENT_AGAIN)
+
+
 @dataclass
 class Simulated:
-    """A log that clients use one moment after another; each operation's interval surrounds its moment."""
+    """A log that clients use one moment after another; each operation's interval surrounds its moment. `resends`: how
+    probable it is that a client library sends a record again, before or after the attempt that it reports."""
 
     rng: random.Random
+    resends: float = 0.0
     log: list[int] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     names: int = 0
+    late: list[int] = field(default_factory=list)
 
     def interval(self, moment: int) -> tuple[int, int]:
         width = self.rng.choice([2, 5, 12, 30])
@@ -117,6 +125,12 @@ class Simulated:
         inv, ret = self.interval(moment)
         self.names += 1
         kind = self.rng.choices(["ok", "fail", "info", "acks1", "no offset"], [12, 1, 4, 2, 1])[0]
+        resent = self.resends > 0 and self.rng.random() < self.resends
+        if resent:
+            copies = [self.names] * self.rng.choice([0, 1, 1, 2])
+            (self.log if self.rng.random() < 0.5 else self.late).extend(copies)
+        elif self.late:
+            self.log.append(self.late.pop())
         op = ok(self.names, inv, ret, len(self.log), process=self.rng.randrange(3))
         stored = kind in ("ok", "no offset") or (kind != "fail" and self.rng.random() < 0.6)
         if kind == "fail":
@@ -129,7 +143,7 @@ class Simulated:
             op = replace(op, offset=-1)
         if stored:
             self.log.append(self.names)
-        self.ops.append(op)
+        self.ops.append(again(op) if resent and kind != "fail" else op)
 
     def read(self, moment: int) -> None:
         inv, ret = self.interval(moment)
@@ -150,9 +164,9 @@ class Simulated:
         self.ops.append(read(cut, self.log[cut:], moment + 10, moment + 20, process=3, final=True))
 
 
-def random_history(rng: random.Random) -> list[Op]:
-    """A few operations on one log, more often than not with something wrong."""
-    log = Simulated(rng)
+def random_history(rng: random.Random, *, resends: float = 0.0) -> list[Op]:
+    """A few operations on one log, more often than not with something wrong. `resends`: as in `Simulated`."""
+    log = Simulated(rng, resends)
     moment = 100
     for _ in range(rng.randint(3, 8)):
         moment += 10

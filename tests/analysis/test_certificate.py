@@ -70,10 +70,13 @@ def test_the_certificate_of_a_partition_without_shown_records_is_confirmed(tmp_p
 
 
 @pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("resends", [0.0, 0.4])
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
-def test_every_history_that_passes_has_a_certificate_that_verifies(tmp_path: Path, upper_bound: str) -> None:
+def test_every_history_that_passes_has_a_certificate_that_verifies(
+    tmp_path: Path, upper_bound: str, resends: float
+) -> None:
     rng = random.Random(f"certificates {upper_bound}")
-    histories = [random_history(rng) for _ in range(12)]
+    histories = [random_history(rng, resends=resends) for _ in range(24 if resends else 12)]
     report = check(table(*histories), upper_bound=upper_bound)
     bad = {anomaly.partition for anomaly in report.anomalies}
     bad |= undecided_partitions(report)

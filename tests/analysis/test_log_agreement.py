@@ -40,14 +40,27 @@ def test_the_theorem_agrees_with_exhaustive_search(upper_bound: str, part: int) 
 
 
 @pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
+def test_the_theorem_agrees_with_exhaustive_search_about_copies(upper_bound: str, part: int) -> None:
+    """Client libraries send some records again. Fewer histories: search tries every place of every copy."""
+    rng = random.Random(f"copies {upper_bound} {part}")
+    histories = [random_history(rng, resends=0.4) for _ in range(HISTORIES // 5)]
+    legal, undecided = agrees_with_search(histories, upper_bound)
+    assert 0.25 < legal / len(histories) < 0.8
+    assert len(undecided) < len(histories) // 6
+
+
+@pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("resends", [0.0, 0.4])
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("block", [1, 2, 3, 64])
 def test_evidence_of_several_batches_gives_the_same_report(
-    monkeypatch: pytest.MonkeyPatch, upper_bound: str, block: int
+    monkeypatch: pytest.MonkeyPatch, upper_bound: str, block: int, resends: float
 ) -> None:
     """A batch of rows gives evidence by blocks of the range; the evidence of all batches is merged block by block."""
     rng = random.Random(f"blocks {upper_bound} {block}")
-    operations = table(*(random_history(rng) for _ in range(100)))
+    operations = table(*(random_history(rng, resends=resends) for _ in range(100)))
     report = check(operations, upper_bound=upper_bound)
     monkeypatch.setattr(range_evidence, "BLOCK", block)
     monkeypatch.setattr(range_evidence, "BATCH_ROWS", rng.choice([1, 2, 4]))
@@ -89,13 +102,14 @@ def test_the_checker_refuses_unknown_input(tmp_path: Path) -> None:
 
 
 @pytest.mark.rotating(12, among="random histories")
+@pytest.mark.parametrize("resends", [0.0, 0.4])
 @pytest.mark.parametrize("span", [2, SPAN])
 @pytest.mark.parametrize("upper_bound", ["strict", "lower-bound-only"])
-def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str, span: int) -> None:
+def test_the_compiled_loops_give_the_same_evidence_and_facts(upper_bound: str, span: int, resends: float) -> None:
     rng = random.Random(f"compiled {upper_bound} {span}")
     regular = 0
     for _ in range(450):
-        stored_rows = GroupsInMemory.of(table(random_history(rng)))
+        stored_rows = GroupsInMemory.of(table(random_history(rng, resends=resends)))
         for task in stored_rows.tasks(span):
             found = by_loops(task, stored_rows.read, upper_bound)
             if found is None:

@@ -13,11 +13,15 @@ from analysis.core.incomplete_clients import Owners
 from analysis.core.offset_ranges import SPAN
 from analysis.core.rows import DamagedError
 from analysis.core.summary import LISTED
-from analysis.engines.log import LogPlan
+from analysis.engines.log import LogPlan, check_ranges
+from analysis.engines.log_certificate import write_certificate
+from analysis.engines.task_map import in_sequence
+from analysis.verifiers.log import verify
 from history.schemas import INF, INFO, READ, SENT_AGAIN
+from history.upper_bounds import UPPER_BOUNDS
 from history.values import decode_value, encode_value
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
-from tests.analysis.log_histories import Op, empty, end, fail, info, ok, read, stored, table, v
+from tests.analysis.log_histories import Op, again, empty, end, fail, info, ok, read, stored, table, v
 
 
 def found(history: Sequence[Op], upper_bound: str = "strict") -> tuple[Anomaly, ...]:
@@ -375,32 +379,53 @@ def test_a_record_acknowledged_twice() -> None:
     assert "acknowledged twice, at offsets 0 and 1" in anomaly.sentence
 
 
-def again(append: Op) -> Op:
-    """An append whose record its client library may have sent more than once."""
-    return replace(append, error=f"NOT_ENOUGH_REPLICAS; {SENT_AGAIN}" if append.type == INFO else SENT_AGAIN)
+SENT_BEFORE, SENT_AFTER = replace(ok(1, 10, 40, 1), value=v(1)), replace(ok(1, 11, 30, 0), value=v(1) + 1)
+"""Records of one producer, in the log in the other order."""
 
+WHOLE = [end(4, 100, 110, final=True), read(0, [2, 1, 3, 1], 120, 130, final=True)]
 
-AT_TWO_OFFSETS: dict[str, tuple[list[Op], list[Op], str]] = {
-    "a record of unknown outcome": ([info(1, 10)], [read(0, [1, 1], 20, 30)], "duplicate"),
-    "an acknowledged record": ([ok(1, 10, 20, 0)], [read(0, [1, 1], 30, 40)], "duplicate"),
-    "a record after its successor": (
-        [replace(ok(1, 10, 40, 1), value=v(1)), replace(ok(1, 11, 30, 0), value=v(1) + 1)],
-        [],
-        "producer-order",
+COPIES: dict[str, tuple[list[Op], list[Op], list[str]]] = {
+    "a record of unknown outcome": ([info(1, 10)], [read(0, [1, 1], 20, 30)], ["duplicate"]),
+    "an acknowledged record": ([ok(1, 10, 20, 0)], [read(0, [1, 1], 30, 40)], ["duplicate"]),
+    "a copy before the acknowledged offset": (
+        [ok(1, 10, 90, 3)],
+        [ok(2, 11, 20, 0), ok(3, 30, 40, 2), *WHOLE],
+        ["duplicate"],
     ),
-    "an offset that no other record can have": ([ok(1, 10, 20, 0)], [end(2, 30, 40)], "gap"),
+    "a copy behind the acknowledged offset": (
+        [ok(1, 10, 29, 1)],
+        [ok(2, 11, 20, 0), ok(3, 30, 40, 2), *WHOLE],
+        ["duplicate"],
+    ),
+    "copies of a record that was refused after it had been sent again": (
+        [info(1, 10)],
+        [ok(2, 11, 20, 0), ok(3, 30, 40, 2), *WHOLE],
+        ["duplicate"],
+    ),
+    "an acknowledgement without an offset": ([ok(1, 10, 20, -1)], [read(0, [1, 1], 5, 90)], ["duplicate"]),
+    "an acknowledgement by the leader alone": ([ok(1, 10, 20, 1, acks=1)], [read(0, [1, 1], 30, 40)], ["duplicate"]),
+    "a place after its successor": ([SENT_BEFORE], [SENT_AFTER], ["producer-order"]),
+    "a place before its predecessor": ([SENT_AFTER], [SENT_BEFORE], ["producer-order"]),
+    "a copy that no read shows": ([ok(1, 10, 20, 0)], [end(2, 30, 40)], ["gap"]),
 }
+"""Records that their client library may have sent again, the other operations, and the anomalies if it has not."""
 
 
-@pytest.mark.parametrize(("appends", "queries", "name"), AT_TWO_OFFSETS.values(), ids=AT_TWO_OFFSETS)
-def test_an_anomaly_that_a_second_attempt_may_explain_is_a_doubt(
-    appends: list[Op], queries: list[Op], name: str
+@pytest.mark.parametrize(("appends", "others", "names"), COPIES.values(), ids=COPIES)
+@pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
+def test_a_record_that_was_sent_again_may_have_copies(
+    tmp_path: Path, upper_bound: str, appends: list[Op], others: list[Op], names: list[str]
 ) -> None:
-    assert [each.name for each in found([*appends, *queries])] == [name]
-    report = check(table([*map(again, appends), *queries]))
-    assert report.anomalies == ()
-    (doubt,) = report.undecided
-    assert doubt.endswith(f"{SENT_AGAIN} by its client library")
+    assert [each.name for each in found([*appends, *others], upper_bound)] == names
+    operations = table([*map(again, appends), *others])
+    for span, compiled in ((SPAN, False), (1, False), (1, True)):
+        plan = LogPlan.of(stored(tmp_path, operations, 2), span=span, compiled=compiled)
+        report = check_log(plan, upper_bound=upper_bound)
+        assert report.anomalies == ()
+        assert report.undecided == ()
+        checked = check_ranges(plan, in_sequence, upper_bound)
+        write_certificate(tmp_path / "proof", tmp_path, plan, checked, in_sequence, upper_bound=upper_bound)
+        verify(tmp_path / "proof", tmp_path, upper_bound=upper_bound)
 
 
 def test_a_record_that_was_sent_once_stays_a_duplicate_beside_one_that_was_not() -> None:
@@ -409,7 +434,64 @@ def test_a_record_that_was_sent_once_stays_a_duplicate_beside_one_that_was_not()
     (anomaly,) = report.anomalies
     assert (anomaly.name, anomaly.count) == ("duplicate", 1)
     assert anomaly.sentence == "record 1.2.0 was appended once, but is in the log at offsets 2 and 3"
-    assert len(report.undecided) == 1
+    assert report.undecided == ()
+
+
+def test_producer_order_holds_among_records_that_were_sent_once() -> None:
+    later = replace(ok(1, 12, 50, 2), value=v(1) + 2)
+    assert found([again(SENT_BEFORE), SENT_AFTER, later]) == ()
+    assert [each.name for each in found([SENT_BEFORE, SENT_AFTER, again(later)])] == ["producer-order"]
+
+
+NO_COPY: dict[str, tuple[list[Op], list[str]]] = {
+    "it is read before its invocation": ([again(info(1, 30)), read(0, [1], 10, 20)], ["future-read"]),
+    "a copy is read before its invocation": (
+        [info(2, 5), again(ok(1, 30, 40, 1)), read(0, [1], 10, 20)],
+        ["future-read"],
+    ),
+    "a copy is before a record that was acknowledged earlier": (
+        [again(ok(1, 30, 90, 2)), ok(2, 10, 20, 1), read(0, [1, 2, 1], 95, 99)],
+        ["append-reorder"],
+    ),
+    "its acknowledged offset is before a record that was sent later": (
+        [again(ok(1, 10, 20, 1)), ok(2, 30, 40, 0), read(0, [2, 1, 1], 50, 60)],
+        ["append-reorder"],
+    ),
+    "an offset was there before its invocation": ([again(info(1, 50)), ok(2, 10, 20, 1)], ["gap"]),
+    "its offset holds another": (
+        [again(ok(1, 10, 20, 0)), info(2, 10), read(0, [2, 1], 40, 50)],
+        ["offset-mismatch"],
+    ),
+    "all its copies are lost": (
+        [again(ok(1, 10, 20, 1)), ok(2, 10, 20, 0), info(3, 10), read(0, [2, 1, 1], 30, 40),
+         end(3, 100, 110, final=True), read(0, [2, 3, 3], 120, 130, final=True)],
+        ["committed-then-truncated", "duplicate", "lost-acknowledged-write"],
+    ),
+    "a copy that was read is gone": (
+        [again(info(1, 10)), read(0, [1, 1], 20, 30), end(1, 100, 110, final=True), read(0, [1], 120, 130, final=True)],
+        ["committed-then-truncated", "non-monotonic-high-watermark"],
+    ),
+    "two readers see another record at the place of a copy": (
+        [again(info(1, 10)), info(2, 10), read(0, [1, 1], 20, 30), read(0, [1, 2], 20, 30)],
+        ["offset-mismatch"],
+    ),
+    "its partition is another": ([read(0, [1], 20, 30)], ["phantom"]),
+    "it was refused": ([again(fail(1, 10, 20)), read(0, [1], 30, 40)], ["aborted-read"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("history", "names"), NO_COPY.values(), ids=NO_COPY)
+def test_a_copy_explains_no_other_anomaly(history: list[Op], names: list[str]) -> None:
+    report = check(table(history))
+    assert sorted(each.name for each in report.anomalies) == names
+    assert report.undecided == ()
+
+
+def test_a_gap_of_more_offsets_than_records_that_were_sent_again_is_a_doubt() -> None:
+    report = check(table([again(ok(1, 10, 20, 0)), end(1 << 59, 30, 40)]))
+    assert report.anomalies == ()
+    (doubt,) = report.undecided
+    assert doubt.endswith(f"a record {SENT_AGAIN} by its client library")
 
 
 def test_a_record_that_was_sent_again_is_lost_as_any_other() -> None:
