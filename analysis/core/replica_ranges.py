@@ -92,11 +92,13 @@ class RangeView:
 
 @dataclass(frozen=True)
 class LogFindings:
-    """What a range shows of one log: the records that it sends on, the values among them that clients certainly sent,
-    the number of all records and of control records, and the findings on single records."""
+    """What a range shows of one log: the records that it sends on, the values of those that clients certainly sent and
+    of the others (a value may be among both), the number of all records and of control records, and the findings on
+    single records."""
 
     rows: LogColumns
     sent: I64
+    others: I64
     records: int
     controls: int = 0
     corrupt: Anomaly | None = None
@@ -107,6 +109,7 @@ class LogFindings:
         return LogFindings(
             joined([self.rows, later.rows]),
             np.concatenate((self.sent, later.sent)),
+            np.concatenate((self.others, later.others)),
             self.records + later.records,
             self.controls + later.controls,
             both(self.corrupt, later.corrupt),
@@ -219,7 +222,10 @@ def _sent_on(log: ReplicaLog, view: RangeView, until: int, wanted: Wanted, shown
     starts = np.searchsorted(log.offset, np.array([start for _, start in log.epochs or ()], np.int64))
     mine[starts[starts < len(mine)]] = True
     mine[:1] = mine[-1:] = True
-    return LogFindings(log.columns.take(mine), log.value[mine & is_named & ~is_last], len(log.offset))
+    is_certain = is_named & ~is_last
+    return LogFindings(
+        log.columns.take(mine), log.value[mine & is_certain], log.value[mine & ~is_certain], len(log.offset)
+    )
 
 
 @dataclass(frozen=True)
@@ -237,7 +243,7 @@ class Questions:
 
 def questions_of(found: RangeFindings) -> Questions:
     """What is open after all ranges have been examined."""
-    asked = [np.setdiff1d(each.rows.value, each.sent) for each in (*found.logs, *found.earlier)]
+    asked = [each.others for each in (*found.logs, *found.earlier)]
     values = np.unique(np.concatenate((*asked, _NOTHING if found.unheld is None else found.unheld.value)))
     removed = [rows.key for pair in found.pairs for rows in (pair.first_only, pair.second_only)]
     keys = np.unique(np.concatenate((*removed, *(each.gone.key for each in found.dumps), _NOTHING.astype(np.uint64))))

@@ -62,7 +62,7 @@ class RandomReplicas:
             record_bytes=rng.choice([0, 20, 20, 24]),
             all_sent=rng.random() < 0.8,
         )
-        names = self._clients()
+        names = self._clients(resends=0.3 if seed % 2 else 0.0)
         entries = self._entries([v(name) for name in names], compacts)
         tiered = rng.choice([0, 0, len(entries) // 2])
         for node in NODES:
@@ -75,8 +75,8 @@ class RandomReplicas:
         at = rng.choice([100, 200, 300])
         self.dumps = Demanded(nodes=tuple(dumped), at=at, ended=at + 5) if dumped else Demanded()
 
-    def _clients(self) -> list[int]:
-        log = Simulated(self.rng)
+    def _clients(self, *, resends: float) -> list[int]:
+        log = Simulated(self.rng, resends)
         for moment in range(100, 100 + 10 * self.rng.randint(8, 24), 10):
             log.append(moment)
             if self.rng.random() < 0.3:
