@@ -71,9 +71,20 @@ def _wrong_epochs(objects: SegmentObjects, logs: Iterable[ReplicaLog]) -> Iterat
         if ours != theirs:
             yield f"{name} has {_told(ours)}, but the epoch file of {log.node} {_told(theirs)}"
             return
-        if entries[0][1] > max(log.start, 0):
-            yield f"{name} starts at {entries[0][1]}, but the log of {log.node} at {log.start}"
+        start = _first_present(log)
+        if entries[0][1] > start:
+            yield f"{name} starts at {entries[0][1]}, but the log of {log.node} at {start}"
             return
+
+
+def _first_present(log: ReplicaLog) -> int:
+    """The first offset of a log that a file or a remote segment has. A replica that lost its disk may state an older
+    start than it knows records of; that is of R4."""
+    start = max(log.start, 0)
+    for first, behind in sorted(log.absent):
+        if first <= start < behind:
+            start = behind
+    return start
 
 
 def _within(entries: Entries, start: int) -> tuple[tuple[int, int], ...]:

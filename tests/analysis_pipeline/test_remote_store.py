@@ -120,6 +120,24 @@ def test_a_replica_that_lost_files_and_a_log_that_lost_records_are_not_accused(t
     assert len(compare_store([removed, late], in_sequence).anomalies) == 2
 
 
+@pytest.mark.parametrize(
+    ("segments", "expected"),
+    [
+        pytest.param([(A, 0, 4), (B, 4, 8)], ["remote-object-differs"], id="a log with records below"),
+        pytest.param([(B, 4, 8)], [], id="a log without records below"),
+    ],
+)
+def test_epochs_of_a_segment_that_start_above_records_of_a_log_are_found(
+    tmp_path: Path, segments: list[Any], expected: list[str]
+) -> None:
+    """A replica that lost its disk states the start 0, and has no record below 4."""
+    tiered(tmp_path, *segments)
+    for path in (tmp_path / "store").rglob(f"{4:020d}*.leader_epoch_checkpoint"):
+        path.write_bytes(b"0\n2\n0 2\n2 5\n")
+    found = compare_store([task(tmp_path, intact=frozenset())], in_sequence)
+    assert [each.name for each in found.anomalies] == expected
+
+
 def test_a_partition_without_remote_segments_has_no_findings(tmp_path: Path) -> None:
     node(tmp_path, "n1", 0)
     assert compare_store([task(tmp_path)], in_sequence) == StoreFindings(0, ())
