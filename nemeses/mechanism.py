@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from nemeses.fault import Evidence
 from nemeses.ports import Site
+
+V = TypeVar("V")
+
+
+class InForce(Generic[V]):
+    """The effects of faults that are in force, by host: a heal ends one of them, and the host keeps the others."""
+
+    def __init__(self) -> None:
+        self._effects: dict[str, list[V]] = {}
+
+    def add(self, host: str, effect: V) -> None:
+        self._effects.setdefault(host, []).append(effect)
+
+    def end(self, host: str, effect: V) -> None:
+        """End one of the effects that are equal to this one; without one nothing changes."""
+        if effect in (effects := self._effects.get(host, [])):
+            effects.remove(effect)
+
+    def end_all(self, host: str) -> None:
+        self._effects.pop(host, None)
+
+    def on(self, host: str) -> tuple[V, ...]:
+        """The effects in force on a host, in the order of their faults."""
+        return tuple(self._effects.get(host, ()))
 
 
 class Mechanism:

@@ -107,6 +107,7 @@ class SimulatedNetwork:
     def cut(self, source: str, target: str) -> None:
         """Drop every packet from address `source` to address `target`, silently."""
         self._cut.add((source, target))
+        self._rejecting.discard((source, target))
         self._dropped[source, target] = 0
 
     @property
@@ -121,6 +122,7 @@ class SimulatedNetwork:
     def reject(self, source: str, target: str) -> None:
         """Answer every packet from address `source` to address `target` with a reset, as a firewall can."""
         self._rejecting.add((source, target))
+        self._cut.discard((source, target))
         self._dropped[source, target] = 0
 
     def partition(self, group: list[str], others: list[str], *, reject: bool = False) -> None:

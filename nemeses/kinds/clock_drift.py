@@ -44,7 +44,7 @@ class ClockDrift(Kind[Drift]):
         return by.begin(fault.targets, float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: Drift, fault: Fault) -> Evidence:
-        return by.end(fault.targets)
+        return by.end(fault.targets, float(fault.parameters["percent"]) / 100)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()

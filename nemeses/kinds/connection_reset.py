@@ -29,7 +29,7 @@ class ConnectionReset(WireKind):
         return by.reset(fault.targets, float(fault.parameters["every_ms"]) / 1e3)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.leave_alone(fault.targets)
+        return by.leave_alone(fault.targets, float(fault.parameters["every_ms"]) / 1e3)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"every_ms": round(_EVERY.draw(drawn.rng()))}

@@ -7,7 +7,7 @@ from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
-from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
+from nemeses.mechanisms.disks import DEFECTS, FAILS, DiskTroubles, FailingDiskKind
 
 
 class DiskError(FailingDiskKind):
@@ -27,10 +27,10 @@ class DiskError(FailingDiskKind):
     injected_by = "break-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.fail(fault.targets, full=False)
+        return by.fail(fault.targets, FAILS)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.repair(fault.targets)
+        return by.repair(fault.targets, FAILS)
 
     def sentence(self, fault: Fault) -> str:
         return f"every sync of the disk of {listed(fault.targets)} fails"

@@ -7,7 +7,7 @@ from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import listed
-from nemeses.mechanisms.disks import DEFECTS, DiskTroubles, FailingDiskKind
+from nemeses.mechanisms.disks import DEFECTS, FULL, DiskTroubles, FailingDiskKind
 
 
 class DiskFull(FailingDiskKind):
@@ -26,10 +26,10 @@ class DiskFull(FailingDiskKind):
     injected_by = "fill-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.fail(fault.targets, full=True)
+        return by.fail(fault.targets, FULL)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.repair(fault.targets)
+        return by.repair(fault.targets, FULL)
 
     def sentence(self, fault: Fault) -> str:
         return f"the disk of {listed(fault.targets)} is full"

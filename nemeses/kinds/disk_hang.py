@@ -7,7 +7,7 @@ from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, facts_of, listed, node_facts
-from nemeses.mechanisms.disks import DiskKind, DiskTroubles
+from nemeses.mechanisms.disks import HANGS, DiskKind, DiskTroubles
 
 
 class DiskHang(DiskKind):
@@ -26,7 +26,7 @@ class DiskHang(DiskKind):
         return by.hang(fault.targets)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.soothe(fault.targets)
+        return by.soothe(fault.targets, HANGS)
 
     def sentence(self, fault: Fault) -> str:
         return f"every sync of {listed(fault.targets)} blocks"

@@ -32,7 +32,7 @@ class DiskSlow(DiskKind):
         return by.delay(fault.targets, float(fault.parameters["sync_ms"]) / 1e3)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.soothe(fault.targets)
+        return by.soothe(fault.targets, ("slow", float(fault.parameters["sync_ms"]) / 1e3))
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"sync_ms": round(_SYNC.draw(drawn.rng()), 1)}

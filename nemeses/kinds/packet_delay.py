@@ -7,9 +7,9 @@ from typing import Any
 
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
-from nemeses.mechanisms.netem import Netem, NetemKind, Rule
+from nemeses.mechanisms.netem import NetemKind, Rule
 from nemeses.parameters import Parameter, ParameterError
 
 _DELAY = Parameter(
@@ -44,10 +44,9 @@ class PacketDelay(NetemKind):
         if parameters.get("jitter_ms", 0) >= parameters["delay_ms"]:
             raise ParameterError("jitter_ms", "the jitter must be smaller than delay_ms")
 
-    def inject(self, by: Netem, fault: Fault) -> Evidence:
+    def rule(self, fault: Fault) -> Rule:
         delay_ms, jitter_ms = _delay(fault)
-        rule = Rule(self.name, f"delay {delay_ms:g}ms {jitter_ms:g}ms", least_s=(delay_ms - jitter_ms) / 1e3)
-        return by.disturb(fault.targets, rule)
+        return Rule(self.name, f"delay {delay_ms:g}ms {jitter_ms:g}ms", least_s=(delay_ms - jitter_ms) / 1e3)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()

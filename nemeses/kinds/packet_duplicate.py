@@ -33,7 +33,7 @@ class PacketDuplicate(WireKind):
         return by.disturb(fault.targets, "twice", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.calm(fault.targets, "twice")
+        return by.calm(fault.targets, "twice", float(fault.parameters["percent"]) / 100)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}

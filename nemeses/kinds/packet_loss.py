@@ -7,9 +7,9 @@ from typing import Any
 from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import Facts, RandomDraw, listed, node_facts
-from nemeses.mechanisms.netem import Netem, NetemKind, Rule
+from nemeses.mechanisms.netem import NetemKind, Rule
 from nemeses.parameters import Parameter
 
 _PERCENT = Parameter(
@@ -37,9 +37,9 @@ class PacketLoss(NetemKind):
     parameters = (_PERCENT,)
     injected_by = "lose"
 
-    def inject(self, by: Netem, fault: Fault) -> Evidence:
+    def rule(self, fault: Fault) -> Rule:
         percent = float(fault.parameters["percent"])
-        return by.disturb(fault.targets, Rule(self.name, f"loss {percent:g}%", share=percent / 100))
+        return Rule(self.name, f"loss {percent:g}%", share=percent / 100)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}

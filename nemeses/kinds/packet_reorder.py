@@ -41,7 +41,7 @@ class PacketReorder(WireKind):
         return by.disturb(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.calm(fault.targets, "overtaken")
+        return by.calm(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}

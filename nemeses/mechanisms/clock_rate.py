@@ -1,11 +1,16 @@
-"""Lets clocks run too fast or too slow."""
+"""Lets clocks run too fast or too slow. Drifts of one host add up, and a heal ends one of them.
+
+The evidence of a drift is the change of the time since boot from its start to its heal. The expected change is the
+gain by all drifts of the host in that time.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 from nemeses.fault import Evidence, combine, worst
-from nemeses.mechanism import Mechanism
+from nemeses.mechanism import InForce, Mechanism
 from nemeses.mechanisms.clocks import ClockReading, change, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Host, Site
@@ -14,66 +19,98 @@ _TIMES_TOLERANCE = 3  # the smallest measurable drift, in multiples of the readi
 LACKING = "this world cannot change the rate of clocks"
 
 
+class _Drift(NamedTuple):
+    """One fault: its gain in seconds per second; the reading, and the gain of all drifts in seconds, at its start."""
+
+    gain: float
+    before: ClockReading
+    gained_s: float
+
+
 class Drift(Mechanism):
-    """The rate of the hosts' clocks, and the clocks' readings before the rate was changed."""
+    """The rate of the hosts' clocks, and the clocks' readings before each drift."""
 
     stage = 45
     part = "pace of clocks"
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._drifting: dict[str, tuple[ClockReading, float]] = {}
+        self._in_force = InForce[_Drift]()
+        self._gained: dict[str, tuple[float, float]] = {}  # by host: the seconds gained until a time, and that time
 
     def begin(self, targets: Collection[str], gain: float) -> Evidence:
-        """Let clocks gain `gain` seconds per second; the effect is measured at the end."""
+        """Let clocks gain `gain` seconds per second more; the effect is measured at the end."""
         oscillators = self.site.oscillators
         if oscillators is None:
             return Evidence("inconclusive", {"error": LACKING})
 
         def act(host: Host) -> Evidence:
-            self._drifting[host.name] = read_clocks(host, self.site.scheduler), gain
-            oscillators.drift(host.name, gain)
+            before = read_clocks(host, self.site.scheduler)
+            gained_s = self._count(host.name, before.at_s)
+            self._in_force.add(host.name, _Drift(gain, before, gained_s))
+            oscillators.drift(host.name, self._rate(host.name))
             return Evidence("confirmed", {"gain": gain})
 
         return combine(on_each(self.site, targets, act))
 
-    def end(self, targets: Collection[str]) -> Evidence:
-        """Restore the rate of clocks, measure how far they deviated, and correct them."""
+    def end(self, targets: Collection[str], gain: float) -> Evidence:
+        """End one drift with this gain on each target, measure how far the clocks deviated, and correct them."""
+        return self._end(targets, gain)
+
+    def heal_all(self) -> Evidence | None:
+        if self.site.oscillators is None:
+            return None
+        drifting = [name for name in self.site.hosts if self._in_force.on(name)]
+        return self._end(drifting, None) if drifting else Evidence("confirmed", {})
+
+    def _end(self, targets: Collection[str], gain: float | None) -> Evidence:
+        """`gain` None: end all drifts of the targets."""
         oscillators = self.site.oscillators
         if oscillators is None:
             return Evidence("inconclusive", {"error": LACKING})
 
         def act(host: Host) -> Evidence:
-            self._await_measurable(host)
-            oscillators.drift(host.name, 0.0)
+            in_force = self._in_force.on(host.name)
+            ended = in_force if gain is None else [each for each in in_force if each.gain == gain][-1:]
+            for drift in ended:
+                self._await_measurable(drift)
+            gained_s = self._count(host.name, self.site.scheduler.monotonic())
+            for drift in ended:
+                self._in_force.end(host.name, drift)
+            oscillators.drift(host.name, self._rate(host.name))
             found = read_clocks(host, self.site.scheduler)
-            judged = self._judge(host, found)
+            judged = [_judge(drift, found, gained_s) for drift in ended]
             righted = set_right(host, self.site.scheduler, found)
-            return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
+            detail = judged[-1].detail if judged else {}
+            status = worst([*(each.status for each in judged), righted.status])
+            return Evidence(status, {**detail, "set_right": righted.detail})
 
         return combine(on_each(self.site, targets, act))
 
-    def heal_all(self) -> Evidence | None:
-        if self.site.oscillators is None:
-            return None
-        return self.end([*self._drifting]) if self._drifting else Evidence("confirmed", {})
+    def _rate(self, host: str) -> float:
+        """The gain of a host's clocks by all its drifts, in seconds a second."""
+        return sum(each.gain for each in self._in_force.on(host))
 
-    def _await_measurable(self, host: Host) -> None:
+    def _count(self, host: str, now_s: float) -> float:
+        """The seconds that the clocks of a host have gained by all drifts until now. Call it before each change."""
+        gained_s, since_s = self._gained.get(host, (0.0, now_s))
+        gained_s += self._rate(host) * (now_s - since_s)
+        self._gained[host] = gained_s, now_s
+        return gained_s
+
+    def _await_measurable(self, drift: _Drift) -> None:
         """Let a drift that is smaller than the uncertainty of a reading continue until it is measurable."""
-        if host.name in self._drifting:
-            before, gain = self._drifting[host.name]
-            ends_s = before.at_s + _TIMES_TOLERANCE * 2 * before.uncertainty_s / abs(gain)
-            self.site.scheduler.sleep(max(0.0, ends_s - self.site.scheduler.monotonic()))
+        ends_s = drift.before.at_s + _TIMES_TOLERANCE * 2 * drift.before.uncertainty_s / abs(drift.gain)
+        self.site.scheduler.sleep(max(0.0, ends_s - self.site.scheduler.monotonic()))
 
-    def _judge(self, host: Host, found: ClockReading) -> Evidence:
-        if host.name not in self._drifting:
-            return Evidence("confirmed", {})
-        before, gain = self._drifting.pop(host.name)
-        moved = change(before, found)
-        passed_s = found.at_s - before.at_s
-        tolerance_s = before.uncertainty_s + found.uncertainty_s
-        detail = {"passed_s": round(passed_s, 3), "moved": moved.to_json(), "tolerance_s": round(tolerance_s, 4)}
-        if abs(gain) * passed_s <= tolerance_s:
-            return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
-        off_s = abs(moved.steady_s - gain * passed_s)
-        return Evidence("confirmed" if off_s <= tolerance_s + 0.01 * abs(gain) * passed_s else "mismatch", detail)
+
+def _judge(drift: _Drift, found: ClockReading, gained_s: float) -> Evidence:
+    before, gain = drift.before, drift.gain
+    moved = change(before, found)
+    passed_s = found.at_s - before.at_s
+    tolerance_s = before.uncertainty_s + found.uncertainty_s
+    detail = {"passed_s": round(passed_s, 3), "moved": moved.to_json(), "tolerance_s": round(tolerance_s, 4)}
+    if abs(gain) * passed_s <= tolerance_s:
+        return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
+    off_s = abs(moved.steady_s - (gained_s - drift.gained_s))
+    return Evidence("confirmed" if off_s <= tolerance_s + 0.01 * abs(gain) * passed_s else "mismatch", detail)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, Final, Literal
 
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Facts, Kind, Need, facts_of, node_facts
-from nemeses.mechanism import Mechanism
+from nemeses.mechanism import InForce, Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import start_and_verify
 from nemeses.mechanisms.shell import ask, kill_script
@@ -29,6 +29,12 @@ DEFECTS = (0, 1)
 UNENDED = "it has not ended"
 
 Act = Callable[[Host, Disks], Evidence]
+Effect = tuple[Literal["fails", "full", "slow", "hangs"], float]
+"""What a fault does to a disk; for `slow` with the additional seconds of each sync."""
+FAILS: Final[Effect] = ("fails", 0.0)
+FULL: Final[Effect] = ("full", 0.0)
+HANGS: Final[Effect] = ("hangs", 0.0)
+HIDDEN: Final = "another fault of this disk is in force and hides the end of this one"
 
 
 class DiskTroubles(Mechanism):
@@ -40,38 +46,37 @@ class DiskTroubles(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._before: dict[str, tuple[int, int]] = {}  # failed syncs and rejected writes, by host
-        self._slower_s: dict[str, float] = {}  # the additional duration of each sync, by host
+        self._in_force = InForce[Effect]()
 
     # --- faults that end services
 
-    def fail(self, targets: Collection[str], *, full: bool) -> Evidence:
+    def fail(self, targets: Collection[str], effect: Effect) -> Evidence:
         """Make syncs fail, or leave no space, and check that with a probe; the heal shows the services' reaction."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            if full:
-                disks.leave(host.name, 0)
-            else:
-                disks.fail_syncs(host.name, True)
+            self._begin(host, disks, effect)
             error = _error_of(disks, host.name)
             counts = disks.counts(host.name)
             self._before[host.name] = counts.failed_syncs, counts.refused_writes
-            wanted = errno.errorcode[errno.ENOSPC if full else errno.EIO]
+            wanted = errno.errorcode[errno.ENOSPC if effect == FULL else errno.EIO]
             return Evidence("confirmed" if error == wanted else "mismatch", {"probe": error})
 
         return self._on_each(targets, act)
 
-    def repair(self, targets: Collection[str]) -> Evidence:
-        """Check the services' reaction, end the fault, reboot the machines whose syncs failed (their page caches have
+    def repair(self, targets: Collection[str], effect: Effect) -> Evidence:
+        """Check the services' reaction, end the effect, reboot the machines whose syncs failed (their page caches have
         data that their disks do not have), and start the services."""
 
         def act(host: Host, disks: Disks) -> Evidence:
             counts = disks.counts(host.name)
             failed, refused = self._before.pop(host.name, (counts.failed_syncs, counts.refused_writes))
-            self._make_whole(host, disks)  # also for a machine that does not answer
+            self._end(host, disks, effect)  # also for a machine that does not answer
             judged = self._judge(host, counts.failed_syncs - failed, counts.refused_writes - refused)
             if counts.failed_syncs > failed and self.site.power is not None:
                 self.site.power.cut([host.name])
                 self.site.power.restore([host.name])
+            if {FAILS, FULL} & {*self._in_force.on(host.name)}:
+                return Evidence("inconclusive", {**judged.detail, "error": HIDDEN})
             service = start_and_verify(host, self.site)
             return Evidence(worst([judged.status, service.status]), {**judged.detail, "service": service.detail})
 
@@ -97,9 +102,10 @@ class DiskTroubles(Mechanism):
         """Make syncs take longer, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            before_s = _probe(disks, host.name, _LONGEST_S)
-            self._slower_s[host.name] = by_s
-            disks.slow_down(host.name, by_s)
+            try:
+                before_s = _probe(disks, host.name, _LONGEST_S)
+            finally:  # in force even if another fault of the disk hides it
+                self._begin(host, disks, ("slow", by_s))
             took_s = _probe(disks, host.name, _LONGEST_S)
             detail = {"sync_before_ms": _ms(before_s), "sync_ms": _ms(took_s)}
             return Evidence("confirmed" if took_s is None or took_s >= by_s else "mismatch", detail)
@@ -110,18 +116,21 @@ class DiskTroubles(Mechanism):
         """Make syncs block, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            disks.hang(host.name, True)
+            self._begin(host, disks, HANGS)
             took_s = _probe(disks, host.name, HANG_S)
             return Evidence("confirmed" if took_s is None else "mismatch", {"silent_s": HANG_S, "sync_ms": _ms(took_s)})
 
         return self._on_each(targets, act)
 
-    def soothe(self, targets: Collection[str]) -> Evidence:
-        """End the faults that services survive, and check that a sync is as fast as before."""
+    def soothe(self, targets: Collection[str], effect: Effect) -> Evidence:
+        """End an effect that services survive, and check that a sync is as fast as before."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            self._make_whole(host, disks)
-            return self._see_whole(host, disks)
+            slower_s = _slower_s(self._in_force.on(host.name)) if effect != HANGS else math.inf
+            self._end(host, disks, effect)
+            if {FAILS, FULL, HANGS} & {*self._in_force.on(host.name)}:
+                return Evidence("inconclusive", {"error": HIDDEN})
+            return self._see_whole(host, disks, slower_s or math.inf)
 
         return self._on_each(targets, act)
 
@@ -199,20 +208,32 @@ class DiskTroubles(Mechanism):
             return None
 
         def act(host: Host, disks: Disks) -> Evidence:
-            self._make_whole(host, disks)
-            return self._see_whole(host, disks)
+            slower_s = _slower_s(self._in_force.on(host.name))
+            self._in_force.end_all(host.name)
+            self._apply(host, disks)
+            return self._see_whole(host, disks, slower_s or math.inf)
 
         return self._on_each(self.site.hosts, act)
 
-    def _make_whole(self, host: Host, disks: Disks) -> None:
-        disks.fail_syncs(host.name, False)
-        disks.leave(host.name, None)
-        disks.slow_down(host.name, 0.0)
-        disks.hang(host.name, False)
+    def _begin(self, host: Host, disks: Disks, effect: Effect) -> None:
+        self._in_force.add(host.name, effect)
+        self._apply(host, disks)
 
-    def _see_whole(self, host: Host, disks: Disks) -> Evidence:
-        """A sync returns, and one of a few is faster than any slowed one could be."""
-        slower_s, took_s = self._slower_s.pop(host.name, math.inf), None
+    def _end(self, host: Host, disks: Disks, effect: Effect) -> None:
+        self._in_force.end(host.name, effect)
+        self._apply(host, disks)
+
+    def _apply(self, host: Host, disks: Disks) -> None:
+        """Let the disk do what all effects in force say together."""
+        effects = self._in_force.on(host.name)
+        disks.fail_syncs(host.name, FAILS in effects)
+        disks.leave(host.name, 0 if FULL in effects else None)
+        disks.slow_down(host.name, _slower_s(effects))
+        disks.hang(host.name, HANGS in effects)
+
+    def _see_whole(self, host: Host, disks: Disks, slower_s: float) -> Evidence:
+        """A sync returns, and one of a few is faster than any one with the ended effect could be: `slower_s`."""
+        took_s = None
         for _ in range(_TRIES):
             try:
                 took_s = disks.probe(host.name, _LONGEST_S)
@@ -228,6 +249,11 @@ class DiskTroubles(Mechanism):
         if disks is None:
             return Evidence("inconclusive", {"error": LACKING})
         return combine(on_each(self.site, targets, lambda host: act(host, disks)))
+
+
+def _slower_s(effects: Collection[Effect]) -> float:
+    """By how much all effects together slow down each sync."""
+    return sum(by_s for what, by_s in effects if what == "slow")
 
 
 def _kill(host: Host) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Kind, Need
-from nemeses.mechanism import Mechanism
+from nemeses.mechanism import InForce, Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script, question
 from nemeses.ports import Host, HostError, Site
@@ -80,7 +81,8 @@ class Rule:
 
 
 class Netem(Mechanism):
-    """The queueing disciplines of all hosts. The rules of several kinds can be in force on one host."""
+    """The queueing disciplines of all hosts. Several rules can be in force on one host: netem has one option of each
+    kind, so that of the rules of one kind the strongest counts."""
 
     stage = 40
     part = "packets"
@@ -88,22 +90,24 @@ class Netem(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._patience_s = _PATIENCE_S * site.time_scale
-        self._rules: dict[str, dict[str, Rule]] = {}
+        self._rules = InForce[Rule]()
         self._ways: dict[str, _Way] = {}
 
     def disturb(self, targets: Collection[str], rule: Rule) -> Evidence:
         """Put a rule in force on hosts, and check that packets are late or lost."""
         for name in targets:  # all of them, before the first one looks for an undisturbed host
-            self._rules.setdefault(name, {})[rule.kind] = rule
+            self._rules.add(name, rule)
         return combine(on_each(self.site, targets, lambda host: self._disturb(host, rule)))
 
-    def soothe(self, targets: Collection[str], kind: str) -> Evidence:
-        """Remove the rule of a kind, and check that packets are as fast as before, or no longer lost."""
-        return combine(on_each(self.site, targets, lambda host: self._soothe(host, kind)))
+    def soothe(self, targets: Collection[str], rule: Rule) -> Evidence:
+        """Remove a rule, and check that packets are as fast as before, or no longer lost; under another rule of its
+        kind, that this one is in force."""
+        return combine(on_each(self.site, targets, lambda host: self._soothe(host, rule)))
 
     def clear_leftovers(self) -> Evidence:
         """Remove all our queueing disciplines, of this run or of a killed one."""
-        self._rules.clear()
+        for name in self.site.hosts:
+            self._rules.end_all(name)
         touched, self._ways = self._ways, {}
 
         def remove(host: Host) -> Evidence:
@@ -112,24 +116,28 @@ class Netem(Mechanism):
         return combine(on_each(self.site, self.site.hosts, remove))
 
     def _disturb(self, host: Host, rule: Rule) -> Evidence:
-        rules, way = self._rules[host.name], self._ways.get(host.name)
+        way = self._ways.get(host.name)
         if way is None:
             quiet = self._quiet(host)
             way = self._find_way(host, quiet)
             if way is None or way.device == "lo":
-                del rules[rule.kind]
+                self._rules.end(host.name, rule)
                 alone = quiet or len(self.site.hosts) == 1
                 none = "no other host answers to measure by" if alone else CROWDED
                 error = none if way is None else "this host reaches the others through its loopback device"
                 return Evidence("inconclusive", {"error": error})
             self._ways[host.name] = way
-        self._apply(host, way.device, rules)
+        strongest = _strongest(self._rules.on(host.name))
+        self._apply(host, way.device, strongest)
+        return self._prove(host, way, strongest[rule.kind])
+
+    def _prove(self, host: Host, way: _Way, rule: Rule) -> Evidence:
         return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
     def _quiet(self, host: Host) -> list[Host]:
         """The other hosts whose packets are undisturbed."""
         return [
-            other for other in self.site.hosts.values() if other.name != host.name and not self._rules.get(other.name)
+            other for other in self.site.hosts.values() if other.name != host.name and not self._rules.on(other.name)
         ]
 
     def _witness(self, host: Host, way: _Way) -> Host | None:
@@ -183,21 +191,25 @@ class Netem(Mechanism):
         most = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
         return Evidence("confirmed" if 0 < dropped <= most else "mismatch", detail)
 
-    def _soothe(self, host: Host, kind: str) -> Evidence:
-        rules, way = self._rules.get(host.name, {}), self._ways.get(host.name)
-        rule, remaining = rules.get(kind), {other: rules[other] for other in rules if other != kind}
+    def _soothe(self, host: Host, rule: Rule) -> Evidence:
+        way, in_force = self._ways.get(host.name), self._rules.on(host.name)
+        at = in_force.index(rule) if rule in in_force else len(in_force)
+        remaining = _strongest(in_force[:at] + in_force[at + 1 :])
         if remaining and way is not None:
             self._apply(host, way.device, remaining, patience_s=self._patience_s)
             ended = Evidence("confirmed", {"remaining": sorted(remaining)})
         else:
             ended = self._remove(host, self._patience_s)
+        self._rules.end(host.name, rule)
         if not ended.confirmed:
             return ended
-        self._rules[host.name] = remaining
-        if way is None or rule is None:
+        if way is None or rule not in in_force:
             return ended
         if not remaining:
             del self._ways[host.name]
+        elif rule.kind in remaining:
+            weaker = self._prove(host, way, remaining[rule.kind])
+            return Evidence(weaker.status, {**ended.detail, **weaker.detail})
         elif rule.share:
             lossless = self._prove_loss(host, way, rule.share, ended=True)
             return Evidence(lossless.status, {**ended.detail, **lossless.detail})
@@ -269,6 +281,11 @@ class Netem(Mechanism):
         return ask(host, script, timeout_s=timeout_s, patience_s=patience_s, scheduler=self.site.scheduler)
 
 
+def _strongest(rules: Iterable[Rule]) -> dict[str, Rule]:
+    """The strongest rule of each kind, by kind."""
+    return {rule.kind: rule for rule in sorted(rules, key=lambda rule: (rule.least_s, rule.share))}
+
+
 def _ms(seconds: float) -> float:
     return round(seconds * 1e3, 2)
 
@@ -284,5 +301,12 @@ class NetemKind(Kind[Netem]):
     needs = frozenset[Need]({"netem"})
     healed_by = "heal"
 
+    def inject(self, by: Netem, fault: Fault) -> Evidence:
+        return by.disturb(fault.targets, self.rule(fault))
+
     def heal(self, by: Netem, fault: Fault) -> Evidence:
-        return by.soothe(fault.targets, self.name)
+        return by.soothe(fault.targets, self.rule(fault))
+
+    @abstractmethod
+    def rule(self, fault: Fault) -> Rule:
+        """What this fault orders."""

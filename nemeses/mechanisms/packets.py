@@ -10,7 +10,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
 from nemeses.kind import Kind, Need
-from nemeses.mechanism import Mechanism
+from nemeses.mechanism import InForce, Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Burst, Host, Site, Wire
 
@@ -19,8 +19,6 @@ LACKING = "this world cannot manipulate packets"
 
 Effect = Literal["twice", "overtaken"]
 EFFECTS: tuple[Effect, ...] = ("twice", "overtaken")
-LEAST = 0.01
-"""The smallest allowed share."""
 _LONGER = 1.5
 
 
@@ -32,25 +30,26 @@ class WireEffects(Mechanism):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._shares: dict[tuple[str, Effect], float] = {}  # the last requested shares, which may have ended since
-        self._every_s: dict[str, float] = {}  # how often connections are being reset, by host
+        self._shares: dict[Effect, InForce[float]] = {effect: InForce() for effect in EFFECTS}
+        self._every_s = InForce[float]()  # how often connections are being reset
 
     def disturb(self, targets: Collection[str], effect: Effect, share: float) -> Evidence:
         """Duplicate or reorder this share of the targets' packets, and check that with a burst of probes."""
 
         def act(host: Host, wire: Wire) -> Evidence:
-            self._shares[host.name, effect] = share
-            _order(wire, host.name, effect, share)
-            return self._prove(host, wire, effect, share)
+            self._shares[effect].add(host.name, share)
+            return self._prove(host, wire, effect, self._order(host.name, wire, effect))
 
         return self._on_each(targets, act)
 
-    def calm(self, targets: Collection[str], effect: Effect) -> Evidence:
-        """End the effect, and check that with as many probes as had shown it."""
+    def calm(self, targets: Collection[str], effect: Effect, share: float) -> Evidence:
+        """End one fault with this effect and share, and check that with as many probes as had shown it: none shows the
+        effect, or as many as the remaining faults order."""
 
         def act(host: Host, wire: Wire) -> Evidence:
-            _order(wire, host.name, effect, 0.0)
-            return self._prove(host, wire, effect, self._shares.get((host.name, effect), LEAST), ended=True)
+            self._shares[effect].end(host.name, share)
+            remaining = self._order(host.name, wire, effect)
+            return self._prove(host, wire, effect, remaining or share, ended=not remaining)
 
         return self._on_each(targets, act)
 
@@ -59,8 +58,8 @@ class WireEffects(Mechanism):
 
         def act(host: Host, wire: Wire) -> Evidence:
             broken = wire.reset(host.name)
-            self._every_s[host.name] = every_s
-            wire.keep_resetting(host.name, every_s)
+            self._every_s.add(host.name, every_s)
+            wire.keep_resetting(host.name, min(self._every_s.on(host.name)))
             detail = {"broken": broken, "every_s": every_s}
             if not broken:
                 return Evidence("inconclusive", {**detail, "error": "it had no connection with another host"})
@@ -68,32 +67,48 @@ class WireEffects(Mechanism):
 
         return self._on_each(targets, act)
 
-    def leave_alone(self, targets: Collection[str]) -> Evidence:
-        """End the resets, and check that none occurs for longer than their interval; returns the number of resets."""
-        return self._on_each(targets, self._leave_alone)
+    def leave_alone(self, targets: Collection[str], every_s: float) -> Evidence:
+        """End the resets of one fault, and check that none occurs for longer than their interval, or that those of the
+        remaining faults go on; returns the number of resets."""
+
+        def act(host: Host, wire: Wire) -> Evidence:
+            self._every_s.end(host.name, every_s)
+            return self._reset_less(host, wire, every_s)
+
+        return self._on_each(targets, act)
 
     def heal_all(self) -> Evidence | None:
         if self.site.wire is None:
             return None
 
         def act(host: Host, wire: Wire) -> Evidence:
+            seen = []
             for effect in EFFECTS:
-                _order(wire, host.name, effect, 0.0)
-            shares = {effect: share for (name, effect), share in self._shares.items() if name == host.name}
-            seen = [self._prove(host, wire, effect, share, ended=True) for effect, share in shares.items()]
-            left = self._leave_alone(host, wire)
+                share = combined(self._shares[effect].on(host.name))
+                self._shares[effect].end_all(host.name)
+                self._order(host.name, wire, effect)
+                seen += [self._prove(host, wire, effect, share, ended=True)] if share else []
+            every_s = max(self._every_s.on(host.name), default=0.0)
+            self._every_s.end_all(host.name)
+            left = self._reset_less(host, wire, every_s)
             return Evidence(worst([left.status, *(each.status for each in seen)]), left.detail)
 
-        healed = self._on_each(self.site.hosts, act)
-        self._shares.clear()
-        return healed
+        return self._on_each(self.site.hosts, act)
 
-    def _leave_alone(self, host: Host, wire: Wire) -> Evidence:
-        every_s, broken_again = self._every_s.pop(host.name, 0.0), wire.keep_resetting(host.name, None)
-        before = wire.times_reset(host.name)
-        self.site.scheduler.sleep(_LONGER * every_s)
+    def _order(self, name: str, wire: Wire, effect: Effect) -> float:
+        """Order what all faults with an effect say together; returns the share of packets."""
+        share = combined(self._shares[effect].on(name))
+        (wire.duplicate if effect == "twice" else wire.reorder)(name, share)
+        return share
+
+    def _reset_less(self, host: Host, wire: Wire, every_s: float) -> Evidence:
+        """Reset as often as the remaining faults say, after one that reset every `every_s` has ended."""
+        remaining_s = min(self._every_s.on(host.name), default=None)
+        broken_again, before = wire.keep_resetting(host.name, remaining_s), wire.times_reset(host.name)
+        self.site.scheduler.sleep(_LONGER * max(every_s, remaining_s or 0.0))
         later = wire.times_reset(host.name) - before
-        return Evidence("mismatch" if later else "confirmed", {"broken_again": broken_again, "times_since": later})
+        is_wrong = bool(later) == (remaining_s is None)
+        return Evidence("mismatch" if is_wrong else "confirmed", {"broken_again": broken_again, "times_since": later})
 
     def _prove(self, host: Host, wire: Wire, effect: Effect, share: float, *, ended: bool = False) -> Evidence:
         """Send a burst of probes, large enough to show the effect with certainty: some show it, but at most the
@@ -118,8 +133,12 @@ class WireEffects(Mechanism):
         return combine(on_each(self.site, targets, lambda host: act(host, wire)))
 
 
-def _order(wire: Wire, name: str, effect: Effect, share: float) -> None:
-    (wire.duplicate if effect == "twice" else wire.reorder)(name, share)
+def combined(shares: Collection[float]) -> float:
+    """The share of packets that meet at least one of independent effects."""
+    total = 0.0
+    for share in shares:
+        total += share * (1.0 - total)
+    return total
 
 
 def _told(burst: Burst, peer: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, datagrams_script, reach_script, refusal_script
 from nemeses.parameters import Choice, Direction
-from nemeses.ports import Host, HostError, Network, PacketCount
+from nemeses.ports import Host, HostError, Network, PacketCount, Site
 
 Pair = tuple[str, str]
 Counters = dict[Pair, PacketCount]
@@ -26,10 +26,15 @@ _HEAL_DEADLINE_S = 5.0
 
 
 class PartitionMechanism(Mechanism):
-    """The network between the hosts, cut and healed by directed pairs."""
+    """The network between the hosts, cut and healed by directed pairs. A pair that several faults cut stays cut until
+    the last of them is healed; the last one that was injected decides whether its packets are rejected."""
 
     stage = 30
     part = "network"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._in_force: list[tuple[Fault, bool]] = []  # with whether it rejects
 
     def cut(self, fault: Fault, *, reject: bool = False) -> Evidence:
         network = self.site.network
@@ -39,6 +44,7 @@ class PartitionMechanism(Mechanism):
         try:
             before = network.counters()
             network.cut(pairs, reject=reject)
+            self._in_force.append((fault, reject))
             seen = self._prove_cut(network, pairs, before)
             return self._prove_refusals(pairs, seen) if reject and seen.confirmed else seen
         except HostError as error:
@@ -48,24 +54,39 @@ class PartitionMechanism(Mechanism):
         network = self.site.network
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to heal"})
-        return self._heal(network, cut_pairs(fault, self.site.hosts))
+        mine = [each for each in self._in_force if each[0] == fault][-1:]
+        for each in mine:
+            self._in_force.remove(each)
+        pairs = cut_pairs(fault, self.site.hosts)
+        rejected = {pair: reject for other, reject in self._in_force for pair in cut_pairs(other, self.site.hosts)}
+        try:
+            for reject in (False, True):
+                kept = {pair for pair in pairs if rejected.get(pair) is reject}
+                if kept and mine and mine[0][1] is not reject:
+                    network.heal(kept)
+                    network.cut(kept, reject=reject)
+        except HostError as error:
+            return Evidence("inconclusive", {"error": str(error)})
+        return self._heal(network, pairs - rejected.keys(), frozenset(rejected))
 
     def heal_all(self) -> Evidence | None:
         network = self.site.network
         if network is None:
             return None
+        self._in_force.clear()
         try:
             pairs = network.cut_pairs()
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         return self._heal(network, pairs)
 
-    def _heal(self, network: Network, pairs: set[Pair]) -> Evidence:
+    def _heal(self, network: Network, pairs: set[Pair], cut: Collection[Pair] = frozenset()) -> Evidence:
+        """`cut`: the pairs that stay cut."""
         dropped: dict[str, int] = {}
         try:
             dropped |= {_arrow(pair): count.dropped for pair, count in network.counters().items() if pair in pairs}
             network.heal(pairs)
-            return self._prove_heal(network, pairs, dropped)
+            return self._prove_heal(network, pairs, cut, dropped)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error), "dropped": dropped})
 
@@ -123,12 +144,16 @@ class PartitionMechanism(Mechanism):
 
         return {name for name, e in on_each(self.site, destinations, send).items() if not e.confirmed}
 
-    def _prove_heal(self, network: Network, pairs: set[Pair], dropped: dict[str, int]) -> Evidence:
+    def _prove_heal(
+        self, network: Network, pairs: set[Pair], cut: Collection[Pair], dropped: dict[str, int]
+    ) -> Evidence:
+        """A connection needs both directions: one whose other direction stays `cut` is not tried."""
         still_cut = pairs & network.cut_pairs()
         if still_cut:
             return Evidence("mismatch", {"still_cut": sorted(map(_arrow, still_cut)), "dropped": dropped})
         targets: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-        for source, destination in sorted(pairs | {(b, a) for a, b in pairs}):
+        whole = {(a, b) for a, b in pairs if (b, a) not in cut}
+        for source, destination in sorted(whole | {(b, a) for a, b in whole}):
             host = self.site.hosts[destination]
             targets[source].append((host.name, host.address, host.probe_port))
         closed: dict[str, list[str]] = {}

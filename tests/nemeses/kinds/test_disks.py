@@ -47,7 +47,7 @@ class FakeDisks:
 
     def __init__(self) -> None:
         self.deaf = self.stuck = False
-        self.error: int | None = None
+        self.errors: set[int] = set()
         self.slow_s = 0.0
         self.hung = False
         self.failed = self.refused = 0
@@ -57,14 +57,20 @@ class FakeDisks:
         self.copied = 0
 
     def fail_syncs(self, name: str, failing: bool) -> None:
-        self._set(name, errno.EIO if failing else None)
+        self._set(name, errno.EIO, failing)
 
     def leave(self, name: str, free_bytes: int | None) -> None:
-        self._set(name, None if free_bytes is None else errno.ENOSPC)
+        self._set(name, errno.ENOSPC, free_bytes is not None)
 
-    def _set(self, _: str, error: int | None) -> None:
-        if error is not None or not self.stuck:
-            self.error = None if self.deaf else error
+    def _set(self, _: str, error: int, is_met: bool) -> None:
+        if is_met and not self.deaf:
+            self.errors.add(error)
+        elif not self.stuck:
+            self.errors.discard(error)
+
+    @property
+    def error(self) -> int | None:
+        return next(iter(self.errors), None)
 
     def slow_down(self, name: str, by_s: float) -> None:
         del name
@@ -241,7 +247,7 @@ def test_a_world_without_disk_faults_is_inconclusive(service: Service, fault: Fa
 def test_every_disk_is_whole_at_the_end(service: Service, disks: FakeDisks) -> None:
     site = nemesis(service, disks)
     for fault in (ERROR, SLOW, HANG):
-        disks.error = None
+        disks.errors.clear()
         site.inject(fault)
     site.heal_all()
     assert (disks.error, disks.slow_s, disks.hung) == (None, 0.0, False)
