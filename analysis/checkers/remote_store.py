@@ -93,7 +93,11 @@ def check(run: CheckedRun) -> Outcome:
     format, nodes = FORMATS[run.description.replica_format], _places(run)
     metadata, objects = read_metadata(nodes), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
-    doubts = [*metadata.doubts, *_missing_metadata(run, metadata, nodes), *_dropped_early(run, nodes)]
+    least = run.description.requirements.min_remote_segments
+    # A run that needs no remote segment may end before its first upload, which creates the metadata topic.
+    is_unused = least == 0 and not is_elsewhere and not metadata.ends and not any(objects.values())
+    doubts = [*metadata.doubts, *_dropped_early(run, nodes)]
+    doubts += _missing_metadata(run, metadata, nodes) if not is_unused else ()
     doubts += [ELSEWHERE] if is_elsewhere else []
     tasks = [] if is_elsewhere else list(_tasks(run, nodes, is_known=not metadata.doubts))
     compared = compare_store(tasks, run.spread(sum(task.rows for task in tasks)))
@@ -101,10 +105,8 @@ def check(run: CheckedRun) -> Outcome:
     anomalies += rules.orphaned(metadata, objects) if not metadata.doubts else ()
     anomalies += rules.contradictory(metadata)
     if run.description.metadata_traced:
-        doubts += [
-            *traces.unlike_reported(metadata, run.events),
-            *traces.without_borders(run.plan.replicas, run.events),
-        ]
+        doubts += traces.unlike_reported(metadata, run.events)
+        doubts += traces.without_borders(run.plan.replicas, run.events) if not is_unused else ()
         names = dict(enumerate(run.plan.nodes, 1))
         ended = {node: suffered(run.history.journal, node, frozenset({Damage.MEMORY})) for node in run.plan.nodes}
         doubts += traces.unreported(metadata, run.events, names, ended)
@@ -114,7 +116,6 @@ def check(run: CheckedRun) -> Outcome:
         others = [name for name in run.events if name != node]
         if not _suffered(run, others, FALSE_STARTS):
             anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])
-    least = run.description.requirements.min_remote_segments
     if segments < least and not is_elsewhere:
         doubts.append(
             f"{counted(segments, 'segment')} completely in remote storage; {least} needed (min_remote_segments)"
