@@ -64,8 +64,13 @@ def fetches_without(monkeypatch: pytest.MonkeyPatch) -> None:
 def lists_without(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = ReplicaManager.list_offset
 
-    def asked(manager: ReplicaManager, topic: str, index: int, timestamp: int, epoch: int = -1, **_: bool) -> Any:
-        return ask(manager, topic, index, timestamp, epoch, by_replica=True)
+    def asked(manager: ReplicaManager, *arguments: Any, **options: Any) -> Any:
+        valid = manager._lease_valid
+        monkeypatch.setattr(manager, "_lease_valid", always)
+        try:
+            return ask(manager, *arguments, **options)
+        finally:
+            monkeypatch.setattr(manager, "_lease_valid", valid)
 
     monkeypatch.setattr(ReplicaManager, "list_offset", asked)
 
