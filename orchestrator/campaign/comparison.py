@@ -62,7 +62,7 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
 
 
 @dataclass(frozen=True)
-class Decision:
+class FigureDecision:
     """One of several comparisons, decided together. `change`: as `Comparison.worse`; `p`, `least_p`: corrected for
     the number of comparisons; `worse`: None if so few runs cannot show a difference."""
 
@@ -72,7 +72,7 @@ class Decision:
     worse: bool | None
 
 
-def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA, effect: float = EFFECT) -> list[Decision]:
+def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA, effect: float = EFFECT) -> list[FigureDecision]:
     """Which figures are worse by more than `effect`, such that without any difference the probability to call one of
     them worse is at most `alpha`: the step-down procedure of Holm (A simple sequentially rejective multiple test
     procedure, 1979). In the order of the comparisons."""
@@ -81,12 +81,12 @@ def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA, effect: floa
     for rank, at in enumerate(sorted(range(count), key=lambda at: comparisons[at].p)):
         largest = max(largest, min(1.0, (count - rank) * comparisons[at].p))
         corrected[at] = largest
-    found = list[Decision]()
+    found = list[FigureDecision]()
     for each, p in zip(comparisons, corrected, strict=True):
         least_p = min(1.0, count * each.least_p)
         is_significant = p <= alpha
         worse = None if least_p > alpha and not is_significant else is_significant and each.worse > effect
-        found.append(Decision(each.worse, p, min(p, least_p), worse))
+        found.append(FigureDecision(each.worse, p, min(p, least_p), worse))
     return found
 
 

@@ -27,7 +27,7 @@ from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE, TableOfRuns, 
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.campaign.comparison import Decision
+    from orchestrator.campaign.comparison import FigureDecision
 
 CONFIDENCE: Final = 0.95
 
@@ -309,7 +309,7 @@ def _untested(campaign: str, figure: Figure, sides: Sides) -> FigureChange:
     return FigureChange(figure.name, figure.unit, campaign, len(before), len(after), *medians)
 
 
-def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: Decision) -> FigureChange:
+def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: FigureDecision) -> FigureChange:
     from orchestrator.campaign.comparison import interval_of
 
     ratio = 1 + decision.change if figure.larger_is_worse else 1 / (1 + decision.change)

@@ -139,11 +139,11 @@ async def _ready(cluster: SimulatedCluster) -> SimulatedClient:
 async def _create(cluster: SimulatedCluster, name: str) -> None:
     """Ask the controller, and return when it answers."""
     connector = PeerConnector(-1, cluster.addresses, response_max_bytes=1 << 20)
-    request = CreateTopicsRequest([CreatableTopic(name, 1, 3)], timeout_ms=5000)
+    request = CreateTopicsRequest([CreatableTopic(name, 1, 3)], timeout_ms=20_000)
     async with asyncio.timeout(WHOLE_AGAIN_S):
         while True:
             try:
-                answer = await connector.request(1, request, CREATE_VERSION, 6.0)
+                answer = await connector.request(1, request, CREATE_VERSION, 21.0)
             except OSError:
                 continue
             assert isinstance(answer, CreateTopicsResponse)

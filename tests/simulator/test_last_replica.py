@@ -260,6 +260,7 @@ async def _roll(cluster: SimulatedCluster, properties: Mapping[str, str]) -> tup
         cluster.partition([last], others)
         await cluster.until(lambda: cluster.controller() in others and not cluster.node(last).quorum.is_leader)
         cluster.heal()
+        await asyncio.sleep(3)  # the new controller may fence the broker that was cut off, and unfence it again
         await cluster.ready()
     return last, next(name for name in others if name != controller)
 

@@ -80,10 +80,10 @@ def test_a_leader_reelected_in_the_next_epoch_keeps_the_last_tiered_offset() -> 
 
         async def ask() -> None:
             while True:
-                answers.add(manager.list_offset(TOPIC, 0, LATEST_TIERED, by_replica=True))
+                answers.add(manager.list_offset(TOPIC, 0, LATEST_TIERED, joining.led.leader_epoch, by_replica=True))
                 await asyncio.sleep(0.001)
 
-        tiered = manager.list_offset(TOPIC, 0, LATEST_TIERED, by_replica=True)
+        tiered = manager.list_offset(TOPIC, 0, LATEST_TIERED, epoch, by_replica=True)
         asking = asyncio.create_task(ask())
         remaining = [name for name in replicas(joining.cluster) if name != joining.spare]
         await assign(joining.cluster, {0: [joining.cluster.machines[name].node_id for name in remaining]})
