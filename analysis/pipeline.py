@@ -7,6 +7,7 @@ stored run, interrupted runs included. A checker that crashes makes the run unkn
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import time
 import traceback
@@ -14,6 +15,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from analysis.analysis_revision import revision
 from analysis.checker import CheckedRun, Outcome
@@ -28,7 +32,7 @@ from analysis.engines.task_map import task_map
 from analysis.evidence.load import load_of, load_statistics
 from analysis.evidence.losses_above_uploads import first_above_uploads, lost_above_uploads
 from analysis.evidence.losses_before_faults import lost_before_faults
-from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node
+from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node, moment
 from analysis.expectation import (
     ABOVE_UPLOADS,
     ACKNOWLEDGED_ABOVE_UPLOADS,
@@ -44,7 +48,6 @@ from analysis.plots.data import fault_rows, view_of
 from analysis.plots.drawing_process import DrawingProcess
 from analysis.plots.view import PlotData
 from analysis.run_statistics import statistics
-from analysis.tables import write_tables
 from analysis.verdict import (
     CERTIFICATE,
     PASS,
@@ -60,6 +63,49 @@ from history import seal
 from history.arrow import without_pandas
 from history.reader import History, estimated_operations, read_run
 from history.regular_files import remove
+
+# ---- The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events.
+
+EVENTS: Final = pa.schema(
+    [
+        pa.field("node", pa.string()),
+        pa.field("wall", pa.int64()),
+        pa.field("event", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("fields", pa.string()),
+    ]
+)
+"""One row per protocol event; `wall` in nanoseconds, `fields` the event's own fields as JSON."""
+
+
+def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
+    """Write `tables/` from the run's history and the nodes' events, replacing older ones, without the operations: they
+    were written when the history was read."""
+    tables = run_dir / "tables"
+    tables.mkdir(exist_ok=True)
+    pq.write_table(history.faults, tables / "faults.parquet")
+    pq.write_table(history.phases, tables / "phases.parquet")
+    pq.write_table(_events(events), tables / "events.parquet", compression="zstd")
+
+
+def _events(events: NodeEvents) -> pa.Table:
+    rows = [
+        {
+            "node": node,
+            "wall": moment(event),
+            "event": event["event"],
+            "topic": event.get("topic"),
+            "partition": event.get("partition"),
+            "fields": json.dumps(
+                {k: v for k, v in event.items() if k not in ("event", "wall", "seen", "topic", "partition", "on")}
+            ),
+        }
+        for node, of_node in events.items()
+        for event in of_node
+    ]
+    return pa.Table.from_pylist(rows, EVENTS)
+
 
 ENGINES: Final = ("spark", "in-process")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import hashlib
+import json
 import random
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,22 +17,97 @@ from typing import Any, TypeVar
 from broker.config import BrokerConfig
 from broker.errors import StartupError
 from broker.mutants import Mutants
+from broker.ports import File
 from broker.properties import parse_properties
 from broker.server.broker_node import BrokerNode, NodeFailure
 from broker.server.client import Address
 from broker.trace import JsonLines, Sink, Tracer, Value
-from simulator.chroot import Subtree
 from simulator.clock import MachineClock
 from simulator.conditions import Conditions
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import HostContext
-from simulator.journal import EventJournal
 from simulator.loop import Unhandled, new_loop
 from simulator.network import SimulatedNetwork
 from simulator.network_interface import Disturbance
 from simulator.object_store import SimulatedObjectStore
 from simulator.oracles import Watch
 from simulator.oracles.machine_view import MachineView
+
+# ---- The ordered events of a simulated run, and their digest: two runs are the same exactly if their digests are.
+
+
+class EventJournal:
+    """Events of the brokers and of the world; network bytes are only part of the digest."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._hash = hashlib.sha256()
+
+    def record(self, event: dict[str, Any]) -> None:
+        """Add an event."""
+        self.events.append(event)
+        self._hash.update(json.dumps(event, sort_keys=True).encode() + b"\n")
+
+    def mix(self, line: bytes) -> None:
+        """Add a line to the digest without storing it."""
+        self._hash.update(line)
+
+    def of(self, name: str, **fields: object) -> list[dict[str, Any]]:
+        """The events of one kind whose fields have the given values."""
+        return [
+            event
+            for event in self.events
+            if event["event"] == name and all(event.get(key) == value for key, value in fields.items())
+        ]
+
+    def digest(self) -> str:
+        """The SHA-256 of everything so far, in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+# ---- A directory of a machine's disk as a separate disk, for a process with its data there.
+
+
+class Subtree:
+    """The Disk port below a directory, which must exist."""
+
+    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return self._disk.open(self._at(path), create=create)
+
+    def exists(self, path: str) -> bool:
+        return self._disk.exists(self._at(path))
+
+    def list(self, directory: str) -> list[str]:
+        return self._disk.list(self._at(directory))
+
+    def make_directory(self, path: str) -> None:
+        self._disk.make_directory(self._at(path))
+
+    def rename(self, source: str, target: str) -> None:
+        self._disk.rename(self._at(source), self._at(target))
+
+    async def replace_file(self, path: str, content: bytes) -> None:
+        await self._disk.replace_file(self._at(path), content)
+
+    def unlink(self, path: str) -> None:
+        self._disk.unlink(self._at(path))
+
+    def remove_directory(self, path: str) -> None:
+        self._disk.remove_directory(self._at(path))
+
+    async def sync_directory(self, path: str) -> None:
+        await self._disk.sync_directory(self._at(path))
+
+    def lock(self, path: str) -> None:
+        self._disk.lock(self._at(path))
+
+    def _at(self, path: str) -> str:
+        return f"{self._directory}/{path}" if path else self._directory
+
 
 T = TypeVar("T")
 PORT, CONTROLLER_PORT = 9092, 9093

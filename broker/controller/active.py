@@ -17,26 +17,48 @@ there. A broker that looks dead is fenced sooner, too, but not before its lease 
 The configuration files of two nodes may differ while an operator changes one after the other. Another controller must
 wait for the time that this one uses. So this time is in the metadata log before any lease needs it. If the log has a
 longer time than its own, a controller waits for that, and replaces it by its own only when the wait is over.
+
+Waits until the leaders of new partitions act as leaders: CreateTopics and CreatePartitions answer then.
+
+Theory of operation. A committed record names a leader. The named broker leads only after it has applied that record;
+until then it answers NOT_LEADER_OR_FOLLOWER. A client that hears of a new partition too early gets that error for its
+first requests. So the controller answers only after each named leader has reported that it acts on the record. Each
+heartbeat of a broker carries the offset up to which it acts on the metadata log, and a broker sends a heartbeat at once
+after a change of role (`server.lifecycle`).
+
+The wait ends in time for the client (`active`). If a leader is fenced meanwhile and another broker is elected, the wait
+continues for that broker. A partition that is deleted meanwhile ends its wait.
+
+Broker sessions and leases: until when each broker counts as alive, and may answer as a leader. Pure: times are
+seconds of one clock that the caller reads.
+
+A closed session is not renewed: its broker is about to be fenced, and an answer that lets it continue as a leader must
+wait for that decision. The session is opened again when the committed log shows that the broker is unfenced.
+
+Invariant: no session ends before the lease that its broker may hold, so a broker that is fenced after its session no
+longer answers. If a broker looks dead, its session is shortened to the end of that lease, but not further: a firewall
+refuses connections just as the host of a dead process does.
+
+The lease ends by the broker's clock, and this node waits for it by its own. Clocks are assumed to gain or lose at most
+10 %. The wait is longer than the lease by the resulting factor of a fast and a slow clock, but at most a session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from broker.clock_rates import PACE
 from broker.config import BrokerConfig
-from broker.controller.activation import Activation, Key
 from broker.controller.controller import Controller, caught_up, registered
 from broker.controller.error_responses import refused
 from broker.controller.image import Changes, MetadataImage
 from broker.controller.log_comparison import LogComparison
 from broker.controller.operations import ControllerOperations, Decide, QuorumLog
-from broker.controller.sessions import Sessions, longest_lease
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
 from broker.peers import Peers
@@ -68,6 +90,135 @@ from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.protocol.schema import Message
 from broker.quorum.messages import Predecessor
 from broker.trace import Tracer
+
+
+def longest_lease(timeout: float, lease: float) -> float:
+    """The lease that a controller with these settings gives: it ends within a session by any clock. In the unit of the
+    arguments."""
+    return min(lease, timeout / PACE)
+
+
+class Sessions:
+    """The sessions of the brokers that are not fenced; each starts with a full timeout.
+
+    `lease`: how long a broker acts on an answer, from the time of its request. Leases of earlier controllers last until
+    `earlier_end` at the latest (see `active`). Such a lease continues if a broker asks this node and the answer is
+    lost.
+    """
+
+    def __init__(self, timeout: float, lease: float, now: float, brokers: Iterable[int], earlier_end: float) -> None:
+        self._timeout = timeout
+        self._lease = min(timeout, PACE * lease)  # by this clock
+        self._deadlines = dict.fromkeys(brokers, max(now + timeout, earlier_end))
+        self._lease_ends = dict.fromkeys(brokers, earlier_end)
+
+    def open(self, broker: int, now: float) -> None:
+        self._lease_ends[broker] = max(now + self._lease, self._lease_ends.get(broker, now))
+        self._deadlines[broker] = max(now + self._timeout, self._lease_ends[broker])
+
+    def close(self, broker: int) -> None:
+        self._deadlines.pop(broker, None)
+        self._lease_ends.pop(broker, None)
+
+    def is_open(self, broker: int) -> bool:
+        return broker in self._deadlines
+
+    def renew(self, broker: int, now: float) -> None:
+        """The broker asked before `now` and is about to be answered. No effect on a closed session."""
+        if broker in self._deadlines:
+            self.open(broker, now)
+
+    def lease_ends_at(self, broker: int) -> float | None:
+        """When the last lease that the broker may hold has ended; None once its session is closed."""
+        return self._lease_ends.get(broker)
+
+    def end_with_lease(self, broker: int, not_before: float) -> None:
+        """The broker looks dead: end its session with its lease, but not before a time, unless it asks again. No effect
+        on a closed session."""
+        if broker in self._deadlines:
+            self._deadlines[broker] = min(self._deadlines[broker], max(not_before, self._lease_ends[broker]))
+
+    def extend(self, by: float) -> None:
+        """Extend all sessions: this process was blocked meanwhile, and may have missed signs of life."""
+        for broker in self._deadlines:
+            self._deadlines[broker] += by
+
+    def expired(self, now: float) -> list[int]:
+        return sorted(broker for broker, deadline in self._deadlines.items() if deadline <= now)
+
+    def next_deadline(self) -> float | None:
+        return min(self._deadlines.values(), default=None)
+
+
+Key = tuple[str, int]
+
+
+class _Reached(NamedTuple):
+    """The offset up to which a registration of a broker acts on the metadata log."""
+
+    broker_epoch: int
+    offset: int
+
+
+class _Named(NamedTuple):
+    """A partition's leader in the metadata. It leads once it acts on the metadata up to `offset`."""
+
+    leader: int
+    leader_epoch: int
+    offset: int
+
+
+class Activation:
+    """The offsets that brokers reported. They are kept over this node's terms as controller."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self._image = image
+        self._reached: dict[int, _Reached] = {}
+        self._news = asyncio.Event()
+
+    def heard(self, broker_id: int, broker_epoch: int, offset: int) -> None:
+        """A registration of a broker acts on the metadata log up to `offset`."""
+        known = self._reached.get(broker_id)
+        if known is not None and known.broker_epoch == broker_epoch:
+            offset = max(offset, known.offset)
+        self._reached[broker_id] = _Reached(broker_epoch, offset)
+        self._news.set()
+
+    def look_again(self) -> None:
+        """Wake the waiting calls: the metadata have changed, or the term is over."""
+        self._news.set()
+
+    async def until_led(self, keys: Collection[Key], deadline: float, active: Callable[[], bool]) -> list[Key]:
+        """Return when the leaders of all these partitions lead. At `deadline` (seconds of the loop's clock), or when
+        this node stops being `active`, return the partitions whose leaders may not lead yet."""
+        named: dict[Key, _Named] = {}
+        waiting = list(keys)
+        loop = asyncio.get_running_loop()
+        while waiting := [key for key in waiting if not self._leads(key, named)]:
+            if not active() or loop.time() >= deadline:
+                break
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
+            except TimeoutError:
+                break
+        return waiting
+
+    def _leads(self, key: Key, named: dict[Key, _Named]) -> bool:
+        state = self._image.partition(*key)
+        if state is None:
+            return True
+        if state.leader == NO_LEADER or not self._image.is_available(state.leader):
+            return False
+        known = named.get(key)
+        if known is None or known[:2] != (state.leader, state.leader_epoch):
+            known = named[key] = _Named(state.leader, state.leader_epoch, self._image.offset)
+        reached = self._reached.get(state.leader)
+        if reached is None or reached.broker_epoch != self._image.brokers[state.leader].epoch:
+            return False
+        return reached.offset >= known.offset
+
 
 # A timer that fires later than this shows that the loop was blocked, and its sockets may hold unread heartbeats.
 STALL_SECONDS = 0.1

@@ -5,27 +5,43 @@ answer after their commit. They have no side effects; `active` executes one deci
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
 
 from broker.config import BrokerConfig
 from broker.controller.access import alter_scram_credentials, create_acls, delete_acls
 from broker.controller.configs import alter_incrementally, alter_wholly
-from broker.controller.image import BrokerImage, MetadataImage
-from broker.controller.isr_decisions import alter_partitions
+from broker.controller.eligibility import RECOVERED, change_record
+from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from broker.controller.leader_elections import elect_leaders
 from broker.controller.partition_elections import Elections, LogEnd, same_leader_in_next_epoch
-from broker.controller.partition_growth import create_partitions
-from broker.controller.reassignments import alter_reassignments, list_reassignments
-from broker.controller.topics import create_topics, delete_topics
+from broker.controller.reassignments import alter_reassignments, completed, list_reassignments
+from broker.controller.topics import (
+    MAX_PARTITIONS_PER_REQUEST,
+    automatic_assignment,
+    check_replicas,
+    create_topics,
+    delete_topics,
+    partition_records,
+)
+from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode, ProtocolError
 from broker.listeners import SecurityProtocol
 from broker.mutants import Mutants
 from broker.producers.producer_ids import BLOCK_SIZE
 from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from broker.protocol.messages.alter_configs import AlterConfigsRequest
-from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
+from broker.protocol.messages.alter_partition import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    BrokerState,
+    PartitionData,
+    PartitionResult,
+    TopicData,
+    TopicResult,
+)
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -37,7 +53,12 @@ from broker.protocol.messages.alter_user_scram_credentials import (
 from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
 from broker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
+from broker.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
 from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -58,12 +79,206 @@ from broker.protocol.messages.metadata_records import (
     ConfigRecord,
     MetadataRecord,
     NoOpRecord,
+    PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
 )
 from broker.protocol.schema import Message
 from broker.protocol.uuids import id_text, random_id
+from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from broker.topic_settings import CLUSTER_WIDE, KEYS
+
+# ---- CreatePartitions: adds partitions to a topic. Pure: from image and request to records and answer.
+
+ASSIGNED_BY_COUNT: Final = {OFFSETS_TOPIC: "groups", METADATA_TOPIC: "remote segments"}
+"""Topics in which the partition of a record is a hash modulo the number of partitions. With another number, a group's
+committed offsets, or the segments of a log, would not be found."""
+
+
+def create_partitions(
+    image: MetadataImage, request: CreatePartitionsRequest, rng: random.Random
+) -> tuple[list[MetadataRecord], CreatePartitionsResponse]:
+    """The records of the partitions that can be created, and an answer for each topic; no records for
+    `validate_only`."""
+    records: list[MetadataRecord] = []
+    response = CreatePartitionsResponse()
+    times = Counter(asked.name for asked in request.topics)
+    for asked in request.topics:
+        try:
+            if times[asked.name] > 1:
+                raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+            topic = image.topics.get(asked.name)
+            if topic is None:
+                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {asked.name!r}")
+            if asked.name in ASSIGNED_BY_COUNT:
+                message = (
+                    f"{asked.name} assigns {ASSIGNED_BY_COUNT[asked.name]} by the number of its partitions, which "
+                )
+                raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{message}cannot change")
+            assignment = _assignment(image, topic, asked, rng)
+            if len(records) + len(assignment) > MAX_PARTITIONS_PER_REQUEST:
+                limit = f"at most {MAX_PARTITIONS_PER_REQUEST} partitions are created by one request"
+                raise ProtocolError(ErrorCode.POLICY_VIOLATION, limit)
+        except ProtocolError as error:
+            response.results.append(CreatePartitionsTopicResult(asked.name, error.code, str(error)))
+            continue
+        records += partition_records(image, topic.id, assignment, first=len(topic.partitions))
+        response.results.append(CreatePartitionsTopicResult(asked.name))
+    return [] if request.validate_only else records, response
+
+
+def _assignment(
+    image: MetadataImage, topic: TopicImage, asked: CreatePartitionsTopic, rng: random.Random
+) -> list[tuple[int, ...]]:
+    """The replicas of each new partition: as many as the first one has without those that a reassignment adds."""
+    there = len(topic.partitions)
+    more = asked.count - there
+    if more < 1:
+        message = f"topic {topic.name!r} has {there} partitions; {asked.count} would not be more"
+        raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
+    first = topic.partitions[0]
+    factor = len([replica for replica in first.replicas if replica not in first.adding])
+    if not asked.assignments:
+        return automatic_assignment(image, more, factor, rng)
+    if len(asked.assignments) != more:
+        message = f"{len(asked.assignments)} assignments for {more} more partitions"
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    for index, entry in enumerate(asked.assignments, there):
+        check_replicas(image, index, entry.broker_ids)
+        if len(entry.broker_ids) != factor:
+            message = f"partition {index}: the topic's partitions have {factor} replicas each"
+            raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+    return [tuple(entry.broker_ids) for entry in asked.assignments]
+
+
+# ---- AlterPartition: decides which ISR a leader may have (KIP-497, KIP-841, KIP-903). Pure: takes image and request.
+
+FIRST_VERSION_WITH_EPOCHS = 3
+
+
+def alter_partitions(
+    image: MetadataImage, request: AlterPartitionRequest, version: int, elections: Elections
+) -> tuple[list[PartitionChangeRecord], AlterPartitionResponse]:
+    """The changes that are granted or that make a refusal final, and the answer after their commit.
+
+    The sender must be registered in the epoch that it claims. The answer has the resulting state of each partition, or
+    the reason for its refusal.
+    """
+    broker = image.brokers.get(request.broker_id)
+    if broker is None or broker.epoch != request.broker_epoch:
+        return [], AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    records: list[PartitionChangeRecord] = []
+    response = AlterPartitionResponse()
+    for topic_data in request.topics:
+        result = TopicResult(topic_data.topic_id)
+        response.topics.append(result)
+        for data in topic_data.partitions:
+            result.partitions.append(_alter(image, request.broker_id, topic_data, data, version, elections, records))
+    return records, response
+
+
+def _alter(
+    image: MetadataImage,
+    sender: int,
+    topic_data: TopicData,
+    data: PartitionData,
+    version: int,
+    elections: Elections,
+    records: list[PartitionChangeRecord],
+) -> PartitionResult:
+    """The result for one partition; the record of a granted change, or of a final refusal, is appended to `records`."""
+    index, topic_id = data.partition_index, topic_data.topic_id
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if any(record.topic_id == topic_id and record.partition_id == index for record in records):
+        # The first proposal of the request has changed the state that a second one would be checked against.
+        return PartitionResult(index, ErrorCode.INVALID_REQUEST)
+    members = _wanted(data, version)
+    error = refusal(image, partition, sender, data, members, elections)
+    if error is ErrorCode.INELIGIBLE_REPLICA:
+        # A replica may become eligible without a change of the partition. After this answer the leader no longer counts
+        # it, so a delayed copy of the proposal must meet another partition epoch.
+        records.append(PartitionChangeRecord(index, topic_id))
+    if error is not ErrorCode.NONE:
+        return PartitionResult(index, error)
+    isr = tuple(member.broker_id for member in members)
+    if set(isr) == set(partition.isr):
+        isr = partition.isr
+    after = elections.membership(topic, partition, isr)
+    if partition.recovering and data.leader_recovery_state == RECOVERED:
+        # The leader's log is on disk: from now on it defines the content of the partition.
+        after = replace(after, last_known_elr=())
+    record = change_record(topic_id, index, partition, after, recovery=data.leader_recovery_state)
+    if isr != partition.isr and (end := completed(image, topic, index, partition, after, elections)) is not None:
+        record = end  # the last added replica is in sync: the reassignment is complete
+    if record is not None:
+        records.append(record)
+        partition = partition.changed(record)
+    return _state(index, partition)
+
+
+def refusal(
+    image: MetadataImage,
+    partition: PartitionImage,
+    sender: int,
+    data: PartitionData,
+    members: list[BrokerState],
+    mutated: Elections,
+) -> ErrorCode:
+    """Why a proposed ISR is refused; NONE if it is granted. The order of the checks is that of Apache Kafka.
+
+    `mutated`: carries the mutants of these checks.
+    """
+    if data.leader_epoch > partition.leader_epoch or data.partition_epoch > partition.partition_epoch:
+        # The leader has seen more of the log than this controller: another controller must be active.
+        return ErrorCode.NOT_CONTROLLER
+    if data.leader_epoch < partition.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if sender != partition.leader:
+        return ErrorCode.INVALID_REQUEST
+    if data.partition_epoch < partition.partition_epoch and not mutated.takes_stale_partition_epochs:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    ids = [member.broker_id for member in members]
+    if len(set(ids)) != len(ids) or not set(ids) <= set(partition.replicas) or partition.leader not in ids:
+        return ErrorCode.INVALID_REQUEST
+    if data.leader_recovery_state and not partition.recovering:
+        return ErrorCode.INVALID_REQUEST
+    if data.leader_recovery_state and len(ids) > 1 and not mutated.isr_grows_while_recovering:
+        return ErrorCode.INVALID_REQUEST
+    if not all(_eligible(image, member, mutated) for member in members):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return ErrorCode.NONE
+
+
+def _eligible(image: MetadataImage, member: BrokerState, mutated: Elections) -> bool:
+    """Whether a broker may be in an ISR: available (H14), and the same process whose log the leader has seen (H15)."""
+    broker = image.brokers.get(member.broker_id)
+    if broker is None:
+        return False
+    same = member.broker_epoch in (-1, broker.epoch) or mutated.takes_stale_broker_epochs
+    return same and (not broker.fenced or mutated.takes_fenced)
+
+
+def _wanted(data: PartitionData, version: int) -> list[BrokerState]:
+    if version >= FIRST_VERSION_WITH_EPOCHS:
+        return data.new_isr_with_epochs
+    return [BrokerState(broker_id) for broker_id in data.new_isr]
+
+
+def _state(index: int, partition: PartitionImage) -> PartitionResult:
+    return PartitionResult(
+        partition_index=index,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        leader_recovery_state=int(partition.recovering),
+        partition_epoch=partition.partition_epoch,
+    )
+
 
 PROTOCOLS = frozenset(map(int, SecurityProtocol))
 FENCE = 1

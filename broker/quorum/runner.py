@@ -3,43 +3,263 @@
 Theory of operation. Everything that reaches the state machine goes through one bounded queue: requests of other nodes,
 answers, timers, ends of fsyncs, appends. All effects of an event are executed in order before the next event. So a vote
 is on disk before its answer leaves, and what other code sees of this node (`leader_id`, `epoch`, ...) is durable.
+
+Decides when this node writes the next snapshot of the metadata log (KIP-630, KIP-876): by bytes, or by time.
+
+Every node, voter or observer, decides on its own. Time alone triggers no snapshot: something must have been applied
+since the last one. An idle cluster still commits records that prove the leadership; without the limit of time the next
+start would read all of them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple, TypeVar
 
 from broker.config import BrokerConfig
 from broker.descriptors import opening, with_descriptors
-from broker.errors import AppendRefusedError, ErrorCode, ProtocolError
+from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
+from broker.protocol.messages.control_records import LeaderChangeMessage
 from broker.protocol.records import CorruptBatch
+from broker.protocol.uuids import id_text
 from broker.quorum import effects as do
 from broker.quorum.committed import committed_batches, data_batch, digest_with, leader_change_batch
 from broker.quorum.election_state import QUORUM_STATE, ElectionFile, ElectionState
 from broker.quorum.leading import QuorumStatus
-from broker.quorum.messages import EndRequest, FetchResponse, OffsetAndEpoch, Request, Response, SnapshotResponse
-from broker.quorum.pending_calls import PendingCalls, stopped
+from broker.quorum.messages import (
+    EndRequest,
+    FetchResponse,
+    OffsetAndEpoch,
+    Request,
+    Response,
+    SnapshotResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from broker.quorum.quorum_metrics import QuorumMeasures
 from broker.quorum.raft_node import RaftNode
 from broker.quorum.roles import Candidate, Leader, Prospective, Role
 from broker.quorum.settings import QuorumSettings
-from broker.quorum.snapshot_schedule import SnapshotSchedule
 from broker.quorum.snapshots import Snapshots, know_epoch
-from broker.quorum.trace_events import QuorumTrace
 from broker.quorum.voter_records import check_lone_voter, named_voters, read_voters, voters_batch
 from broker.quorum.voters import VoterHistory, VoterSet
-from broker.quorum.wire import METADATA_TOPIC, PARTITION, decode_response, encode_request
+from broker.quorum.wire import METADATA_TOPIC, NO_NODE, PARTITION, decode_response, encode_request
 from broker.trace import Tracer
+
+# ---- Writes the trace events of a quorum member about elections and its log: evidence for the analysis of a run.
+
+
+class QuorumTrace:
+    """Writes those events of the quorum that need more than one line in the runner."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._role: tuple[str, int, int | None] | None = None
+
+    def restored(self, state: ElectionState, directory: bytes) -> None:
+        """The content of the quorum-state file at a start, and the id of its disk."""
+        self._tracer.emit("quorum_restored", **_elections(state), directory=id_text(directory))
+
+    def persisted(self, state: ElectionState) -> None:
+        """The content of the quorum-state file, which is durable now."""
+        self._tracer.emit("quorum_persisted", **_elections(state))
+
+    def role(self, role: Role) -> bool:
+        """Write the role after an event if it differs from the last one written. Returns whether it did."""
+        state = (role.name, role.epoch, role.leader_id)
+        if state == self._role:
+            return False
+        self._role = state
+        leader = NO_NODE if role.leader_id is None else role.leader_id
+        self._tracer.emit("quorum_role", role=role.name, epoch=role.epoch, leader=leader)
+        return True
+
+    def vote(self, request: Request, response: Response) -> None:
+        """Write a vote before it leaves, so that no node counts a vote that is missing in the trace."""
+        if not isinstance(request, VoteRequest) or not isinstance(response, VoteResponse):
+            return
+        if response.granted and not request.pre_vote:
+            self._tracer.emit("quorum_vote", epoch=request.epoch, candidate=request.candidate_id)
+
+    def leader_change(self, change: LeaderChangeMessage, offset: int, epoch: int) -> None:
+        """A leader's epoch is committed. The log loses the names of its voters once a snapshot replaces these
+        records."""
+        self._tracer.emit(
+            "quorum_leader_change",
+            offset=offset,
+            epoch=epoch,
+            leader=change.leader_id,
+            voters=[voter.voter_id for voter in change.voters],
+            granting=[voter.voter_id for voter in change.granting_voters],
+        )
+
+    def truncation(self, end: int, offset: int) -> None:
+        """The metadata log, which ended at `end`, is truncated to `offset`."""
+        self._tracer.emit(
+            "truncated", topic=METADATA_TOPIC, partition=PARTITION, from_offset=end, to_offset=offset, rule="K595-40"
+        )
+
+    def snapshot_damaged(self, snapshot: OffsetAndEpoch, error: Exception) -> None:
+        """The bytes of a snapshot are not those that were written."""
+        self._tracer.emit("quorum_snapshot_damaged", offset=snapshot.offset, epoch=snapshot.epoch, error=str(error))
+
+
+def _elections(state: ElectionState) -> dict[str, int]:
+    leader, voted = (NO_NODE if each is None else each for each in (state.leader_id, state.voted_id))
+    return {"epoch": state.epoch, "leader": leader, "voted": voted}
+
+
+class SnapshotSchedule:
+    """Counts applied bytes. `now` is the loop's time in seconds. `taken` restarts the count."""
+
+    def __init__(self, after_bytes: int, interval_s: float) -> None:
+        """`interval_s` 0: only the bytes count."""
+        self._after_bytes = after_bytes
+        self._interval_s = interval_s
+        self._since = 0.0
+        self._bytes = 0
+        self._has_more = False
+        self._demanded = False
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> SnapshotSchedule:
+        interval_s = config.metadata_log_max_snapshot_interval_ms / 1000
+        return cls(config.metadata_log_max_record_bytes_between_snapshots, interval_s)
+
+    def applied(self, size: int) -> None:
+        """A batch with `size` bytes of records, possibly 0, was applied."""
+        self._bytes += size
+        self._has_more = True
+
+    def demand(self) -> None:
+        """Request a snapshot at once, because the current one is damaged."""
+        self._demanded = True
+
+    def taken(self, now: float) -> None:
+        """A snapshot of everything applied exists, or this node starts."""
+        self._since = now
+        self._bytes = 0
+        self._has_more = self._demanded = False
+
+    def is_due(self, now: float) -> bool:
+        """Whether to write a snapshot now."""
+        deadline = self.or_earlier(None)
+        return self._demanded or self._bytes >= self._after_bytes or (deadline is not None and now >= deadline)
+
+    def or_earlier(self, deadline: float | None) -> float | None:
+        """The given deadline, or the time of the next snapshot if that is earlier."""
+        if not self._has_more or not self._interval_s:
+            return deadline
+        due = self._since + self._interval_s
+        return due if deadline is None else min(due, deadline)
+
+
+# ---- Pending calls of the quorum: requests that wait for an answer, and appends that wait for their commit.
+
+T = TypeVar("T")
+
+
+class _Uncommitted(NamedTuple):
+    last_offset: int
+    call: asyncio.Future[int]
+
+
+class PendingCalls:
+    """Futures by ticket. A ticket is valid while its caller waits; later results for it are dropped.
+
+    Invariant: an append is refused only if none of it was written. From `appending` on, its outcome is committed or
+    uncertain.
+    """
+
+    def __init__(self) -> None:
+        self._last_ticket = 0
+        self._answers: dict[int, asyncio.Future[Response]] = {}
+        self._appends: dict[int, asyncio.Future[int]] = {}
+        self._uncommitted: deque[_Uncommitted] = deque()
+
+    def for_answer(self) -> tuple[int, asyncio.Future[Response]]:
+        """A new ticket for a request, and the future of its answer."""
+        return self._add(self._answers)
+
+    def for_commit(self) -> tuple[int, asyncio.Future[int]]:
+        """A new ticket for an append, and the future of its last offset."""
+        return self._add(self._appends)
+
+    def _add(self, waiting: dict[int, asyncio.Future[T]]) -> tuple[int, asyncio.Future[T]]:
+        self._last_ticket += 1
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        waiting[self._last_ticket] = future
+        return self._last_ticket, future
+
+    def forget(self, ticket: int) -> None:
+        """The caller no longer waits."""
+        self._answers.pop(ticket, None)
+        self._appends.pop(ticket, None)
+
+    def wanted(self, ticket: int) -> bool:
+        """Whether the caller still waits for the answer."""
+        return ticket in self._answers
+
+    def answer(self, ticket: int, response: Response) -> None:
+        _settle(self._answers.get(ticket), response)
+
+    def refuse(self, ticket: int) -> None:
+        """Fail an append that wrote nothing."""
+        _settle(self._appends.get(ticket), NotLeaderError("this node does not lead the quorum"))
+
+    def appending(self, ticket: int, last_offset: int) -> None:
+        """Record that an append is about to be written up to `last_offset`."""
+        call = self._appends.get(ticket)
+        if call is not None:
+            self._uncommitted.append(_Uncommitted(last_offset, call))
+
+    def committed(self, high_watermark: int) -> None:
+        """Complete the appends whose records are all below the high watermark (K595-53)."""
+        while self._uncommitted and self._uncommitted[0].last_offset < high_watermark:
+            done = self._uncommitted.popleft()
+            _settle(done.call, done.last_offset)
+
+    def leadership_lost(self) -> None:
+        """Fail all uncommitted appends as uncertain: another leader may still commit them."""
+        while self._uncommitted:
+            _settle(
+                self._uncommitted.popleft().call, CommitUncertainError("leadership lost before the commit was known")
+            )
+
+    def close(self) -> None:
+        """This node has stopped: fail all pending calls."""
+        self.leadership_lost()
+        for ticket in list(self._appends):
+            self.refuse(ticket)
+        for answer in self._answers.values():
+            _settle(answer, stopped())
+
+
+def stopped() -> ProtocolError:
+    """The error for every call of a stopped quorum."""
+    return ProtocolError(ErrorCode.BROKER_NOT_AVAILABLE, "the metadata quorum of this broker is not running")
+
+
+def _settle(future: asyncio.Future[T] | None, outcome: T | ProtocolError) -> None:
+    if future is None or future.done():
+        return
+    if isinstance(outcome, ProtocolError):
+        future.set_exception(outcome)
+        future.exception()  # mark it as retrieved: a caller that waits for a place in the queue never reads it
+    else:
+        future.set_result(outcome)
+
 
 QUEUED_EVENTS = 1_024
 """Capacity of the event queue; the sender of a further event waits."""

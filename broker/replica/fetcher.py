@@ -4,6 +4,11 @@ polls.
 A loop holds all partitions that this broker follows at one leader. A partition with an error backs off, shortly at
 first (most often its leader does not know the new epoch yet), at most for `replica.fetch.backoff.ms`. A new leader
 epoch, which resolves all other errors, puts a new role into the loop.
+
+Decides how many bytes to request from a leader at once. Pure.
+
+All partitions that follow one leader wait for one response. On a slow link the response must be
+small enough that no replica leaves the ISR before its turn; on a fast link, small responses would cost round trips.
 """
 
 from __future__ import annotations
@@ -32,12 +37,34 @@ from broker.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from broker.replica.background import Background, end
-from broker.replica.fetch_size import AnswerSize
 from broker.replica.followed_partition import FollowedPartition
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase
 from broker.replica.partition import Partition
 from broker.replica.partition_work import PartitionWork
 from broker.replica.tiered_start import TieredStart
+
+LEAST_BYTES = 64 << 10
+MOST_BYTES = 10 << 20
+
+
+class AnswerSize:
+    """Halves after a response that took longer than `long_s` seconds; doubles after a full one that took less than half
+    of that."""
+
+    def __init__(self, long_s: float) -> None:
+        self.bytes = MOST_BYTES
+        self._long_s = long_s
+
+    def answered(self, size: int, took_s: float) -> None:
+        """A response has arrived. A small one may have been parked at the leader: its time says nothing about the
+        link."""
+        if size < self.bytes // 2:
+            return
+        if took_s > self._long_s:
+            self.bytes = max(LEAST_BYTES, self.bytes // 2)
+        elif took_s < self._long_s / 2:
+            self.bytes = min(MOST_BYTES, 2 * self.bytes)
+
 
 FETCH_VERSION = 15
 EPOCH_END_VERSION = 4

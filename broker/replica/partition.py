@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 from broker.config import BrokerConfig
 from broker.controller.image import PartitionImage
@@ -19,16 +20,57 @@ from broker.log.log import PartitionLog
 from broker.log.retention import RetainedSegment, expired_below
 from broker.log.segment import Segment
 from broker.log.timestamp_limits import TimestampLimits
+from broker.log.timestamps import TimedOffset
 from broker.log.validation import admit, admit_keyed
 from broker.mutants import Mutants
+from broker.ports import Buffer
 from broker.protocol.records import NO_TIMESTAMP, CorruptBatch
 from broker.replica.background import Background, end
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.purgatory import FetchWaiters, OffsetWaiters
-from broker.replica.remote_view import RemoteView
+from broker.tiered.manifest import TieredOffset
 from broker.topic_settings import COMPACT, DELETE, TopicSettings
 from broker.trace import Tracer, Value
+
+# ---- The part of a log's remote storage that its replica uses.
+
+
+class RemoteView(Protocol):
+    """What remote storage has of one replica's log."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether all events were read that were committed before the replica took its current role."""
+        ...
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the events of the log were read to their end since this process started."""
+        ...
+
+    def highest_tiered(self) -> TieredOffset | None:
+        """The last record of the log in remote storage; None without one."""
+        ...
+
+    def covered_to(self, offset: int) -> int:
+        """Remote storage has all committed records from `offset` to before the result."""
+        ...
+
+    def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Sequence[Buffer] | ErrorCode | None:
+        """Whole batches from the one that contains `offset`, which is only remote, as parts to be concatenated; None:
+        they are being loaded, and `consumer_fetches` will be woken."""
+        ...
+
+    def first_not_before(self, timestamp: int) -> TimedOffset | ErrorCode | None:
+        """The first record that is only remote and not earlier than `timestamp` (ms); None without one. An error: ask
+        again later."""
+        ...
+
+    def retained(self, start: int, end: int) -> Sequence[RetainedSegment]:
+        """The remote segments with the records from `start` to before `end`, for retention."""
+        ...
+
 
 ALL = -1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.benign_mutants import altered
 from broker.config import BrokerConfig
@@ -18,6 +18,7 @@ from broker.controller.image import Changes, MetadataImage
 from broker.controller.image_records import records_of
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import StartupError, is_out_of_descriptors
+from broker.listeners import ListenerEndpoint
 from broker.log.meta_properties import UNKNOWN_EPOCH
 from broker.mutants import Mutants
 from broker.ports import Disk
@@ -30,17 +31,18 @@ from broker.replica.manager import ReplicaManager
 from broker.replica.tiered_start import few_local_records
 from broker.server.client import Address, PeerConnector
 from broker.server.config_warnings import Overruled, overruled
+from broker.server.dispatch import Dispatcher, LocalCalls
 from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.lease import Lease
 from broker.server.lifecycle import BrokerLifecycle
-from broker.server.listener_set import Doors
-from broker.server.metrics import metrics_of, render
-from broker.server.metrics_page import MetricsPage
+from broker.server.listener import Listener, SharedBudget
+from broker.server.metrics import MetricsPage, metrics_of, render
 from broker.server.node_directory import NodeDirectory
 from broker.server.routes import Parts, add_broker_routes, add_controller_routes
 from broker.server.security import Security
+from broker.server.work_budget import Turns
 from broker.tiered.auxiliary_state import AuxiliaryState
 from broker.tiered.metadata_log import MetadataLog
 from broker.tiered.object_store import ObjectStore
@@ -48,6 +50,109 @@ from broker.tiered.reporting_store import ReportingStore
 from broker.tiered.store_url import store_of
 from broker.tiered.tiered_storage import TieredStorage
 from broker.trace import Tracer
+
+# ---- The listeners of a node, each with its dispatcher.
+
+
+class Door(NamedTuple):
+    """A listener and its dispatcher."""
+
+    endpoint: ListenerEndpoint
+    dispatcher: Dispatcher
+    listener: Listener
+
+
+class Doors:
+    """All listeners of a node. They share the work budget of a turn and the memory budget; each has its own limits.
+
+    The controller listener has its own memory budget: clients' requests must not keep out a vote or a heartbeat.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        tracer: Tracer,
+        on_disk_failure: Callable[[OSError], None],
+        *,
+        security: Security,
+        descriptors: int | None = None,
+    ) -> None:
+        """`descriptors`: how many this process may have open; None: unlimited."""
+        self._config = config
+        self._tracer = tracer
+        self._on_disk_failure = on_disk_failure
+        self._descriptors = descriptors
+        self._security = security
+        budget = SharedBudget.for_requests_of(config.socket_request_max_bytes)
+        self.turns = Turns()
+        self.local = LocalCalls()
+        self.for_brokers = [self._door(endpoint, budget) for endpoint in config.broker_listeners]
+        endpoint, budget = config.controller_listener, SharedBudget.for_requests_of(config.socket_request_max_bytes, 0)
+        self.for_controllers = None if endpoint is None else self._door(endpoint, budget)
+        self._behind_no_door = self._dispatcher()
+
+    @property
+    def of_controllers(self) -> Dispatcher:
+        """The dispatcher of the controller APIs; without a controller listener only this node uses it, locally."""
+        return self._behind_no_door if self.for_controllers is None else self.for_controllers.dispatcher
+
+    @property
+    def connections(self) -> int:
+        """The number of connected peers, at all listeners."""
+        return sum(door.listener.connections for door in self._all)
+
+    @property
+    def _all(self) -> list[Door]:
+        return self.for_brokers + ([] if self.for_controllers is None else [self.for_controllers])
+
+    async def open(self) -> None:
+        """Start listening. Raises `StartupError` when an address cannot be used."""
+        for door in self._all:
+            await door.listener.start(*door.endpoint.address)
+
+    async def close(self) -> None:
+        """Stop accepting, and close every connection after its queued data has been sent."""
+        for door in self._all:
+            await door.listener.stop()
+
+    def abort(self) -> None:
+        """Stop accepting, and drop every connection with its queued data."""
+        for door in self._all:
+            door.listener.abort()
+
+    def rules_changed(self) -> None:
+        """Drop cached authorization: the next request of every connection is checked again."""
+        for door in self._all:
+            door.listener.forget_shortcuts()
+
+    def abandon_requests(self) -> None:
+        """Cancel the requests that are still under way."""
+        for door in self._all:
+            door.dispatcher.stop()
+
+    def _dispatcher(self) -> Dispatcher:
+        return Dispatcher(
+            self._tracer, self._on_disk_failure, turns=self.turns, local=self.local, guard=self._security.guard
+        )
+
+    def _door(self, endpoint: ListenerEndpoint, budget: SharedBudget) -> Door:
+        config, dispatcher = self._config, self._dispatcher()
+        listener = Listener(
+            dispatcher,
+            self._tracer,
+            request_max_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_queued=config.queued_max_requests,
+            max_connections_per_ip=config.max_connections_per_ip,
+            max_connections_per_ip_overrides=config.connections_by_ip,
+            max_idle=config.max_idle_s,
+            descriptors=self._descriptors,
+            budget=budget,
+            tls=self._security.server_tls if endpoint.protocol.encrypts else None,
+            entrance=self._security.entrance(endpoint),
+        )
+        return Door(endpoint, dispatcher, listener)
+
 
 LEAVE_TIMEOUT_S = 2.0  # seconds that a clean stop gives the controller to move leaders away
 

@@ -1,7 +1,20 @@
-"""Power loss: a machine loses everything that is not on its disk."""
+"""Power loss: a machine loses everything that is not on its disk.
+
+Marks on a host's disk, which show what survived a power loss: one mark that was synced, and one that was not.
+
+The synced mark is written when no other data is at risk: after the start of the services, and after a boot. The other
+one is written just before a cut, without a sync, because a sync would also save the service's unsynced data.
+
+Checks that a power cut lost unsynced data: the tails of files that a scenario needs to lose.
+
+The kernel may write unsynced data back at any time: after a sync of the whole machine, when memory is short, or after
+30 s. Therefore a scenario that needs a loss names the files, and their content just before the cut is compared with the
+content after it. A disk that kept everything proves nothing.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
@@ -11,12 +24,146 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.disk_marks import Marks
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import start_and_verify
-from nemeses.mechanisms.unsynced_files import AtStake
+from nemeses.mechanisms.shell import ask, question
 from nemeses.parameters import Choice, Files, Parameter, ParameterError
 from nemeses.ports import Host, HostError, PowerSwitch, Site
+
+_DIGEST = 'digest() { echo "$1=$2 $(head -c "$2" "$1" 2>/dev/null | sha256sum | cut -c1-64)"; }'
+_DEADLINE_S = 60.0
+
+
+@question
+def digest_files_script(directory: str, pattern: str) -> str:
+    """For each non-empty regular file of a directory that matches the pattern: its path below it, its size, and the
+    SHA-256 digest of its content; and `noted`."""
+    digest = '[ -f "$file" ] && [ ! -L "$file" ] && [ -s "$file" ] && digest "$file" "$(($(wc -c < "$file")))"'
+    return f"{_DIGEST}\ncd {shlex.quote(directory)} || exit\nfor file in {pattern}; do\n{digest}\ndone\necho noted=yes"
+
+
+@question
+def digest_heads_script(directory: str, sizes: Mapping[str, int]) -> str:
+    """The same for the first bytes of each of these files, as many as given, if it exists."""
+    lines = [f"digest {shlex.quote(path)} {size}" for path, size in sizes.items()]
+    return "\n".join([_DIGEST, f"cd {shlex.quote(directory)} || exit", *lines])
+
+
+class AtStake:
+    """The files at stake on every host, from just before the cut until the power is back."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, dict[str, tuple[int, str]]] = {}
+
+    def note(self, host: Host, pattern: str) -> None:
+        """Record the content of the files that match this pattern. Raises `HostError`, also when all are empty."""
+        held = _digests(ask(host, digest_files_script(host.data_dir, pattern), timeout_s=_DEADLINE_S))
+        if not held:
+            raise HostError(f"{host.name}: no data is at stake: no file in {host.data_dir} matches {pattern}")
+        self._before[host.name] = held
+
+    def look_after_cut(self, host: Host) -> Evidence:
+        """Whether the last cut lost a part of it; confirmed if no data was at stake. Raises `HostError`."""
+        before = self._before.pop(host.name, None)
+        if before is None:
+            return Evidence("confirmed", {})
+        sizes = {path: size for path, (size, _) in before.items()}
+        after = _digests(ask(host, digest_heads_script(host.data_dir, sizes), timeout_s=_DEADLINE_S))
+        if any(after.get(path) != held for path, held in before.items()):
+            return Evidence("confirmed", {"at_stake": "lost"})
+        return Evidence("mismatch", {"at_stake": "kept", "kept": sorted(before)})
+
+
+def _digests(answer: Mapping[str, str]) -> dict[str, tuple[int, str]]:
+    """By path: the number of bytes, and their digest."""
+    parted = {path: value.split() for path, value in answer.items()}
+    return {path: (int(words[0]), words[1]) for path, words in parted.items() if len(words) == 2}
+
+
+# A filesystem may be mounted shortly after the host answers.
+_MOUNTED_S = 5
+
+
+@question
+def renew_mark_script(directory: str, mark: str) -> str:
+    """Write and sync this mark in a data directory, and remove the other mark; prints `synced`."""
+    # New files instead of overwritten ones: some filesystems write a truncated file back early.
+    return (
+        f"{_marks(directory)}\n"
+        'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
+        f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
+    )
+
+
+@question
+def leave_mark_script(directory: str, mark: str) -> str:
+    """Write this mark without a sync; prints `written`."""
+    return f'{_marks(directory)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
+
+
+@question
+def read_marks_script(directory: str, looks: int) -> str:
+    """Prints the content of both marks, `synced` and `unsynced`: empty without a mark. Looks for the synced one ten
+    times a second, until it exists."""
+    return f"""{_marks(directory)}
+for i in {" ".join("." * looks)}; do [ -e "$marks/synced" ] && break; sleep 0.1; done
+content() {{ tr -cd 0-9a-f < "$marks/$1" 2>/dev/null | head -c 64; }}
+echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)\""""
+
+
+def _marks(directory: str) -> str:
+    return f'data={shlex.quote(directory)}; marks="$data/.brownout"'
+
+
+class Marks:
+    """The marks of all hosts. A host has no mark until `renew`."""
+
+    def __init__(self, site: Site) -> None:
+        self._looks = 10 * round(_MOUNTED_S * site.time_scale)
+        self._new_mark = site.new_mark
+        self._synced: dict[str, str] = {}
+        self._unsynced: dict[str, str] = {}
+
+    def renew(self, host: Host) -> Evidence:
+        """Write a new synced mark, which must survive the next cut, and remove the other. Raises `HostError`."""
+        mark = self._new_mark()
+        ask(host, renew_mark_script(host.data_dir, mark))
+        self._synced[host.name] = mark
+        self._unsynced.pop(host.name, None)
+        return Evidence("confirmed", {"synced_mark": mark})
+
+    def leave_unsynced(self, host: Host) -> None:
+        """Write the mark that a cut should destroy; does nothing on a host without marks. Raises `HostError`."""
+        if host.name not in self._synced:
+            return
+        mark = self._new_mark()
+        ask(host, leave_mark_script(host.data_dir, mark))
+        self._unsynced[host.name] = mark
+
+    def look_after_cut(self, host: Host) -> Evidence:
+        """The marks that survived the last cut; then writes the marks for the next one. Empty without a cut since the
+        last call.
+
+        Raises `HostError`."""
+        unsynced = self._unsynced.get(host.name)
+        if unsynced is None:
+            return Evidence("confirmed", {})
+        seen = ask(host, read_marks_script(host.data_dir, self._looks), timeout_s=self._looks / 10 + 10)
+        kept = seen.get("synced") == self._synced[host.name]
+        detail: dict[str, Any] = {
+            "synced_mark": "kept" if kept else "LOST",
+            "unsynced_mark": "kept" if seen.get("unsynced") == unsynced else "lost",
+        }
+        status: Status = "confirmed" if kept else "mismatch"
+        try:
+            self.renew(host)
+        except HostError as error:
+            # A host without marks proves nothing at the next cut; that must not hide the evidence of this one.
+            self._synced.pop(host.name)
+            self._unsynced.pop(host.name)
+            return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})
+        return Evidence(status, detail)
+
 
 _NOT_LOST = "the cut should lose its unsynced data, but all of it had been written back before"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"

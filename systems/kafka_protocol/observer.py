@@ -2,6 +2,11 @@
 
 Each request goes to all nodes concurrently, on separate connections and with a short deadline, because at any time a
 node may be dead, stopped or cut off. If answers disagree, the leader of the newest quorum epoch is trusted.
+
+Makes a node the leader of a partition, by Kafka's clean election.
+
+Kafka has no election that names its winner. ElectLeaders (KIP-460) makes the first of a partition's replicas the
+leader, and a reassignment (KIP-455) puts a replica first.
 """
 
 from __future__ import annotations
@@ -10,10 +15,56 @@ from collections.abc import Mapping, Sequence
 
 from broker.errors import ErrorCode
 from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
+from broker.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from broker.protocol.messages.elect_leaders import (
+    PREFERRED,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    TopicPartitions,
+)
 from systems.kafka_protocol import requests, topic_control
-from systems.kafka_protocol.leader_elections import elect_leader
 from systems.kafka_protocol.transport import Asking, SocketAsking
 from systems.view import Member, PartitionState, View
+
+REASSIGN_VERSION, ELECT_VERSION = 0, 2
+
+
+def elect_leader(
+    asking: Asking,
+    address: tuple[str, int],
+    state: PartitionState,
+    wanted: tuple[str, int],
+    replicas: Sequence[int],
+    partition: tuple[str, int],
+    timeout_s: float,
+) -> str | None:
+    """The next step, sent to the broker at `address`; None when the node is the leader, otherwise what was done.
+
+    `wanted`: the node's name and id; `replicas`: the ids of the replicas of `state`; `partition`: topic and number.
+    """
+    (node, number), (topic, index) = wanted, partition
+    if node not in state.replicas:
+        return f"{node} has no replica of partition {index}"
+    if state.leader == node:
+        return None
+    try:
+        if state.replicas[0] != node:
+            moved = ReassignablePartition(index, [number, *(each for each in replicas if each != number)])
+            reassign = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
+            asking.ask(address, reassign, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
+        elect = ElectLeadersRequest(PREFERRED, [TopicPartitions(topic, [index])])
+        answer = asking.ask(address, elect, ElectLeadersResponse, ELECT_VERSION, timeout_s=timeout_s)
+    except requests.RequestError as error:
+        return str(error)
+    results = [each for found in answer.replica_election_results for each in found.partition_result]
+    refused = next((each for each in results if each.error_code != ErrorCode.NONE), None)
+    return f"the leader is {state.leader or 'unknown'}" + ("" if refused is None else f": {refused.error_message}")
+
 
 ASK_S = 0.7
 FETCHED_S = 3.0  # a voter counts as alive if its last fetch from the leader is at most this old

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.engines.class_data import ClassArchive
+from analysis.engines.spark import ClassArchive
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.page.group_view import group_view, lag_over_time
 from analysis.page.run_clock import RunClock
+from analysis.page.run_page import group_view, lag_over_time
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from history.groups import Commit, Delivered, GroupRecords, HeldPartition

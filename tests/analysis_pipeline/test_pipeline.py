@@ -11,10 +11,9 @@ import pytest
 
 import analysis.engines.replica
 from analysis.evidence.run_directory import RunDirectoryError, events_by_node
-from analysis.pipeline import analyze
+from analysis.pipeline import analyze, write_tables
 from analysis.report import render_run
 from analysis.stored_verdict import standing_of
-from analysis.tables import write_tables
 from analysis.verdict import Verdict, first_reasons
 from analysis.verifiers.log import CertificateError, verify
 from history.reader import read_run

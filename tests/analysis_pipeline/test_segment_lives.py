@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.page import tested as tested_system
+from analysis.page import run_page as tested_system
 from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
 from analysis.page.run_clock import RunClock
 from analysis.page.segments import MOST_SEGMENTS, segments_of

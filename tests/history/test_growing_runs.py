@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from history import growing_runs
-from history.growing_runs import GrowingNames, GrowingRuns
+from history import jsonl_reader
+from history.jsonl_reader import GrowingNames, GrowingRuns
 from history.value_runs import ValueRuns
 
 EXTREME = (1 << 63) - 1
@@ -17,7 +17,7 @@ EXTREME = (1 << 63) - 1
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_growing_set_contains_exactly_the_added_integers(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    monkeypatch.setattr(growing_runs, "_MOST_RECENT", 1 + seed)
+    monkeypatch.setattr(jsonl_reader, "_MOST_RECENT", 1 + seed)
     chance = random.Random(f"runs {seed}")
     values = [
         *range(20),
@@ -39,8 +39,8 @@ def test_a_growing_set_contains_exactly_the_added_integers(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("families", [0, 1, 2, 99])
 def test_a_growing_set_contains_exactly_the_added_names(monkeypatch: pytest.MonkeyPatch, families: int) -> None:
-    monkeypatch.setattr(growing_runs, "_MOST_RECENT", 2)
-    monkeypatch.setattr(growing_runs, "_MOST_FAMILIES", families)
+    monkeypatch.setattr(jsonl_reader, "_MOST_RECENT", 2)
+    monkeypatch.setattr(jsonl_reader, "_MOST_FAMILIES", families)
     chance = random.Random("names")
     names: list[int | str] = [0, 1, 2, "1", "01", "001", "a1", "a2", "a01", "a", "", "b\n7", "٣", "a 1", "1 ", "-1", -1]
     names += [1 << 62, 1 << 80, str(1 << 80), "a" + "9" * 18, "a" + "9" * 19]
@@ -54,7 +54,7 @@ def test_a_growing_set_contains_exactly_the_added_names(monkeypatch: pytest.Monk
 
 
 def test_numbered_names_need_memory_that_does_not_grow_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(growing_runs, "_MOST_RECENT", 64)
+    monkeypatch.setattr(jsonl_reader, "_MOST_RECENT", 64)
     names = GrowingNames()
     tracemalloc.start()
     try:

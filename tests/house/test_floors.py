@@ -50,7 +50,7 @@ VIRTUAL_CLIENTS = "workloads.virtual"
 """Clients of the simulated world: they may import the simulator and the broker's messages, and no other client them."""
 ENTRY = "installation.entry"
 """The packages at the top of an installed package. They start the command line, so they are above every room."""
-MAX_LINES = 600
+MAX_LINES = 900
 
 
 def modules(room: str) -> Iterator[Path]:

@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from nemeses.mechanisms.unsynced_files import digest_files_script
+from nemeses.mechanisms.power import digest_files_script
 
 
 def test_only_regular_files_are_at_stake(tmp_path: Path) -> None:

@@ -17,10 +17,9 @@ from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.line import parser
 from orchestrator.command.run import analyzes_meanwhile
 from orchestrator.errors import Interrupted
-from orchestrator.running.background_analysis import LOWEST, BackgroundAnalysis
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.runner import Runner, RunOptions, plan_invocation
+from orchestrator.running.runner import LOWEST, BackgroundAnalysis, Runner, RunOptions, plan_invocation
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.lab import Lab
 from orchestrator.worlds.namespaces.lab import NamespaceLab

@@ -20,8 +20,7 @@ from orchestrator.campaign.plan import expand
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import OverdueError, RunError
-from orchestrator.running.clients import Fleet
-from orchestrator.running.patience import MOST_CROWDED, crowding_of, ready_s
+from orchestrator.running.clients import MOST_CROWDED, Fleet, crowding_of, ready_s
 from orchestrator.running.runner import describe
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld

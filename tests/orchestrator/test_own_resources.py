@@ -20,8 +20,8 @@ from analysis.evidence.tester_shortages import lost_journal, shortages
 from history.journal import RESERVE, Journal
 from history.reader import read_run
 from nemeses.scheduling import REAL_TIME, Scheduler
-from orchestrator.running import own_resources
-from orchestrator.running.own_resources import OwnResources, resource_named
+from orchestrator.running import run
+from orchestrator.running.run import OwnResources, resource_named
 from tests.orchestrator.live_run import LiveRun
 
 CAMPAIGN = """
@@ -149,7 +149,7 @@ def test_a_client_that_the_kernel_killed_for_lack_of_memory_is_one_of_the_tester
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kills = 3
-    monkeypatch.setattr(own_resources, "_oom_kills", lambda: kills)
+    monkeypatch.setattr(run, "_oom_kills", lambda: kills)
     with Journal(tmp_path) as journal:
         looking = own(tmp_path, journal)
         looking.client_failed("producer-1", [], -signal.SIGKILL)
@@ -165,7 +165,7 @@ def test_limits_that_are_too_low_for_a_run_are_a_shortage(tmp_path: Path) -> Non
     program = (
         "import resource, sys; from pathlib import Path\n"
         "from history.journal import Journal; from nemeses.scheduling import REAL_TIME\n"
-        "from orchestrator.running.own_resources import OwnResources\n"
+        "from orchestrator.running.run import OwnResources\n"
         "resource.setrlimit(getattr(resource, sys.argv[2]), (int(sys.argv[3]),) * 2)\n"
         "run = Path(sys.argv[1])\n"
         "with Journal(run) as journal: OwnResources([run], journal, REAL_TIME).look()\n"

@@ -15,7 +15,7 @@ from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.world import ProcessWorld
 from systems import Deployed, InputError, load_system
 from systems.description import RoleDescription, read
-from systems.setting_uses import settings_used
+from systems.system import settings_used
 from tests.systems.places import place
 from tests.workloads.running import own, settings, start
 from workloads.process import ClientError

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.campaign.store import RunDirectory
-from orchestrator.serving.live import Live, RunLook
-from orchestrator.serving.server import is_loopback
+from orchestrator.serving.server import Live, RunLook, is_loopback
 from tests.orchestrator.served_store import Server, served
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from orchestrator.search.coverage import Stay
+from orchestrator.search.exploring import Chance, possible, vary
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, asked_for, steps_of
-from orchestrator.search.variation import Chance, possible, vary
 
 KINDS = ("kill", "pause", "power-loss", "power-loss-all", "partition-one", "partition-halves", "stop")
 NODES = ("n1", "n2", "n3")

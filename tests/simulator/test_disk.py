@@ -12,8 +12,7 @@ import pytest
 
 from broker.log.log import PartitionLog
 from broker.ports import Disk
-from simulator.disk import FileSystem, SimulatedDisk
-from simulator.inode import PAGE, Tear
+from simulator.disk import PAGE, FileSystem, SimulatedDisk, Tear
 from simulator.loop import new_loop
 from tests.broker.log.making import SMALL, values, write
 from tests.simulator.power_table import ROWS, Row, append_and_sync, contents, rename_after_sync

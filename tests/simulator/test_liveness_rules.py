@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.controller.sessions import Sessions
-from broker.quorum.votes import Votes
+from broker.controller.active import Sessions
+from broker.quorum.raft_node import Votes
 from broker.replica.leader import PartitionLeader
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster

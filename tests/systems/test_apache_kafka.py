@@ -21,7 +21,7 @@ from systems.catalog import find_system
 from systems.class_archive import ProgramRoot
 from systems.description import Description, read
 from systems.files import CACHE, FileCache
-from systems.java import Java, find_java
+from systems.java_system import Java, find_java
 from tests.orchestrator.campaigns import campaign
 
 NAME, VERSION = "apache-kafka", "4.1.1"

@@ -18,7 +18,7 @@ from systems.apache_kafka_zk.kafka import ZooKeeperKafka
 from systems.catalog import find_system
 from systems.description import read
 from systems.files import CACHE, FileCache
-from systems.java import Java
+from systems.java_system import Java
 from tests.orchestrator.campaigns import campaign
 
 NAME, VERSION = "apache-kafka-zk", "0.10.2.2"

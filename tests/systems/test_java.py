@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from systems.errors import InputError
-from systems.java import Java, find_java, java_version
+from systems.java_system import Java, find_java, java_version
 
 
 def java(home: Path, version: str, *, code: int = 0) -> Path:

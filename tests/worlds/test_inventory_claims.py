@@ -12,8 +12,7 @@ import pytest
 from nemeses import Need
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.errors import WorldError
-from orchestrator.worlds.inventory.host_lock import HostLocks
-from orchestrator.worlds.inventory.machines import HostMachines
+from orchestrator.worlds.inventory.machines import HostLocks, HostMachines
 
 
 class Booting:

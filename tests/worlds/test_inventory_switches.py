@@ -13,9 +13,9 @@ from nemeses.ports import Result
 from orchestrator.errors import WorldError
 from orchestrator.worlds.inventory.access import HostAccess
 from orchestrator.worlds.inventory.hosts import InventoryHost, chosen
+from orchestrator.worlds.inventory.machines import HostsSuspender
 from orchestrator.worlds.inventory.parser import Inventory, Listed
 from orchestrator.worlds.inventory.power import HostsPower
-from orchestrator.worlds.inventory.suspender import HostsSuspender
 
 
 class Machine:

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simulator.disk import FileSystem, SimulatedDisk
-from simulator.inode import Tear
+from simulator.disk import FileSystem, SimulatedDisk, Tear
 from simulator.loop import new_loop
 from tests.simulator.power_table import MIDDLE, PAGE, ROWS, SYNCED, TAIL, contents, synced_and_tail
 from tests.worlds.support import play

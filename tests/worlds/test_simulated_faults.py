@@ -16,10 +16,8 @@ from nemeses.ports import HostUnreachableError
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
-from orchestrator.worlds.simulation.clients import SimulatedClientProcess
-from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import SimulatedCables
-from orchestrator.worlds.simulation.world import SimulationWorld
+from orchestrator.worlds.simulation.world import SimulatedClientProcess, SimulatedDisks, SimulationWorld
 from tests.worlds.simulated import ROOT, simulate
 from workloads.control import Probed, ReadDone
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.log.compaction import Compaction, RawRecord
+from broker.log.cleaner import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
 from history.groups import GroupRecords, read_groups
 from simulator.group_client import GroupClient

@@ -15,7 +15,7 @@ from nemeses.ports import HostError
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.running.service_watch import ServiceWatch
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.remote.log_stream import MirroredFile
+from orchestrator.worlds.remote.world import MirroredFile
 
 UNIT = paths.service_unit(systemd=False)
 SERVICE = {UNIT.pid_script(): (0, "42\n", ""), process_script(42): (0, "start=7\nthreads=S\n", "")}

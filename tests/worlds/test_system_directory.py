@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.worlds.remote.system_directory import directory_archive
+from orchestrator.worlds.remote.playbook_variables import directory_archive
 
 
 def test_every_file_is_sent_except_hidden_derived_and_run_files(
@@ -20,6 +20,6 @@ def test_every_file_is_sent_except_hidden_derived_and_run_files(
         path = tmp_path / "mine" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
-    monkeypatch.setattr("orchestrator.worlds.remote.system_directory.PROJECT_ROOT", tmp_path / "project")
+    monkeypatch.setattr("orchestrator.worlds.remote.playbook_variables.PROJECT_ROOT", tmp_path / "project")
     with tarfile.open(directory_archive(tmp_path / "mine").archive) as archive:
         assert sorted(each.name for each in archive if each.isfile()) == sent

@@ -10,9 +10,8 @@ import pytest
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
 from orchestrator.machine.ssh import SshHost
-from orchestrator.worlds.vagrant.disks import MachineDisks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
-from orchestrator.worlds.vagrant.machine import VirtualMachine
+from orchestrator.worlds.vagrant.machine import MachineDisks, VirtualMachine
 from tests.worlds.test_vagrant_write_log import SECTOR, WriteLog
 
 DISK_BYTES = 1 << 16

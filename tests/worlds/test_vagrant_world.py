@@ -20,7 +20,7 @@ from orchestrator.errors import UsageError, WorldError
 from orchestrator.machine import packages as system_packages
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.vagrant import driver, kvm, lab, requirements
-from orchestrator.worlds.vagrant.vagrant_up import VagrantUp
+from orchestrator.worlds.vagrant.lab import VagrantUp
 from systems import Software
 from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds import hypervisors

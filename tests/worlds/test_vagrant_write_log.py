@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from orchestrator.worlds.vagrant.write_log import DISCARD, FLUSH, FUA, LogError, Replayed, replay
+from orchestrator.worlds.vagrant.machine import DISCARD, FLUSH, FUA, LogError, Replayed, replay
 
 SECTOR = 512
 DISK_SECTORS = 64

@@ -19,7 +19,7 @@ from orchestrator.machine import cgroups
 from orchestrator.machine.playbooks import ssh_arguments
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.remote import paths
-from orchestrator.worlds.vagrant import lab_directory
+from orchestrator.worlds.vagrant import lab
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
 from orchestrator.worlds.vagrant.machine import BootError, VirtualMachine
 
@@ -152,7 +152,7 @@ def test_a_lab_without_disk_space_is_not_started(tmp_path: Path) -> None:
     with pytest.raises(
         WorldError, match=r"has \d+ MB free, and 3 virtual machines need \d+ MB; free some, or .*--store"
     ):
-        lab_directory.make(tmp_path / "lab", 3, memory_mb=1 << 40)
+        lab.make(tmp_path / "lab", 3, memory_mb=1 << 40)
 
 
 def test_a_slow_host_is_waited_for_longer(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ from orchestrator.worlds.base import WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.remote.world import RemoteWorld
 from orchestrator.worlds.vagrant import kvm
-from orchestrator.worlds.vagrant.image_root import with_made_files
-from orchestrator.worlds.vagrant.lab import VagrantLab
+from orchestrator.worlds.vagrant.lab import VagrantLab, with_made_files
 from systems import MachineRoot, Software
 from tests.nodeimage.support import pretend_built, small_project
 from tests.worlds.support import StandIns

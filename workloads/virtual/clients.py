@@ -1,20 +1,282 @@
-"""The clients that exist in virtual time, and the life of one."""
+"""The clients that exist in virtual time, and the life of one.
+
+Clients of consumer groups in virtual time, the counterpart of `workloads.member`.
+
+A member commits the records that it was given, periodically and before its partitions go to other members. It continues
+after the end of the load, so that the group reaches the end of every partition. It sends a commit once: without an
+answer its outcome is unknown.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from broker.errors import ErrorCode
+from history.groups import NO_OFFSET, GroupWriter
+from history.lookups import LookupWriter
 from history.writer import OperationWriter
-from workloads.control import Close, Command, Ready
+from simulator.group_client import LEFT, GroupClient, GroupError
+from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
+from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.kinds import log_bursts
+from workloads.known_times import KnownTimes
 from workloads.pacing import steady
 from workloads.settings import ClientSettings
-from workloads.virtual.group import GroupReader, VirtualMember
-from workloads.virtual.log import Consumer, FinalReader, VirtualProducer
+from workloads.virtual.log import POLL_S, RETRY_S, Consumer, FinalReader, VirtualProducer, VirtualRead, addresses
 from workloads.virtual.pipe import ClockNs, VirtualControl
-from workloads.virtual.tiered import VirtualTieredConsumer
+
+# ---- The consumer of the workload `tiered` in virtual time. `workloads/kinds/tiered.py` has the theory of operation.
+
+
+class VirtualTieredConsumer(Consumer):
+    """A consumer that jumps before some of its polls, and then reads on in the same partition."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        super().__init__(settings, control, writer, clock)
+        self._lookups = LookupWriter(settings.directory, settings.client, clock)
+        self._times = KnownTimes()
+        self._reading.on_timestamps = self._saw
+
+    async def close(self) -> None:
+        await super().close()
+        self._lookups.close()
+
+    def _saw(self, partition: int, first: int, timestamps: Sequence[int]) -> None:
+        """Record the timestamps of consecutive records, each once."""
+        stamped = list(enumerate(timestamps, first))
+        new = [(offset, timestamp) for offset, timestamp in stamped if self._times.add(partition, offset, timestamp)]
+        if new:
+            self._lookups.seen(partition, new[0][0], [timestamp for _, timestamp in new])
+
+    async def _poll(self, partition: int) -> None:
+        if self._rng.random() < self._settings.parameters["jumps_share"]:
+            await self._jump(partition)
+        await super()._poll(partition)
+
+    async def _jump(self, partition: int) -> None:
+        timestamp = self._times.draw(partition, self._rng)
+        if timestamp is None:
+            await self._reading.restart(partition)
+            return
+        inv = self._lookups.clock()
+        offset = await self._reading.offset_of_time(partition, timestamp)
+        if offset is None:
+            self._counts.add("fail")
+            return
+        self._lookups.looked_up(partition, timestamp, offset, inv=inv)
+        self._counts.add("ok")
+        if offset >= 0:
+            self._reading.next[partition] = offset
+
+
+_SETTLED: Final = frozenset({ErrorCode.REBALANCE_IN_PROGRESS})
+"""Errors that end a generation which still accepts its members' commits: others take over after all have rejoined."""
+
+
+class VirtualMember:
+    """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        self._settings = settings
+        self._control = control
+        self._writer = writer
+        self._clock = clock
+        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
+        self._reading = VirtualRead(settings, control, writer, clock, on_records=self._record.delivered)
+        self._counts = Counts(control)
+        self._committed: dict[int, int] = {}
+        """The positions of this generation's partitions; empty until the committed offsets are known."""
+        self._commits = 0
+        self._commit_at = self._fetch_at = self._heard_at = 0.0
+        self._life: asyncio.Task[None] | None = None
+
+    async def obey(self, command: Command) -> None:
+        match command:
+            case StartLoad():
+                self._life = self._control.run(self._live())
+            case StopLoad():  # the group keeps reading: it must reach the end of every partition
+                self._writer.flush()
+                self._counts.report(asyncio.get_running_loop().time(), force=True)
+                self._control.tell(Stopped(0))
+            case _:
+                self._control.decline("member", command)
+
+    async def close(self) -> None:
+        if self._life is not None:
+            self._life.cancel()
+            await asyncio.wait([self._life])
+        await self._group.leave()
+        await self._reading.close()
+        self._record.close()
+
+    async def _live(self) -> None:
+        while True:
+            try:
+                partitions = await self._group.join(self._settings.partitions)
+                self._record.assigned(partitions)
+                await self._generation(partitions)
+            except (OSError, GroupError):
+                await asyncio.sleep(RETRY_S)
+
+    async def _generation(self, partitions: Sequence[int]) -> None:
+        """Read these partitions and commit until the generation is over. Raises `GroupError` and `OSError`."""
+        over = list[OSError | GroupError]()
+        self._heard_at = asyncio.get_running_loop().time()
+        self._committed = {}
+        beating = self._control.run(self._beat(over))
+        settled = False
+        try:
+            await self._begin(partitions, over)
+            while not over:
+                await self._work(partitions)
+            raise over[0]
+        except GroupError as error:
+            settled = error.code in _SETTLED
+            raise
+        finally:
+            beating.cancel()
+            if settled:
+                await self._hand_over(partitions)
+            self._record.revoked(partitions, lost=not settled)
+
+    async def _beat(self, over: list[OSError | GroupError]) -> None:
+        """Send heartbeats, as the library does in the background, until the generation is over: `over` has the reason.
+        A lost coordinator has a successor that knows the generation; without one within a session, a member leaves."""
+        loop, session_s = asyncio.get_running_loop(), session_ms(self._settings) / 1000
+        while not over:
+            await asyncio.sleep(session_s / HEARTBEATS_PER_SESSION)
+            try:
+                await self._group.heartbeat(self._settings.query_timeout_s)
+                self._heard_at = loop.time()
+            except (OSError, GroupError) as error:
+                if _has_left(error) or loop.time() - self._heard_at > session_s:
+                    over.append(error)
+
+    async def _begin(self, partitions: Sequence[int], over: list[OSError | GroupError]) -> None:
+        """Continue at the group's committed offsets, as soon as a coordinator returns them."""
+        committed: dict[int, int] = {}
+        while not over and not committed.keys() >= set(partitions):
+            try:
+                committed = await self._fetch(partitions)
+            except (OSError, GroupError) as error:
+                if _has_left(error):
+                    raise
+                await asyncio.sleep(RETRY_S)
+        self._committed = {partition: max(0, offset) for partition, offset in committed.items()}
+        self._reading.next.update(self._committed)
+
+    async def _work(self, partitions: Sequence[int]) -> None:
+        loop = asyncio.get_running_loop()
+        for partition in partitions:
+            reads, failed = await self._reading.poll(partition, wait_s=0.0)
+            self._counts.add("ok", reads)
+            self._counts.add("fail", failed)
+        try:
+            if loop.time() >= self._commit_at:
+                self._commit_at = loop.time() + 1.0 / self._settings.rate
+                await self._commit(partitions)
+            if loop.time() >= self._fetch_at:  # of all partitions, including those of other members
+                self._fetch_at = loop.time() + FETCH_EVERY_S
+                await self._fetch(range(self._settings.partitions))
+        except (OSError, GroupError) as error:
+            if _has_left(error):
+                raise
+            self._counts.add("fail")
+        self._counts.report(loop.time())
+        await asyncio.sleep(POLL_S)
+
+    # --- offsets
+
+    async def _hand_over(self, partitions: Sequence[int]) -> None:
+        try:
+            await self._commit(partitions)
+        except (OSError, GroupError):
+            self._counts.add("fail")  # the partitions' next owners get the records again
+
+    async def _commit(self, partitions: Sequence[int]) -> None:
+        """Commit what was read of these partitions since the last commit. Raises `GroupError` and `OSError`."""
+        read_to, known = self._reading.next, self._committed
+        offsets = {each: read_to[each] for each in partitions if each in known and known[each] != read_to[each]}
+        if not offsets:
+            return
+        self._commits += 1
+        number, codes = self._commits, dict[int, ErrorCode]()
+        self._record.committing(number, offsets)
+        try:
+            codes = await self._group.commit(self._settings.topic, offsets)
+        finally:
+            done = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
+            self._record.committed(number, done)
+            self._committed.update({partition: offsets[partition] for partition in done})
+            self._counts.add("ok" if len(done) == len(offsets) else "info")
+        refused = next((code for code in codes.values() if code is not ErrorCode.NONE), None)
+        if refused is not None:
+            raise GroupError(refused)
+
+    async def _fetch(self, partitions: Sequence[int]) -> dict[int, int]:
+        """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
+        return await fetch_committed(self._group, self._settings, partitions, self._record, self._clock)
+
+
+def _has_left(error: OSError | GroupError) -> bool:
+    return isinstance(error, GroupError) and error.code in LEFT
+
+
+async def fetch_committed(
+    client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: GroupWriter, clock: ClockNs
+) -> dict[int, int]:
+    """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
+    inv = clock()
+    offsets = await client.committed(settings.topic, list(partitions), settings.query_timeout_s)
+    if offsets:
+        record.fetched(offsets, inv=inv)
+    return offsets
+
+
+class GroupReader(FinalReader):
+    """Reads whole partitions, and waits until the group has committed their ends."""
+
+    def __init__(
+        self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
+    ) -> None:
+        super().__init__(settings, control, writer, clock)
+        self._settings = settings
+        self._clock = clock
+        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._asking = GroupClient(group_of(settings), addresses(settings))
+
+    async def close(self) -> None:
+        await super().close()
+        await self._asking.leave()
+        self._record.close()
+
+    async def _read(self, command: ReadAll) -> ReadDone:
+        loop, place = asyncio.get_running_loop(), command.place
+        give_up = loop.time() + command.timeout_s  # one limit for both steps: the caller waits no longer
+        done = await super()._read(command)
+        if not done.complete:
+            return done
+        committed, advanced_s = NO_OFFSET, loop.time()
+        while loop.time() < give_up:
+            try:
+                offsets = await fetch_committed(self._asking, self._settings, [place], self._record, self._clock)
+            except (OSError, GroupError):
+                offsets = {}
+            if offsets.get(place, NO_OFFSET) >= done.end or not done.end:
+                return done
+            if offsets.get(place, NO_OFFSET) > committed:
+                committed, advanced_s = offsets[place], loop.time()
+            await asyncio.sleep(POLL_S)
+        return group_behind(done, loop.time() - advanced_s)
+
 
 FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 

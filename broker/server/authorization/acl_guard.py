@@ -10,34 +10,242 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from broker.controller.error_responses import refused
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
+from broker.groups.commits import answer_to_all
+from broker.groups.rebalance import refused_join, refused_sync
 from broker.protocol.api import APIS, ApiKey, api_of
 from broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
 from broker.protocol.messages.create_acls import CreateAclsRequest
 from broker.protocol.messages.delete_acls import DeleteAclsRequest
+from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
 from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from broker.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
 from broker.protocol.messages.elect_leaders import ElectLeadersRequest
+from broker.protocol.messages.find_coordinator import (
+    TRANSACTION_KEY,
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
 from broker.protocol.messages.get_replica_log_info import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
+from broker.protocol.messages.heartbeat import HeartbeatResponse
 from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.messages.join_group import JoinGroupRequest
+from broker.protocol.messages.leave_group import LeaveGroupResponse
+from broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from broker.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from broker.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from broker.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
 from broker.protocol.schema import DeclarationError, Message
 from broker.security.acls import AclOperation
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.authorization.group_rules import GROUP_RULES
-from broker.server.authorization.permissions import Check, Rights
+from broker.server.authorization.permissions import Check, Rights, appending, split
 from broker.server.authorization.topic_rules import TOPIC_RULES
 from broker.server.dispatch import Permit, RefusedRequest
+
+# ---- Permissions for requests about consumer groups: on the group, and on the topics of the offsets.
+
+GROUP_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+REASON = "Group authorization failed."
+FIRST_WITH_COORDINATORS, FIRST_WITH_GROUPS, FIRST_WITH_NO_PROTOCOL = 4, 8, 7
+NO_OFFSET = -1
+REPLACE = msgspec.structs.replace
+
+
+def _member(denied: Callable[[Any], Message]) -> Check:
+    """Membership requests need READ on the group."""
+
+    def check(request: Any, _version: int, rights: Rights) -> Permit:
+        if not rights.group(AclOperation.READ, request.group_id):
+            raise RefusedRequest(denied(request))
+        return Permit(request)
+
+    return check
+
+
+def _join(request: JoinGroupRequest, version: int, rights: Rights) -> Permit:
+    if rights.group(AclOperation.READ, request.group_id):
+        return Permit(request)
+    response = refused_join(GROUP_DENIED, request.member_id)
+    if version < FIRST_WITH_NO_PROTOCOL:
+        response.protocol_name = ""
+    raise RefusedRequest(response)
+
+
+def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rights) -> Permit:
+    if request.key_type == TRANSACTION_KEY:
+        return Permit(request)  # InitProducerId refuses it
+    if version >= FIRST_WITH_COORDINATORS:
+        allowed, others = split(request.coordinator_keys, lambda key: rights.group(AclOperation.DESCRIBE, key))
+        if not others:
+            return Permit(request)
+        denied = [Coordinator(key, -1, "", -1, GROUP_DENIED, REASON) for key in others]
+        return Permit(REPLACE(request, coordinator_keys=allowed), appending("coordinators", denied))
+    if not rights.group(AclOperation.DESCRIBE, request.key):
+        raise RefusedRequest(
+            FindCoordinatorResponse(error_code=GROUP_DENIED, error_message=REASON, node_id=-1, port=-1)
+        )
+    return Permit(request)
+
+
+def _commit(request: OffsetCommitRequest, _version: int, rights: Rights) -> Permit:
+    if not rights.group(AclOperation.READ, request.group_id):
+        raise RefusedRequest(answer_to_all(request, GROUP_DENIED))
+    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
+    if not others:
+        return Permit(request)
+    denied = [
+        OffsetCommitResponseTopic(
+            it.name, [OffsetCommitResponsePartition(each.partition_index, TOPIC_DENIED) for each in it.partitions]
+        )
+        for it in others
+    ]
+    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+
+
+def _fetch(request: OffsetFetchRequest, version: int, rights: Rights) -> Permit:
+    if version >= FIRST_WITH_GROUPS:
+        return _fetch_of_groups(request, rights)
+    asked = request.topics
+    if not rights.group(AclOperation.DESCRIBE, request.group_id):
+        topics = [] if version >= 2 else [_unfetched(it, GROUP_DENIED) for it in asked or ()]
+        raise RefusedRequest(OffsetFetchResponse(error_code=GROUP_DENIED, topics=topics))
+    if asked is None:
+        return Permit(request, lambda answer: REPLACE(answer, topics=_seen(answer.topics, rights)))
+    allowed, others = split(asked, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
+    if not others:
+        return Permit(request)
+    denied = [_unfetched(it, TOPIC_DENIED) for it in others]
+    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+
+
+def _unfetched(topic: Any, code: ErrorCode) -> OffsetFetchResponseTopic:
+    partitions = [OffsetFetchResponsePartition(index, NO_OFFSET, -1, "", code) for index in topic.partition_indexes]
+    return OffsetFetchResponseTopic(topic.name, partitions)
+
+
+def _seen(topics: list[Any], rights: Rights) -> list[Any]:
+    return [it for it in topics if rights.topic(AclOperation.DESCRIBE, it.name)]
+
+
+def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
+    """Several groups, each with a list of topics or with all of its offsets."""
+    allowed, others = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group.group_id))
+    kept: list[OffsetFetchRequestGroup] = []
+    denied: list[list[OffsetFetchResponseTopics]] = []
+    for group in allowed:
+        topics, refused = split(group.topics or [], lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
+        kept.append(group if group.topics is None else REPLACE(group, topics=topics))
+        denied.append([_unfetched_in_group(it) for it in refused])
+
+    def amend(response: OffsetFetchResponse) -> OffsetFetchResponse:
+        """The response has the groups in the order of the request."""
+        for asked, answer, refused in zip(kept, response.groups, denied, strict=True):
+            if asked.topics is None:
+                answer.topics = _seen(answer.topics, rights)
+            answer.topics = answer.topics + refused
+        response.groups += [OffsetFetchResponseGroup(it.group_id, error_code=GROUP_DENIED) for it in others]
+        return response
+
+    return Permit(REPLACE(request, groups=kept), amend)
+
+
+def _unfetched_in_group(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+    indexes = topic.partition_indexes
+    partitions = [OffsetFetchResponsePartitions(index, NO_OFFSET, -1, "", TOPIC_DENIED) for index in indexes]
+    return OffsetFetchResponseTopics(topic.name, partitions)
+
+
+def _delete_offsets(request: OffsetDeleteRequest, _version: int, rights: Rights) -> Permit:
+    if not rights.group(AclOperation.DELETE, request.group_id):
+        raise RefusedRequest(OffsetDeleteResponse(error_code=GROUP_DENIED))
+    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
+    if not others:
+        return Permit(request)
+    denied = [
+        OffsetDeleteResponseTopic(
+            it.name, [OffsetDeleteResponsePartition(each.partition_index, TOPIC_DENIED) for each in it.partitions]
+        )
+        for it in others
+    ]
+    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+
+
+def _describe(request: DescribeGroupsRequest, _version: int, rights: Rights) -> Permit:
+    allowed, others = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group))
+    if not others:
+        return Permit(request)
+    denied = [DescribedGroup(error_code=GROUP_DENIED, group_id=it) for it in others]
+    return Permit(REPLACE(request, groups=allowed), appending("groups", denied))
+
+
+def _delete(request: DeleteGroupsRequest, _version: int, rights: Rights) -> Permit:
+    allowed, others = split(request.groups_names, lambda group: rights.group(AclOperation.DELETE, group))
+    if not others:
+        return Permit(request)
+    denied = [DeletableGroupResult(it, GROUP_DENIED) for it in others]
+    return Permit(REPLACE(request, groups_names=allowed), appending("results", denied))
+
+
+def _list(request: ListGroupsRequest, _version: int, rights: Rights) -> Permit:
+    if rights.cluster(AclOperation.DESCRIBE):
+        return Permit(request)
+
+    def amend(response: ListGroupsResponse) -> ListGroupsResponse:
+        seen = [it for it in response.groups if rights.group(AclOperation.DESCRIBE, it.group_id)]
+        return REPLACE(response, groups=seen)
+
+    return Permit(request, amend)
+
+
+GROUP_RULES: dict[ApiKey, Check] = {
+    ApiKey.FIND_COORDINATOR: _find_coordinator,
+    ApiKey.JOIN_GROUP: _join,
+    ApiKey.SYNC_GROUP: _member(lambda _: refused_sync(GROUP_DENIED)),
+    ApiKey.HEARTBEAT: _member(lambda _: HeartbeatResponse(error_code=GROUP_DENIED)),
+    ApiKey.LEAVE_GROUP: _member(lambda _: LeaveGroupResponse(error_code=GROUP_DENIED)),
+    ApiKey.OFFSET_COMMIT: _commit,
+    ApiKey.OFFSET_FETCH: _fetch,
+    ApiKey.OFFSET_DELETE: _delete_offsets,
+    ApiKey.DESCRIBE_GROUPS: _describe,
+    ApiKey.DELETE_GROUPS: _delete,
+    ApiKey.LIST_GROUPS: _list,
+}
+
 
 CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 

@@ -1,16 +1,27 @@
-"""The namespaces world: real processes, sockets, kernel and filesystems on one machine; starts in 0.3 s."""
+"""The namespaces world: real processes, sockets, kernel and filesystems on one machine; starts in 0.3 s.
+
+The power switch of the namespaces world.
+
+The order makes it a power cut: first the network of all cut nodes is disconnected, then some dirty pages may reach the
+disks, then the filesystems stop, then the processes are killed, and only then is anything taken down.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
 import shutil
+import subprocess
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
+from random import Random
+from typing import Any
 
 from nemeses import HostError, Network, PowerSwitch, Site, injectable
-from nemeses.scheduling import for_each
+from nemeses.scheduling import for_each, results_by_name
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups
@@ -20,14 +31,157 @@ from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.namespaces import disks
-from orchestrator.worlds.namespaces.access import Access, hosts_file
 from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import MAX_NODES, BridgeNetwork, node_address
-from orchestrator.worlds.namespaces.power import NamespacePower
 from orchestrator.worlds.namespaces.root_filesystem import Bind, choose_root
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
+
+
+class NamespacePower:
+    """Cuts and restores the power of machines; `on_cut` and `on_boot` get each name afterwards."""
+
+    def __init__(
+        self,
+        machines: Mapping[str, Machine],
+        on_cut: Callable[[str], None],
+        on_boot: Callable[[str], None],
+    ) -> None:
+        self._machines = machines
+        self._on_cut = on_cut
+        self._on_boot = on_boot
+
+    def is_on(self, name: str) -> bool:
+        return self._machines[name].boot is not None
+
+    def cut(self, names: Collection[str], tear: int | None = None) -> dict[str, dict[str, Any]]:
+        affected = {name: self._machines[name] for name in names if self.is_on(name)}
+        try:
+            for machine in affected.values():
+                machine.unplug()
+        except OSError as error:
+            clean_up(*(machine.plug_in for machine in affected.values()), cause=error)
+            raise WorldError(f"the power of {', '.join(affected)} cannot be cut: {error}; it stays on") from error
+        return results_by_name(affected, lambda name: self._cut_one(name, tear))
+
+    def restore(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
+        return results_by_name([name for name in names if not self.is_on(name)], self._restore_one)
+
+    def _cut_one(self, name: str, tear: int | None) -> dict[str, Any]:
+        machine = self._machines[name]
+        before = machine.boot
+        assert before is not None, "only machines that are on are cut"
+        started = time.monotonic()
+        try:
+            torn = machine.lose_power(None if tear is None else Random(f"{tear}:{name}"))
+        except (OSError, WorldError) as error:
+            state = "stays on" if self.is_on(name) else "is off"
+            raise WorldError(f"{name}: the power cut failed, the power {state}: {error}") from error
+        finally:
+            if not self.is_on(name):
+                self._on_cut(name)
+        return {
+            "boot_id": before.boot_id,
+            "pid_namespace": before.pid_namespace,
+            "pages_written_back": torn.written_back,
+            "pages_dropped": torn.dropped,
+            "journal_flushed": torn.journal_flushed,
+            "took_ms": round((time.monotonic() - started) * 1e3, 1),
+        }
+
+    def _restore_one(self, name: str) -> dict[str, Any]:
+        started = time.monotonic()
+        boot = self._machines[name].power_on()
+        self._on_boot(name)
+        return {**asdict(boot), "took_ms": round((time.monotonic() - started) * 1e3, 1)}
+
+
+# ---- Access to nodes: keys, sshd's configuration, and the files in /etc that differ between nodes.
+
+_SSHD_CONFIG = """\
+Port 22
+ListenAddress {address}
+HostKey /etc/brownout/host_key
+AuthorizedKeysFile /etc/brownout/authorized_keys
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+UseDNS no
+StrictModes no
+PidFile none
+PrintMotd no
+MaxStartups 200:30:400
+MaxSessions 200
+Subsystem sftp internal-sftp
+"""
+# `*` allows no password; `!`, which some images have, would also lock out keys.
+_SHADOW = "root:*:19000:0:99999:7:::\nsshd:*:19000:0:99999:7:::\nnobody:*:19000:0:99999:7:::\n"
+
+
+class Access:
+    """The keys of one run, in a directory that only this sandbox sees."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.key_file = directory / "id_ed25519"
+        self.known_hosts = directory / "known_hosts"
+
+    def create(self) -> None:
+        """Make the key for all nodes. Raises `WorldError`."""
+        self.directory.mkdir(parents=True, mode=0o700)
+        _make_key(self.key_file, "brownout")
+
+    def write_files(self, node: Node, etc: Path, hosts: str) -> None:
+        """Write a node's own files into its /etc. Raises `WorldError`."""
+        own = etc / "brownout"
+        own.mkdir(exist_ok=True)
+        _make_key(own / "host_key", node.name)
+        (own / "sshd_config").write_text(_SSHD_CONFIG.format(address=node.address), encoding="utf-8")
+        (own / "authorized_keys").write_text(
+            self.key_file.with_suffix(".pub").read_text(encoding="utf-8"), encoding="utf-8"
+        )
+        (etc / "hostname").write_text(f"{node.name}\n", encoding="utf-8")
+        (etc / "hosts").write_text(hosts, encoding="utf-8")
+        shadow = etc / "shadow"
+        shadow.touch(mode=0o600)
+        shadow.write_text(_SHADOW, encoding="utf-8")
+
+    def trust(self, nodes: Iterable[tuple[Node, Path]]) -> None:
+        """Write the host keys of all nodes, and an `ssh -F` configuration for logins by hand."""
+        known, config = [], []
+        for node, etc in nodes:
+            kind, key = (etc / "brownout" / "host_key.pub").read_text(encoding="utf-8").split()[:2]
+            known.append(f"{node.address} {kind} {key}\n")
+            config.append(
+                f"Host {node.name}\n  HostName {node.address}\n  User root\n  IdentityFile {self.key_file}\n"
+                f"  UserKnownHostsFile {self.known_hosts}\n"
+            )
+        self.known_hosts.write_text("".join(known), encoding="utf-8")
+        (self.directory / "config").write_text("".join(config), encoding="utf-8")
+
+
+def hosts_file(nodes: Iterable[Node]) -> str:
+    return "127.0.0.1 localhost\n" + "".join(f"{node.address} {node.name}\n" for node in nodes)
+
+
+def _make_key(path: Path, comment: str) -> None:
+    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
+    try:
+        made = subprocess.run(
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="backslashreplace",
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except OSError as error:
+        raise WorldError(f"ssh-keygen cannot be run: {error.strerror}; install openssh-client") from error
+    if made.returncode:
+        raise WorldError(f"ssh-keygen: {made.stderr.strip()}")
+
 
 _ETC = "/etc/brownout"
 _VAR = "/var/brownout"

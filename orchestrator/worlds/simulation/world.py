@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import shutil
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -15,6 +17,7 @@ import msgspec
 
 from history.regular_files import replace_text
 from nemeses import Host, Site, injectable
+from nemeses.ports import DiskCount, HostError
 from orchestrator.cleanup import clean_up, on_failure
 from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
@@ -23,8 +26,6 @@ from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
 from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED
-from orchestrator.worlds.simulation.clients import SimulatedClientProcess
-from orchestrator.worlds.simulation.disks import SimulatedDisks
 from orchestrator.worlds.simulation.faults import (
     SimulatedCables,
     SimulatedObjects,
@@ -36,7 +37,7 @@ from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from simulator.cluster import Program, SimulatedCluster
+from simulator.cluster import Program, SimulatedCluster, SimulatedMachine
 from simulator.determinism import DeterminismGuard
 from simulator.disk import FileSystem
 from simulator.messages import Recorder
@@ -44,8 +45,176 @@ from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
 from systems.kafka_protocol.virtual_transport import VirtualAsking
 from systems.service import Service
-from workloads.process import ClientHandle
+from workloads.control import Close, Command, Trouble
+from workloads.process import ClientError, ClientHandle
 from workloads.settings import ClientSettings
+from workloads.virtual.clients import serve
+from workloads.virtual.pipe import VirtualControl
+
+# ---- The disks of simulated machines, below their filesystems.
+
+PROBE = ".brownout-probe"
+METADATA, ASIDE = "__cluster_metadata", "-aside/"
+
+
+class SimulatedDisks:
+    """All disks and their faults."""
+
+    def __init__(self, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._copies: dict[str, list[tuple[str, bytes | None]]] = {}
+
+    def fail_syncs(self, name: str, failing: bool) -> None:
+        self._machine(name).disk.faults.failing = failing
+
+    def leave(self, name: str, free_bytes: int | None) -> None:
+        self._machine(name).disk.faults.free_bytes = free_bytes
+
+    def slow_down(self, name: str, by_s: float) -> None:
+        self._machine(name).disk.faults.slow_s = by_s
+
+    def hang(self, name: str, hung: bool) -> None:
+        disk = self._machine(name).disk
+        if hung:
+            disk.faults.hung = True
+        else:
+            disk.release()
+
+    def flip(self, name: str, seed: int, count: int) -> list[str]:
+        machine = self._stopped(name)
+        chance, flips = Random(f"{self._cluster.seed}/flip/{seed}"), list[str]()
+        # A voter's metadata are excluded: the quorum does not promise to survive corruption of a majority of them.
+        # Files that the broker has set aside are excluded: it never reads them again.
+        logs = sorted(
+            path
+            for path, data in machine.disk.files()
+            if data and path.endswith(".log") and METADATA not in path and ASIDE not in path
+        )
+        for _ in range(count):
+            if (flip := machine.disk.flip(chance, logs)) is None:
+                break
+            flips.append(str(flip))
+        return flips
+
+    def mend(self, name: str) -> int:
+        return self._stopped(name).disk.mend()
+
+    def keep_copy(self, name: str) -> int:
+        self._copies[name] = self._machine(name).disk.image()
+        return _count(self._copies[name])
+
+    def replace(self, name: str, *, by_copy: bool) -> int:
+        machine = self._stopped(name)
+        had = _count(machine.disk.files())
+        directory = self._cluster.directory_of(name)
+        machine.disk.replace(self._copies[name] if by_copy else _whole_path(directory))
+        return had
+
+    def probe(self, name: str, seconds: float) -> float | None:
+        disk, began_s = self._machine(name).disk, self._cluster.loop.now
+        file = disk.open(PROBE, create=True)
+        try:
+            file.append([b"probe"])
+            self._scheduler.run(asyncio.wait_for(file.sync(), seconds))
+        except TimeoutError:
+            return None
+        finally:
+            file.close()
+            disk.unlink(PROBE)
+        return self._cluster.loop.now - began_s
+
+    def counts(self, name: str) -> DiskCount:
+        faults = self._machine(name).disk.faults
+        return DiskCount(faults.failed_syncs, faults.refused_writes)
+
+    def _machine(self, name: str) -> SimulatedMachine:
+        return self._cluster.machines[name]
+
+    def _stopped(self, name: str) -> SimulatedMachine:
+        machine = self._machine(name)
+        if machine.running:
+            raise HostError(f"{name}: its service still runs on this disk")
+        return machine
+
+
+def _count(content: list[tuple[str, bytes | None]]) -> int:
+    return sum(data is not None for _, data in content)
+
+
+def _whole_path(directory: str) -> list[tuple[str, bytes | None]]:
+    """A directory with its parents, as on an empty disk that was prepared for a service."""
+    parts = directory.split("/") if directory else []
+    return [("/".join(parts[:end]), None) for end in range(1, len(parts) + 1)]
+
+
+# ---- The run loop's handle of a client in the simulation.
+
+_KILLED = -9
+
+
+class SimulatedClientProcess(ClientHandle):
+    """A client as a process on its own host, which no fault affects."""
+
+    def __init__(
+        self,
+        cluster: SimulatedCluster,
+        scheduler: VirtualScheduler,
+        kind: str,
+        role: str,
+        settings: ClientSettings,
+        log: Path,
+    ) -> None:
+        super().__init__(settings.client, log)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.touch()
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._exit_code: int | None = None
+        self._host = cluster.new_host(f"client-{settings.client}")
+        self._control = self._host.context.copy().run(VirtualControl, self._hear)
+        living = serve(kind, role, settings, self._control, scheduler.monotonic_ns)
+        task = cluster.loop.create_task(living, context=self._host.context.copy())
+        task.add_done_callback(self._ended)
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._exit_code
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        if self.alive:
+            self._tell(Close())
+            self._scheduler.until(lambda: not self.alive, timeout_s)
+        self.kill()
+
+    def kill(self) -> None:
+        self._cluster.kill_process(self._host)
+        if self.alive:
+            self._exit_code = _KILLED
+
+    def _tell(self, command: Command) -> None:
+        self._check_alive()
+        self._control.give(command)
+
+    def _until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        self._scheduler.until(lambda: holds() or not self.alive, timeout_s)
+        if holds():
+            return True
+        self._check_alive()
+        return False
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            last = f": {self._trouble[-1]}" if self._trouble else ""
+            raise ClientError(f"client {self.name} ended with {self._exit_code}{last}{self.where_printed}")
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        self._exit_code = 0 if error is None else 1
+        if error is not None:
+            self._hear(Trouble(f"{type(error).__name__}: {error}", fatal=True))
+            self._log.write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+
 
 _DATA, _ETC, _VAR = "/data", "/etc/brownout", "/var/brownout"
 _SHARED = "/shared"  # of no file: the object store is simulated

@@ -1,4 +1,14 @@
-"""One virtual machine: its process, its disks, its clock, and the SSH connection to it."""
+"""One virtual machine: its process, its disks, its clock, and the SSH connection to it.
+
+The disks of one virtual machine, and their state after a power cut or a restore.
+
+Computes what a power cut leaves on a disk that has a volatile write cache.
+
+Theory of operation. QEMU's `blklogwrites` filter records every write and flush that the guest sends to the disk, in the
+format of Linux's dm-log-writes: a superblock, then entries, each a sector of header and, for writes, the data. After a
+cut the log is replayed onto the disk's state at the machine's start: writes before the last flush are applied, and
+writes through the cache (FUA); of the rest, nothing, or a random part.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +18,244 @@ import select
 import shutil
 import signal
 import socket
+import struct
+import subprocess
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
 from orchestrator.worlds.services import end_of_log
-from orchestrator.worlds.vagrant.disks import MachineDisks
 from orchestrator.worlds.vagrant.hypervisor import Hypervisor
+
+FLUSH, FUA, DISCARD, MARK = 1, 2, 4, 8
+
+_MAGIC = 0x6A736677736872
+_SUPERBLOCK = struct.Struct("<QQQI")  # magic, version, number of entries, sector size
+_HEADER = struct.Struct("<QQQQ")  # sector, number of sectors, flags, bytes of data that follow for marks
+_USUAL_SECTOR = 512
+_KNOWN_FLAGS = FLUSH | FUA | DISCARD | MARK
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class WriteLogEntry:
+    """One request of the guest: `offset` and `length` on the disk; `data`: position of its bytes in the log, or -1."""
+
+    offset: int
+    length: int
+    flags: int
+    data: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether it changes the disk."""
+        return self.length > 0 and not self.flags & MARK
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """The result of a replay. `lost`: logged writes that were not applied. `gaps`: places in the log that a killed QEMU
+    left empty, for requests that it had not completed."""
+
+    writes: int
+    lost: int
+    flushes: int
+    gaps: int
+
+
+class LogError(Exception):
+    """The file is not a write log."""
+
+
+def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
+    """Apply a log to the disk image that it started on. Without `tear`, everything after the last flush is lost; with
+    it, each of those writes survives with probability 1/2. Raises `LogError`, `OSError`."""
+    size = disk.stat().st_size
+    with log.open("rb") as source, disk.open("r+b") as target:
+        entries, gaps = _read(source.fileno(), size)
+        last_flush = max((number for number, entry in enumerate(entries) if entry.flags & FLUSH), default=-1)
+        writes = lost = 0
+        for number, entry in enumerate(entries):
+            if not entry.writes:
+                continue
+            writes += 1
+            # A flush that carries data flushes the writes before it, not its own data.
+            durable = number < last_flush or entry.flags & FUA
+            if not durable and (tear is None or tear.random() < 0.5):
+                lost += 1
+            else:
+                _apply(entry, source.fileno(), target.fileno())
+    return Replayed(writes, lost, sum(1 for entry in entries if entry.flags & FLUSH), gaps)
+
+
+def _read(log: int, disk_size: int) -> tuple[list[WriteLogEntry], int]:
+    """All complete entries in order, and the number of gaps between them."""
+    first = os.pread(log, _SUPERBLOCK.size, 0)
+    if len(first) < _SUPERBLOCK.size:
+        return [], 0  # the machine ended before it opened its disk
+    magic, version, _, sector = _SUPERBLOCK.unpack(first)
+    if not any(first):
+        magic, version, sector = _MAGIC, 1, _USUAL_SECTOR  # QEMU writes the superblock only with the first flush
+    if magic != _MAGIC or version != 1 or not 512 <= sector <= 65536:
+        raise LogError(f"not a write log: magic {magic:#x}, version {version}, sector size {sector}")
+    scan = _Scan(log, os.fstat(log).st_size, sector, disk_size)
+    return list(scan.entries()), scan.gaps
+
+
+class _Scan:
+    """Reads a log. Requests are logged concurrently, so a kill can leave a gap for a request that was not written yet,
+    with complete (and flushed) entries after it: reading continues at the next possible entry."""
+
+    def __init__(self, log: int, log_size: int, sector: int, disk_size: int) -> None:
+        self._log = log
+        self._log_size = log_size
+        self._sector = sector
+        self._disk_size = disk_size
+        self.gaps = 0
+
+    def entries(self) -> Iterator[WriteLogEntry]:
+        position = self._sector
+        while position + self._sector <= self._log_size:
+            entry = self._entry_at(position)
+            if entry is None:
+                self.gaps += 1
+                resumed = self._next_after(position)
+                if resumed is None:
+                    return
+                position = resumed
+                continue
+            end = self._end(position, entry)
+            if end > self._log_size:
+                return  # its data is incomplete, so the request was not completed
+            yield entry
+            position = end
+
+    def _entry_at(self, position: int) -> WriteLogEntry | None:
+        """The entry whose header is at this position; None at the end of the log."""
+        raw = os.pread(self._log, self._sector, position)
+        if len(raw) < self._sector or raw.count(0, _HEADER.size) != self._sector - _HEADER.size:
+            return None
+        sector, count, flags, extra = _HEADER.unpack_from(raw)
+        offset, length = sector * self._sector, count * self._sector
+        if not (flags or count) or flags & ~_KNOWN_FLAGS or extra or offset + length > self._disk_size:
+            return None
+        has_data = count and not flags & (DISCARD | MARK)
+        return WriteLogEntry(offset, length, flags, position + self._sector if has_data else -1)
+
+    def _end(self, position: int, entry: WriteLogEntry) -> int:
+        return position + self._sector + (entry.length if entry.data >= 0 else 0)
+
+    def _next_after(self, position: int) -> int | None:
+        """The next position from which entries follow each other to the log's end or the next gap."""
+        for candidate in range(position + self._sector, self._log_size - self._sector + 1, self._sector):
+            entry = self._entry_at(candidate)
+            if entry is None:
+                continue
+            end = self._end(candidate, entry)
+            # Data may look like a header; the entries after it are then invalid.
+            if end >= self._log_size or self._entry_at(end) is not None or not any(self._peek(end)):
+                return candidate
+        return None
+
+    def _peek(self, position: int) -> bytes:
+        return os.pread(self._log, _HEADER.size, position)
+
+
+def _apply(entry: WriteLogEntry, log: int, disk: int) -> None:
+    done = 0
+    while done < entry.length:
+        size = min(_CHUNK, entry.length - done)
+        data = bytes(size) if entry.data < 0 else os.pread(log, size, entry.data + done)
+        if len(data) < size:
+            raise LogError(f"the log ends within an entry at {entry.data}")
+        os.pwrite(disk, data, entry.offset + done)
+        done += size
+
+
+class MachineDisks:
+    """A data disk with a write log, and a root disk without. Only for machines that do not run.
+
+    The Vagrantfile gives QEMU `data.raw` and `writes.log` in the machine's directory. `base.raw` is the data disk at
+    the machine's start; `saved` has memory and disks after provisioning. If a copy or a replay failed halfway, the data
+    disk is incomplete, and no machine is started from it.
+    """
+
+    def __init__(self, directory: Path, root: Path) -> None:
+        self.directory = directory
+        self._data = directory / "data.raw"
+        self._log = directory / "writes.log"
+        self._base = directory / "base.raw"
+        self._root = root
+        self._saved = directory / "saved"
+        self.memory = self._saved / "memory"
+        self._whole = True
+
+    def create(self, data_bytes: int) -> None:
+        """Make an empty data disk."""
+        self._saved.mkdir(parents=True)
+        for path in (self._data, self._base):
+            with path.open("wb") as disk:
+                disk.truncate(data_bytes)
+        self._log.write_bytes(b"")
+
+    def lose_power(self, tear: Random | None) -> Replayed:
+        """Bring the data disk into the state after a power cut. Raises `WorldError`."""
+        self._whole = False
+        try:
+            replayed = replay(self._log, self._base, tear)
+        except (LogError, OSError) as error:
+            raise WorldError(f"the write log {self._log} cannot be replayed: {error}") from error
+        self._begin()
+        return replayed
+
+    def resume(self) -> None:
+        """Prepare for the machine's next start, also if it ended without a power cut: then all its writes are kept, and
+        the next cut must not take them. Raises `WorldError`."""
+        if not self._whole:
+            raise WorldError(f"{self._data} is incomplete: a copy or a replay that makes it failed halfway")
+        try:
+            # QEMU starts a new log at every start: the old one belongs to a run of the machine that the base does not
+            # have.
+            if self._log.stat().st_size:
+                self._whole = False
+                _copy(self._data, self._base)
+                self._log.write_bytes(b"")
+                self._whole = True
+        except OSError as error:
+            raise WorldError(f"the write log {self._log} cannot be restarted: {error}") from error
+
+    def save(self) -> None:
+        """Save the disks beside the memory. Raises `WorldError`."""
+        _copy(self._data, self._saved / "data.raw")
+        _copy(self._root, self._saved / "root.qcow2")
+
+    def restore(self) -> None:
+        """Restore the saved disks. Raises `WorldError`."""
+        self._whole = False
+        _copy(self._saved / "root.qcow2", self._root)
+        _copy(self._saved / "data.raw", self._base)
+        self._begin()
+
+    def _begin(self) -> None:
+        _copy(self._base, self._data)
+        self._log.write_bytes(b"")
+        self._whole = True
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy without holes, which are most of it; shares blocks with the source if the filesystem supports that."""
+    command = ["cp", "--sparse=always", "--reflink=auto", str(source), str(target)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
+    )
+    if done.returncode:
+        raise WorldError(f"{source.name} cannot be copied: {done.stderr.strip()}")
+
 
 BOOT_DEADLINE_S = 45.0
 RESTORE_DEADLINE_S = 20.0

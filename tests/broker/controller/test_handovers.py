@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from broker.controller.handovers import Handovers
 from broker.controller.image import MetadataImage
+from broker.controller.partition_elections import Handovers
 from broker.errors import ErrorCode
 from broker.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.clock_rates import PACE
-from broker.controller.sessions import Sessions
+from broker.controller.active import Sessions
 
 SESSION, LEASE = 3.0, 2.0
 WAIT = LEASE * PACE

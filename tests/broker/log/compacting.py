@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.disk import RealDisk
-from broker.log.cleaner import Cleaner, SegmentSizes
-from broker.log.compaction import raw_records, rebuilt
+from broker.log.cleaner import Cleaner, SegmentSizes, raw_records, rebuilt
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.segment import Segment

@@ -21,8 +21,7 @@ from broker.log.recovery_points import RecoveryPoints
 from broker.log.validation import admit
 from broker.producers.producer_state import MAX_ID, NO_ID, ProducerState, Sequenced, Written
 from broker.protocol.records import Record, build_batch
-from simulator.disk import FileSystem, SimulatedDisk
-from simulator.inode import Inode
+from simulator.disk import FileSystem, Inode, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.making import DIRECTORY, SMALL, in_loop, open_log, values
 

@@ -14,7 +14,7 @@ from broker.log.log_config import LogConfig
 from broker.log.timestamp_limits import TimestampLimits
 from broker.log.validation import admit
 from broker.protocol.records import NO_TIMESTAMP, Record, build_batch
-from simulator.codecs import compressed
+from simulator.client import compressed
 from tests.broker.log.making import in_loop, open_log
 
 NOW = 1_800_000_000_000

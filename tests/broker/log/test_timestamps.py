@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from broker.disk import RealDisk
-from broker.log.compaction import raw_records, rebuilt
+from broker.log.cleaner import raw_records, rebuilt
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined

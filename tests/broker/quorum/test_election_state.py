@@ -9,8 +9,7 @@ import pytest
 
 from broker.errors import StartupError
 from broker.quorum.election_state import ElectionFile, ElectionState
-from simulator.disk import FileSystem, SimulatedDisk
-from simulator.inode import Tear
+from simulator.disk import FileSystem, SimulatedDisk, Tear
 from simulator.loop import new_loop
 
 

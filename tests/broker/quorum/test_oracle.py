@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from broker.quorum import core, votes
+from broker.quorum import core, raft_node
 from broker.quorum.core import Core
 from broker.quorum.following import Following
 from broker.quorum.leading import Leading
@@ -60,7 +60,7 @@ def duplicate_grants_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def late_vote_counted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(votes.Votes, "_is_current", lambda self, request: True)
+    patch.setattr(raft_node.Votes, "_is_current", lambda self, request: True)
 
 
 def observer_counts(patch: pytest.MonkeyPatch) -> None:

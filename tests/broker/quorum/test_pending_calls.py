@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import CommitUncertainError, NotLeaderError
-from broker.quorum.pending_calls import PendingCalls
+from broker.quorum.runner import PendingCalls
 from tests.broker.log.making import in_loop
 
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.config import BrokerConfig
-from broker.quorum.snapshot_schedule import SnapshotSchedule
+from broker.quorum.runner import SnapshotSchedule
 from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster

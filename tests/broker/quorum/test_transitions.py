@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from broker.quorum.core import TO_A_LATER_EPOCH, WITHIN_AN_EPOCH, IllegalTransitionError, check_transition
 from broker.quorum.request_pacing import FetchLoop, Outreach
 from broker.quorum.roles import (
     Ballot,
@@ -20,7 +21,6 @@ from broker.quorum.roles import (
     Voted,
 )
 from broker.quorum.settings import QuorumSettings
-from broker.quorum.transitions import TO_A_LATER_EPOCH, WITHIN_AN_EPOCH, IllegalTransitionError, check_transition
 from tests.broker.quorum.story import Story
 
 ME = 1

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from broker.config import BrokerConfig, Endpoint
+from broker.controller.controller import alter_partitions
 from broker.controller.image import MetadataImage
-from broker.controller.isr_decisions import alter_partitions
 from broker.controller.partition_elections import Elections
 from broker.disk import RealDisk
 from broker.errors import ErrorCode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker.replica.fetch_size import LEAST_BYTES, MOST_BYTES, AnswerSize
+from broker.replica.fetcher import LEAST_BYTES, MOST_BYTES, AnswerSize
 
 
 def test_slow_answers_shrink_the_size_and_fast_ones_increase_it() -> None:

@@ -19,7 +19,7 @@ from broker.protocol.messages.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
-from broker.replica.directories import METADATA_FILE
+from broker.replica.manager import METADATA_FILE
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell, until
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}

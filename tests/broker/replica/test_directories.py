@@ -10,7 +10,7 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.log.log_config import LogConfig
-from broker.replica.directories import METADATA_FILE, Found, PartitionDirectories
+from broker.replica.manager import METADATA_FILE, Found, PartitionDirectories
 from tests.broker.log.making import SMALL, batch, values, write
 
 ID = b"topic-id-of-log!"

@@ -18,7 +18,7 @@ from broker.protocol.messages.metadata_records import ConfigRecord
 from broker.protocol.records import TRANSACTIONAL_MASK, Record, build_batch
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
-from broker.replica.leader_recovery import SharedWork
+from broker.replica.manager import SharedWork
 from broker.replica.reads import FetchLimits, FetchPosition
 from broker.topic_settings import TopicSettings
 from tests.broker.log.making import HeldCommit

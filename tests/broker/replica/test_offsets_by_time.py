@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ErrorCode
-from broker.log.compaction import raw_records, rebuilt
+from broker.log.cleaner import raw_records, rebuilt
 from broker.protocol.compression import NAMES
 from broker.protocol.messages.list_offsets import (
     MAX_TIMESTAMP,

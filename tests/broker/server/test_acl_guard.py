@@ -48,8 +48,7 @@ from broker.protocol.messages.produce import PartitionProduceData, ProduceReques
 from broker.protocol.schema import NO_ID, Message
 from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.authorization.acl_guard import OPEN_TO_ALL, RULES, AclGuard
-from broker.server.authorization.group_rules import GROUP_RULES
+from broker.server.authorization.acl_guard import GROUP_RULES, OPEN_TO_ALL, RULES, AclGuard
 from broker.server.authorization.topic_rules import TOPIC_RULES
 from broker.server.connection import Rejected
 from broker.server.dispatch import Permit, RefusedRequest

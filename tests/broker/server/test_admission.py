@@ -8,8 +8,7 @@ import pytest
 from broker.protocol.api import ApiKey, encode_request
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from broker.server.connection import Connection, Outcome, Rejected
-from broker.server.connection_limits import KEPT_FOR_BROKERS, Admission, Doorway
-from broker.server.listener import Listener
+from broker.server.listener import KEPT_FOR_BROKERS, Admission, Doorway, Listener
 from broker.server.work_budget import MOST_ENTRIES
 from broker.trace import Tracer
 from tests.broker.server.test_connection import Echo

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.server.tls_acceptor import MOST_HANDSHAKES
+from broker.server.listener import MOST_HANDSHAKES
 from tests.broker.clients.secured import Authority
 from tests.broker.server.test_connection import Echo, answer, framed, serve
 

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from broker.server.metrics import Metric, metrics_of, render
-from broker.server.metrics_page import MOST_AT_ONCE, MOST_BYTES, MetricsPage
+from broker.server.metrics import MOST_AT_ONCE, MOST_BYTES, Metric, MetricsPage, metrics_of, render
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.harness import free_ports

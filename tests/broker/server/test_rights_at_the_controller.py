@@ -20,7 +20,7 @@ from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Caller
-from broker.server.envelope_principal import address_bytes, caller_of, principal_bytes
+from broker.server.forwarding import address_bytes, caller_of, principal_bytes
 from broker.server.security import AUTHORIZER
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.secured import write_private

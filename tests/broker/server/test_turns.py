@@ -34,7 +34,7 @@ from broker.protocol.messages.offset_for_leader_epoch import (
 from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
-from broker.server import listener_set
+from broker.server import broker_node
 from broker.server.client import PeerConnector
 from broker.server.dispatch import DECODED_FOR_ONE
 from broker.server.work_budget import (
@@ -129,7 +129,7 @@ TOO_MANY: dict[str, tuple[Message, int]] = {
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimulatedCluster]:
-    monkeypatch.setattr(listener_set, "Turns", Counted)
+    monkeypatch.setattr(broker_node, "Turns", Counted)
     with SimulatedCluster(1, 1) as made:
         yield made
 

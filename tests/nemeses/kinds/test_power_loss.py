@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nemeses import KINDS, Evidence, Fault, Nemesis, Site
-from nemeses.mechanisms import disk_marks as marks_module
+from nemeses.mechanisms import power as marks_module
 from nemeses.ports import HostError, Result
 from tests.nemeses.fakes import FakeHost, FakePower, heal, inject, lines
 
