@@ -20,6 +20,7 @@ LACKING = "this world cannot manipulate packets"
 Effect = Literal["twice", "overtaken"]
 EFFECTS: tuple[Effect, ...] = ("twice", "overtaken")
 _LONGER = 1.5
+_CONNECTS_S = 5.0  # longer than the backoff of a broker that connects again
 
 
 class WireEffects(Mechanism):
@@ -57,7 +58,10 @@ class WireEffects(Mechanism):
         """Reset every connection between the targets and others, now and repeatedly."""
 
         def act(host: Host, wire: Wire) -> Evidence:
-            broken = wire.reset(host.name)
+            broken, gives_up_s = wire.reset(host.name), self.site.scheduler.monotonic() + _CONNECTS_S
+            while not broken and self.site.scheduler.monotonic() < gives_up_s:  # another fault may have broken them
+                self.site.scheduler.sleep(_CONNECTS_S / 100)
+                broken = wire.reset(host.name)
             self._every_s.add(host.name, every_s)
             wire.keep_resetting(host.name, min(self._every_s.on(host.name)))
             detail = {"broken": broken, "every_s": every_s}
