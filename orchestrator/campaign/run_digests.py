@@ -1,7 +1,7 @@
 """The digests with which the runs of a plan ended, stored beside the plan.
 
 Theory of operation. The seal of a run and the digest in its verdict are in the run's directory, so a run that is
-replaced, renamed or sealed again brings its own. When a run has been sealed, `record` therefore appends a line to
+replaced, renamed or sealed again brings its own. When a run has ended, `record` therefore appends a line to
 `<campaign>/plans/<stamp>.digests`: the run's name, the digest of its evidence, and the digest of the plan with the
 campaign's text. This closes one chain: campaign - plan - evidence - verdict, because a verdict names the evidence that
 it was computed from. The evidence contains `run.toml`, so nothing has to derive that from the plan again.
@@ -44,7 +44,7 @@ class RunDigest(NamedTuple):
 
 
 def record(campaign_dir: Path, run: str, evidence: str) -> None:
-    """Append the digest of a run that has been sealed. A run without a stored plan has no line. Raises OSError."""
+    """Append the digest of a run that has ended. A run without a stored plan has no line. Raises OSError."""
     stamp = invocation_of(run)
     try:
         plan = _digest_of_plan(campaign_dir, stamp)

@@ -45,7 +45,6 @@ from installation.counted import counted
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import Scheduler
-from orchestrator.campaign import run_digests
 from orchestrator.campaign.load_targets import LONGEST_LOAD
 from orchestrator.campaign.model import UNDER_LOAD
 from orchestrator.campaign.plan import PlannedRun
@@ -680,16 +679,11 @@ class Run:
             self._journal.outputs(output_files(self._dependencies.directory.path))
 
     def _seal(self) -> None:
-        """Record the digests of all evidence, in the run and beside its plan. Later changes are detected; a run without
-        a seal is never a pass."""
-        path = self._dependencies.directory.path
+        """Record the digests of all evidence. Later changes are detected; a run without a seal is never a pass."""
         try:
-            digest = seal.seal(path)
-            run_digests.record(path.parent, self._dependencies.planned.id, digest)
+            seal.seal(self._dependencies.directory.path)
         except OSError as error:
             self._progress.say(f"the run cannot be sealed: {error}")
-        else:
-            self._progress.say(f"sealed: {digest}")
 
     def _collect(self) -> None:
         self._world.collect_all()

@@ -32,12 +32,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.engines.processor_time import tree_of
 from analysis.verdict import first_reasons
+from history import seal
 from history.journal import Journal
 from history.regular_files import sha256_of
 from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
+from orchestrator.campaign import run_digests
 from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.engine import Engine, judge
 from orchestrator.campaign.lookup import shortest
@@ -362,6 +364,7 @@ class Runner:
             except RunError as error:
                 self._progress.say(f"the run was not finished: {described(error)}")
             self._stop_if_asked()
+            self._record_digest(planned, directory)
             if self._later is not None:
                 self._later.add(directory, lock.pop_all())
                 for each in self._later.ended():
@@ -371,6 +374,17 @@ class Runner:
             verdict = judge(directory.path, self._options.engine)
         self._report(verdict)
         return verdict.met
+
+    def _record_digest(self, planned: PlannedRun, directory: RunDirectory) -> None:
+        """Store the digest of the evidence beside the plan, also of a run that was not finished: it may prove a
+        failure."""
+        try:
+            digest = seal.digest(directory.path)
+            run_digests.record(directory.path.parent, planned.id, digest)
+        except OSError as error:
+            self._progress.say(f"the digest of the run cannot be stored: {error}")
+        else:
+            self._progress.say(f"evidence: {digest}")
 
     def _report(self, verdict: Verdict) -> None:
         self._result = [
