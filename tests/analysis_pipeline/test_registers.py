@@ -28,6 +28,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
     assert [check.name for check in verdict.checks] == [
         "record",
         "configuration",
+        "requested settings",
         "registers",
         "load",
         "consumer groups",
@@ -37,6 +38,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "remote store",
         "faults",
         "metadata quorum",
+        "leaderships",
         "oracles",
         "services",
         "convergence",

@@ -205,7 +205,7 @@ WRONG = {
     '[broker]\n"min.insync.replicas" = 0': "c.toml:3: [broker] min.insync.replicas: 0 is smaller than 1",
     '[topology]\nnodes = 1\n[workload]\nreplication_factor = 1\n[broker]\n"broker.lease.ms" = 9000': (
         "c.toml:6: [broker] n1 in cell main: broker.lease.ms (9000) must be smaller than broker.session.timeout.ms "
-        "(1800): a leader must stop answering before another can be elected"
+        "(1500): a leader must stop answering before another can be elected"
     ),
     '[broker.n9]\n"min.insync.replicas" = 1': "c.toml:2: [broker] unknown node n9; the nodes are n1 to n3",
     '[[cell]]\nname = "a"\nmutants = ["truncate_to_wh"]': (

@@ -102,7 +102,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         replaced("system.toml", "[roles.server]", f"{role('a', 'first')}{role('b', 'last')}[roles.server]"),
         "roles: no node has the role server; give [topology] more nodes",
     ),
-    "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere: cannot be read"),
+    "no such directory": (replaced("chaos.toml", 'path = "."', 'path = "nowhere"'), "nowhere has no system.toml"),
     "a template of the command": (
         replaced("system.toml", "{{ node.name }}", "{{ nod.name }}"),
         "[roles.server] command: '{{ nod.name }}' cannot be rendered: 'nod' is undefined",

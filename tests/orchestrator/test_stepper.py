@@ -371,7 +371,7 @@ def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> No
     world.outcomes = [AppendResult("info", -1, "_MSG_TIMED_OUT")]
     with pytest.raises(RunError) as caught:
         play(world, 'do = "produce"; acks = "all"')
-    assert str(caught.value) == ("step 1 (produce 1 to 0 with acks=all): expected ok, got ['info'] (_MSG_TIMED_OUT)")
+    assert str(caught.value) == ("step 1 (produce 1 to 0 with acks=all): expected ok, got info (_MSG_TIMED_OUT)")
     play(world, 'do = "produce"; expect = "info"')
     play(world, 'do = "produce"; expect = "any"')
 
