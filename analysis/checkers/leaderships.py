@@ -13,6 +13,7 @@ from analysis.checkers.partition_logs import WATERMARK
 from analysis.core.anomaly import AnomalyKind, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.damage import Damage, suffered
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(NOT_APPLICABLE, "the leaders of partitions are in no metadata log")
     traced = run.description.metadata_traced
     processes = {node: _processes(events) for node, events in run.events.items()} if traced else {}
+    ended = {node for node in run.plan.nodes if suffered(run.history.journal, node, frozenset({Damage.MEMORY}))}
     anomalies, doubts, epochs = [], [], 0
     for partition in _partitions(run):
         epochs += len(partition.leaders)
@@ -55,7 +57,7 @@ def check(run: CheckedRun) -> Outcome:
             node: [each for part in parts for each in part if _is_of(each, where)] for node, parts in processes.items()
         }
         anomalies += [*rules.never_led(partition), *rules.not_elected(partition, reports)]
-        doubts += rules.unreported(partition, run.plan.replicas[where], reports) if traced else ()
+        doubts += rules.unreported(partition, run.plan.replicas[where], reports, ended) if traced else ()
         for node, parts in sorted(processes.items()):
             for part in parts:
                 anomalies += rules.fallen(partition, node, [each for each in part if _is_of(each, where)])

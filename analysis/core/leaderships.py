@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -81,9 +81,10 @@ def not_elected(partition: Leaderships, reports: Mapping[str, Sequence[Event]]) 
 
 
 def unreported(
-    partition: Leaderships, replicas: Sequence[str], reports: Mapping[str, Sequence[Event]]
+    partition: Leaderships, replicas: Sequence[str], reports: Mapping[str, Sequence[Event]], ended: Collection[str] = ()
 ) -> Iterator[str]:
-    """Reports that the rules need and that are not there: sentences. `replicas`: the nodes that have one."""
+    """Reports that the rules need and that are not there: sentences. `replicas`: the nodes that have one; `ended`:
+    those on which a fault ended the process, perhaps after the epoch was on the disk and before it was reported."""
     for node in replicas:
         kinds = {each["event"] for each in reports.get(node, ())}
         yield from (
@@ -94,7 +95,7 @@ def unreported(
         led = {
             each["leader_epoch"] for each in reports.get(node, ()) if each["event"] == ROLE and each["role"] == LEADER
         }
-        if node and epoch not in led:
+        if node and node not in ended and epoch not in led:
             yield f"{node} led epoch {epoch} of {partition.name} by the metadata log, and never reported that it did"
 
 

@@ -46,6 +46,7 @@ def test_a_leader_that_never_reported_is_named() -> None:
     assert list(unreported(LED, ["n1", "n2"], reports)) == [
         "n2 led epoch 2 of log-0 by the metadata log, and never reported that it did"
     ]
+    assert not list(unreported(LED, ["n1", "n2"], reports, ["n2"])), "it may have ended before the report"
     assert "n2 never reported replica_progress of log-0" in list(unreported(LED, ["n2"], {"n2": [role(2)]}))
 
 
