@@ -117,7 +117,7 @@ UNKNOWN: dict[str, tuple[Change, str]] = {
     "an empty epoch file": (lambda r: r.epochs(""), f"damaged {EPOCHS}"),
     "a miscounted epoch file": (lambda r: r.epochs("0\n2\n1 0\n"), f"damaged {EPOCHS}"),
     "torn high watermarks": (lambda r: r.marks("0\n1\nlog 0 4"), f"damaged {MARKS}"),
-    "empty high watermarks": (lambda r: r.marks(""), f"damaged {MARKS}"),
+    "empty high watermarks": (lambda r: r.marks(""), f"has no high watermark in {MARKS}"),
     "a negative high watermark": (lambda r: r.marks("0\n1\nlog 0 -7\n"), f"damaged {MARKS}"),
     "a high watermark that is not a number": (lambda r: r.marks("0\n1\nlog 0 many\n"), f"damaged {MARKS}"),
     "high watermarks that say it twice": (lambda r: r.marks("0\n2\nlog 0 40\nlog 0 39\n"), "in it twice"),
