@@ -15,11 +15,8 @@ CAMPAIGN = "test -- -m vm -rs tests/worlds/test_vagrant_world.py::test_a_campaig
 IS_DEBIAN = Path("/etc/debian_version").exists()
 
 
-def ran(
-    directory: Path, *options: str, minutes: int = 60, user: int = 0, does: str = ":"
-) -> tuple[list[str], str, int]:
-    """The calls of `brownout` in their order, the output and the exit code. `options`: of the script; `does`: a shell
-    command for each call."""
+def ran(directory: Path, *, minutes: int = 60, user: int = 0, does: str = ":") -> tuple[list[str], str, int]:
+    """The calls of `brownout` in their order, the output and the exit code. `does`: a shell command for each call."""
     shutil.copytree(PROJECT_ROOT / ".ci", directory / ".ci")
     programs = {
         "brownout": f'echo "$*" >> {directory}/calls\n{does}',
@@ -33,20 +30,13 @@ def ran(
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
     around = {**os.environ, "PATH": f"{directory}/bin:{os.environ['PATH']}", "BROWNOUT_CI_MINUTES": str(minutes)}
-    done = subprocess.run([directory / ".ci/run", *options], env=around, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([directory / ".ci/run"], env=around, capture_output=True, text=True, timeout=60)
     return (directory / "calls").read_text().splitlines(), done.stdout + done.stderr, done.returncode
 
 
 @pytest.mark.skipif(not IS_DEBIAN, reason="the script boots machines on Debian only")
-def test_the_campaign_on_a_machine_is_never_left_out(tmp_path: Path) -> None:
-    calls, output, code = ran(tmp_path)
-    assert (code, calls[-1]) == (0, CAMPAIGN)
-    assert "left out: the tests outside of the quick tier" in output
-
-
-@pytest.mark.skipif(not IS_DEBIAN, reason="the script boots machines on Debian only")
 def test_the_campaign_on_a_machine_precedes_the_rest_of_the_tests(tmp_path: Path) -> None:
-    calls, _, code = ran(tmp_path, "--nightly")
+    calls, _, code = ran(tmp_path)
     assert code == 0
     assert calls[:5] == ["doctor", "test", "install-packages qemu-system-x86", "image build", CAMPAIGN]
     assert calls[5] == "test --rest"
@@ -55,7 +45,7 @@ def test_the_campaign_on_a_machine_precedes_the_rest_of_the_tests(tmp_path: Path
 
 @pytest.mark.skipif(not IS_DEBIAN, reason="the script boots machines on Debian only")
 def test_the_campaign_on_a_machine_is_run_however_short_the_time_is(tmp_path: Path) -> None:
-    calls, output, code = ran(tmp_path, "--nightly", minutes=1)
+    calls, output, code = ran(tmp_path, minutes=1)
     assert (code, calls[-1]) == (0, CAMPAIGN)
     assert "left out: the rest of the tests: " in output
     assert "left out: the other tests on virtual machines: " in output
@@ -71,7 +61,7 @@ def test_a_skipped_campaign_on_a_machine_fails(tmp_path: Path) -> None:
 
 
 def test_virtual_machines_are_left_out_without_root(tmp_path: Path) -> None:
-    calls, output, code = ran(tmp_path, "--nightly", user=1000)
+    calls, output, code = ran(tmp_path, user=1000)
     assert (code, calls) == (0, ["doctor", "test", "test --rest"])
     assert "left out: virtual machines: installing what they need takes root on a Debian system" in output
 
@@ -81,6 +71,6 @@ def test_virtual_machines_are_left_out_without_root(tmp_path: Path) -> None:
     [("echo '12 passed'; exit 124", 0), ("echo 'FAILED tests/x.py::test_y'; exit 124", 124), ("exit 1", 1)],
 )
 def test_the_time_limit_hides_no_failure(tmp_path: Path, does: str, code: int) -> None:
-    _, output, ended = ran(tmp_path, "--nightly", user=1000, does=f'case "$*" in *--rest) {does} ;; esac')
+    _, output, ended = ran(tmp_path, user=1000, does=f'case "$*" in *--rest) {does} ;; esac')
     assert ended == code
     assert ("left out: the rest of the tests, after the last progress line" in output) == (code == 0)
