@@ -235,8 +235,11 @@ class _Books:
             defects.append(f"the journal does not say that client {client} has ended")
         else:
             defects += self._miscounted(ended[0], parts)
-            if ended[0]["exit_code"] != 0:  # what it did after its last record is unknown
-                defects.append(f"client {client} ended with {ended[0]['exit_code']}, not in order")
+            exit_code = ended[0]["exit_code"]
+            if exit_code is None:  # what it did after its last record is unknown
+                defects.append(f"client {client} ended, and its exit code was not observed")
+            elif exit_code != 0:
+                defects.append(f"client {client} ended with exit code {exit_code}")
         if not files:
             defects.append(f"client {client} is in the journal, but left no record")
         understood = all(part.understood for part in parts) and not of_lines and not shared

@@ -430,7 +430,7 @@ def test_a_killed_client_is_read_with_all_its_possible_records(tmp_path: Path) -
     assert (producer.operations, history.unfinished, producer.announced) == (40, 1024 - 40, True)
     assert producer.defects == (
         "producer-0-1.reserved: it has no end mark, its client did not close it",
-        "client producer-0 ended with -9, not in order",
+        "client producer-0 ended with exit code -9",
     )
 
 

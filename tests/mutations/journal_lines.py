@@ -284,7 +284,7 @@ def a_client_failed_with_its_record_closed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=1))
 
 
-@mutation(unknown("producer-1", "None"))
+@mutation(unknown("producer-1", "exit code was not observed"))
 def the_end_of_a_client_was_not_observed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=None))
 
