@@ -36,56 +36,56 @@ MUTANTS: dict[str, Mutant] = {
             rule="H12",
             anomaly="lost-acknowledged-write, leader-incomplete, high-watermark-invalid",
             schedule="a broker restarts after a power loss without its data and stays in the ISR; "
-            "campaigns/bounce-unseen.toml",
+            "campaigns/mutants/bounce-unseen.toml",
         ),
         Mutant(
             name="hw_below_min_isr",
             rule="H16",
             anomaly="lost-acknowledged-write, high-watermark-invalid",
             schedule="a leader that is the only ISR member commits records that must wait for a second replica, "
-            "then loses power; campaigns/kip966-min-isr.toml",
+            "then loses power; campaigns/mutants/kip966-min-isr.toml",
         ),
         Mutant(
             name="elect_unclean_shutdown_isr",
             rule="H16",
             anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="the last running replica loses power and is elected again, although another replica was only "
-            "killed; campaigns/kip966-last-replica.toml",
+            "killed; campaigns/mutants/kip966-last-replica.toml",
         ),
         Mutant(
             name="last_known_leader_leads",
             rule="K101-15",
             anomaly="lost-acknowledged-write, leader-incomplete",
             schedule="all eligible replicas have shut down uncleanly, and the last leader leads again although its "
-            "log may have lost records; campaigns/kip966-last-leader.toml",
+            "log may have lost records; campaigns/mutants/kip966-last-leader.toml",
         ),
         Mutant(
             name="isr_grows_while_recovering",
             rule="K704-4",
             anomaly="isr-would-be-granted, election-not-allowed, replica-divergence",
             schedule="a leader in recovery from an unclean election would get a second ISR member if it requested "
-            "one; campaigns/joins-in-recovery.toml",
+            "one; campaigns/mutants/joins-in-recovery.toml",
         ),
         Mutant(
             name="serve_while_recovering",
             rule="K704-5",
             anomaly="served-in-recovery",
             schedule="a leader in recovery from an unclean election serves produce and fetch requests of clients; "
-            "campaigns/unclean-in-recovery.toml",
+            "campaigns/mutants/unclean-in-recovery.toml",
         ),
         Mutant(
             name="recovery_flag_lost",
             rule="K704-9",
             anomaly="election-not-allowed",
             schedule="a leader is stopped during its recovery and leads again without completing it; "
-            "campaigns/unclean-in-recovery.toml",
+            "campaigns/mutants/unclean-in-recovery.toml",
         ),
         Mutant(
             name="unclean_keeps_isr",
             rule="K704-1",
             anomaly="election-not-allowed, lost-acknowledged-write, leader-incomplete",
             schedule="C is elected uncleanly and acknowledges writes; C fails, and a replica that was eligible "
-            "before is elected; campaigns/unclean-in-recovery.toml",
+            "before is elected; campaigns/mutants/unclean-in-recovery.toml",
         ),
         Mutant(
             name="vote_not_persisted",
@@ -93,7 +93,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="vote-not-on-disk, election-state-regression, two-votes, two-leaders, vote-before-disk, "
             "epoch-fell, two-leaders-of-one-epoch",
             schedule="a voter grants its vote without writing it to disk, restarts before it knows the leader, and "
-            "votes again; campaigns/vote-not-persisted.toml",
+            "votes again; campaigns/mutants/vote-not-persisted.toml",
         ),
         Mutant(
             name="refused_is_dead",
@@ -101,21 +101,21 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="stale-read, lease-shared",
             schedule="a firewall rejects packets between a leader and the controller; the controller takes the "
             "refused connection as proof that the leader is dead, and another broker leads during the "
-            "first one's lease; campaigns/lease.toml",
+            "first one's lease; campaigns/mutants/lease.toml",
         ),
         Mutant(
             name="leave_under_lease",
             rule="H31",
             anomaly="stale-read, lease-shared",
             schedule="a leader that shuts down keeps its lease until the controller's answer, which a one-way "
-            "partition drops; campaigns/unheard-leave.toml",
+            "partition drops; campaigns/mutants/unheard-leave.toml",
         ),
         Mutant(
             name="moves_under_lease",
             rule="H31",
             anomaly="lease-shared, stale-read",
             schedule="the controller moves a leadership from a broker that it cannot reach, and another broker "
-            "leads during the first one's lease; campaigns/moved-under-lease.toml",
+            "leads during the first one's lease; campaigns/mutants/moved-under-lease.toml",
         ),
         Mutant(
             name="sequence_unchecked",
@@ -123,7 +123,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap, "
             "sequence-gap-on-replica",
             schedule="a leader appends every copy of an idempotent producer's batch; the answer to an appended "
-            "batch is lost, and the producer sends it again; campaigns/sequence-unchecked.toml",
+            "batch is lost, and the producer sends it again; campaigns/mutants/sequence-unchecked.toml",
         ),
         Mutant(
             name="any_first_sequence",
@@ -131,7 +131,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="sequence-gap-on-replica, sequence-gap",
             schedule="a leader accepts any first sequence of a producer that never wrote to its log; of two "
             "requests in flight to a new partition it rejects the first and accepts the second; "
-            "campaigns/first-sequence.toml",
+            "campaigns/mutants/first-sequence.toml",
         ),
         Mutant(
             name="any_first_after_restart",
@@ -139,7 +139,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="sequence-gap-on-replica, sequence-gap",
             schedule="a broker loses power before its log has a producer snapshot, restarts and leads; it accepts any "
             "first sequence, and of two requests in flight it rejects the first and accepts the second; "
-            "campaigns/first-sequence-after-restart.toml",
+            "campaigns/mutants/first-sequence-after-restart.toml",
         ),
         Mutant(
             name="delete_answered_early",
@@ -153,7 +153,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="LOG-2",
             anomaly="recovery-point-ahead",
             schedule="a segment is complete and its recovery point is written, but the segment is not flushed; "
-            "campaigns/unflushed-segments.toml",
+            "campaigns/mutants/unflushed-segments.toml",
         ),
         Mutant(
             name="no_producer_snapshot",
@@ -161,14 +161,14 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="duplicate, duplicate-on-replica, producer-order, append-reorder, sequence-gap, "
             "sequence-gap-on-replica",
             schedule="a broker starts without the producer state of its log; a producer sends a batch again that "
-            "was appended before; campaigns/no-producer-snapshot.toml",
+            "was appended before; campaigns/mutants/no-producer-snapshot.toml",
         ),
         Mutant(
             name="producer_state_survives_truncation",
             rule="K98-7",
             anomaly="lost-acknowledged-write, offset-mismatch, sequence-gap",
             schedule="a deposed leader truncates a batch, leads again, and treats the batch as already appended "
-            "when the producer sends it again; campaigns/producer-state-survives-truncation.toml",
+            "when the producer sends it again; campaigns/mutants/producer-state-survives-truncation.toml",
         ),
         Mutant(
             name="compaction_drops_epochs",
@@ -176,21 +176,21 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="epochs-contradict-log, replica-divergence",
             schedule="compaction removes the first batch of a leader epoch with its header; after a crash the "
             "leader computes a later start of the epoch, and a follower keeps records that it should "
-            "truncate; campaigns/compacted-epochs.toml",
+            "truncate; campaigns/mutants/compacted-epochs.toml",
         ),
         Mutant(
             name="commit_acked_before_hw",
             rule="CG-3",
             anomaly="lost-acknowledged-commit",
             schedule="a group coordinator answers OffsetCommit after its own append, and fails before the other "
-            "replicas have it; campaigns/commit-acked-before-hw.toml",
+            "replicas have it; campaigns/mutants/commit-acked-before-hw.toml",
         ),
         Mutant(
             name="ofle_no_epoch",
             rule="H1",
             anomaly="followed-unmatched, replica-divergence, log-mismatch, committed-prefix-changed",
             schedule="a leader answers where an epoch ends without naming the epoch; two failovers leave a follower "
-            "with a different suffix; campaigns/fast-failovers.toml",
+            "with a different suffix; campaigns/mutants/fast-failovers.toml",
         ),
         Mutant(
             name="epoch_file_unsynced",
@@ -211,21 +211,21 @@ MUTANTS: dict[str, Mutant] = {
             rule="K101-12",
             anomaly="epochs-contradict-log",
             schedule="a leader loses power before its epoch has a record, and keeps the epoch's entry after its "
-            "restart; campaigns/idle-leaders.toml",
+            "restart; campaigns/mutants/idle-leaders.toml",
         ),
         Mutant(
             name="noop_truncate_keeps_cache",
             rule="H8",
             anomaly="epochs-contradict-log",
             schedule="A is elected without any write, B is elected, A follows with an epoch that has no record; "
-            "campaigns/idle-leaders.toml",
+            "campaigns/mutants/idle-leaders.toml",
         ),
         Mutant(
             name="trim_drops_live_epoch",
             rule="H27",
             anomaly="epochs-contradict-log, replica-divergence, committed-prefix-changed",
             schedule="records are deleted up to the middle of an epoch, and the epoch's entry is deleted with them; "
-            "campaigns/forgotten-start.toml",
+            "campaigns/mutants/forgotten-start.toml",
         ),
         Mutant(
             name="no_fence_fetch",
@@ -233,7 +233,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="counted-not-shared, fetch-would-be-counted, high-watermark-invalid, leader-incomplete, "
             "lost-acknowledged-write",
             schedule="a leader accepts the fetch of a follower that is in an older epoch; "
-            "campaigns/stale-leader-epoch.toml",
+            "campaigns/mutants/stale-leader-epoch.toml",
         ),
         Mutant(
             name="diverging_updates_leo",
@@ -241,14 +241,14 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="fetch-would-be-counted, counted-not-shared, high-watermark-invalid, leader-incomplete, "
             "lost-acknowledged-write",
             schedule="a leader would count the first fetch of a deposed leader, whose log diverges, as progress; "
-            "campaigns/deposed-leader.toml",
+            "campaigns/mutants/deposed-leader.toml",
         ),
         Mutant(
             name="isr_join_at_hw_only",
             rule="H5",
             anomaly="member-incomplete, leader-incomplete, high-watermark-invalid, lost-acknowledged-write",
             schedule="a new leader's high watermark lags; a slow follower joins the ISR below the true one and is "
-            "elected; campaigns/lagging-high-watermark.toml",
+            "elected; campaigns/mutants/lagging-high-watermark.toml",
         ),
         Mutant(
             name="hw_on_committed_isr",
@@ -270,7 +270,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="isr-not-granted, isr-would-be-granted, isr-too-narrow, high-watermark-invalid, "
             "leader-incomplete, lost-acknowledged-write",
             schedule="the controller applies an AlterPartition to a state that has changed since the request; "
-            "campaigns/stale-partition-epoch.toml",
+            "campaigns/mutants/stale-partition-epoch.toml",
         ),
         Mutant(
             name="stale_broker_epoch_ok",
@@ -278,7 +278,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="isr-not-granted, isr-would-be-granted, high-watermark-invalid, leader-incomplete, "
             "lost-acknowledged-write",
             schedule="a follower fetches, loses power, and joins the ISR with the log end of its previous process; "
-            "campaigns/stale-proposal.toml",
+            "campaigns/mutants/stale-proposal.toml",
         ),
         Mutant(
             name="fenced_in_isr",
@@ -286,7 +286,7 @@ MUTANTS: dict[str, Mutant] = {
             anomaly="isr-not-granted, isr-would-be-granted, high-watermark-invalid, leader-incomplete, "
             "lost-acknowledged-write, not-converged",
             schedule="the controller fences a follower while its leader proposes it for the ISR; "
-            "campaigns/fenced-follower.toml",
+            "campaigns/mutants/fenced-follower.toml",
         ),
         Mutant(
             name="ack_before_hw",
@@ -305,14 +305,14 @@ MUTANTS: dict[str, Mutant] = {
             rule="H9",
             anomaly="high-watermark-invalid",
             schedule="a follower starts its log again behind deleted records, and its high watermark stays before "
-            "the log's start; campaigns/forgotten-start.toml",
+            "the log's start; campaigns/mutants/forgotten-start.toml",
         ),
         Mutant(
             name="leader_hw_kept",
             rule="H33",
             anomaly="non-monotonic-high-watermark, stale-read, session-violation",
             schedule="a new leader answers with a high watermark below that of its predecessor; "
-            "campaigns/lagging-high-watermark.toml",
+            "campaigns/mutants/lagging-high-watermark.toml",
         ),
         Mutant(
             name="hw_forgotten_at_lead",
@@ -336,21 +336,21 @@ MUTANTS: dict[str, Mutant] = {
             name="vote_ignores_log",
             rule="K595-18",
             anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",
-            schedule="a voter with a shorter log is elected; campaigns/lagging-voter.toml",
+            schedule="a voter with a shorter log is elected; campaigns/mutants/lagging-voter.toml",
         ),
         Mutant(
             name="voter_key_ignored",
             rule="H22",
             anomaly="leader-incomplete, lost-committed-metadata, committed-prefix-changed, election-state-regression",
             schedule="a voter's disk is replaced by an empty one, and it elects a voter that lags; "
-            "campaigns/wiped-majority.toml",
+            "campaigns/mutants/wiped-majority.toml",
         ),
         Mutant(
             name="vote_length_only",
             rule="K595-18",
             anomaly="vote-against-log, leader-incomplete, lost-committed-metadata, committed-prefix-changed",
             schedule="a voter with a long log of an old epoch is elected over one with a shorter, newer log; "
-            "campaigns/long-old-log.toml",
+            "campaigns/mutants/long-old-log.toml",
         ),
         Mutant(
             name="minority_wins",
@@ -363,7 +363,7 @@ MUTANTS: dict[str, Mutant] = {
             name="late_vote_counted",
             rule="K595-21",
             anomaly="led-without-votes, elected-by-minority, two-leaders, two-votes, two-leaders-of-one-epoch",
-            schedule="a grant for an earlier epoch arrives and is counted; campaigns/late-vote.toml",
+            schedule="a grant for an earlier epoch arrives and is counted; campaigns/mutants/late-vote.toml",
         ),
         Mutant(
             name="commit_old_epoch",
@@ -376,7 +376,7 @@ MUTANTS: dict[str, Mutant] = {
             rule="K595-36",
             anomaly="committed-without-majority, committed-not-durable, lost-committed-metadata, leader-incomplete",
             schedule="an observer fetches before the voters do, and the leader counts it; "
-            "campaigns/slow-observers.toml",
+            "campaigns/mutants/slow-observers.toml",
         ),
         Mutant(
             name="resume_as_leader",
@@ -401,14 +401,14 @@ MUTANTS: dict[str, Mutant] = {
             rule="K595-40",
             anomaly="committed-prefix-changed",
             schedule="a voter truncates committed records when a leader requests it; "
-            "campaigns/rolled-back-majority.toml",
+            "campaigns/mutants/rolled-back-majority.toml",
         ),
         Mutant(
             name="fetch_no_epoch_check",
             rule="K595-35",
             anomaly="log-mismatch, replica-divergence, applied-metadata-mismatch",
             schedule="a deposed leader of the quorum with its own records appends new ones after them; "
-            "campaigns/deposed-controller.toml",
+            "campaigns/mutants/deposed-controller.toml",
         ),
         Mutant(
             name="diverging_strictly_less",
@@ -421,28 +421,28 @@ MUTANTS: dict[str, Mutant] = {
             rule="K1023-14",
             anomaly="uncommitted-record-in-store, tiered-bounds-violated",
             schedule="a leader uploads a closed segment that is not committed; another replica is elected without it; "
-            "campaigns/tiered-uncommitted.toml",
+            "campaigns/mutants/tiered-uncommitted.toml",
         ),
         Mutant(
             name="remote_ignores_lineage",
             rule="H28",
             anomaly="not-converged",
             schedule="after an unclean election, the new leader takes segments of the lost history for its own, and an "
-            "empty follower waits for their state; campaigns/tiered-lineage.toml",
+            "empty follower waits for their state; campaigns/mutants/tiered-lineage.toml",
         ),
         Mutant(
             name="epuo_off_by_one",
             rule="K1023-3",
             anomaly="not-converged",
             schedule="a leader's earliest pending upload is one too high; an empty follower asks for a start whose "
-            "state remote storage never has; campaigns/tiered-unknown.toml",
+            "state remote storage never has; campaigns/mutants/tiered-unknown.toml",
         ),
         Mutant(
             name="epuo_unknown_as_zero",
             rule="K1023-9",
             anomaly="follower-starts-below-log",
             schedule="an empty follower of a new leader that does not know yet what is tiered starts at 0, again and "
-            "again; campaigns/tiered-unknown.toml",
+            "again; campaigns/mutants/tiered-unknown.toml",
         ),
         Mutant(
             name="epuo_no_clamp",
@@ -456,14 +456,14 @@ MUTANTS: dict[str, Mutant] = {
             rule="K1023-12",
             anomaly="removed-before-upload, lost-acknowledged-write",
             schedule="a follower that started after the last tiered offset takes it for the log's start, leads, and "
-            "serves nothing below; campaigns/tiered-join.toml",
+            "serves nothing below; campaigns/mutants/tiered-join.toml",
         ),
         Mutant(
             name="no_epoch_cache_from_remote",
             rule="K1023-11",
             anomaly="bootstrap-epochs-differ, replica-divergence, no-progress",
             schedule="a follower that started after the last tiered offset has no epochs of the records below; "
-            "campaigns/tiered-join.toml",
+            "campaigns/mutants/tiered-join.toml",
         ),
         Mutant(
             name="no_remote_producer_snapshot",
@@ -476,35 +476,36 @@ MUTANTS: dict[str, Mutant] = {
             name="lookup_ignores_remote",
             rule="LOG-1",
             anomaly="wrong-offset-for-timestamp",
-            schedule="a leader looks up offsets by timestamp in its local segments only; campaigns/tiered-lookups.toml",
+            schedule="a leader looks up offsets by timestamp in its local segments only; "
+            "campaigns/mutants/tiered-lookups.toml",
         ),
         Mutant(
             name="sweep_by_manifest",
             rule="K405-1",
             anomaly="object-removed-unasked",
             schedule="the store has objects of a segment that the metadata do not know, and the leader deletes them; "
-            "campaigns/tiered-mixed.toml",
+            "campaigns/mutants/tiered-mixed.toml",
         ),
         Mutant(
             name="digest_unchecked",
             rule="K405-2",
             anomaly="phantom",
             schedule="the store returns another segment's object, and its records are served as those of the log; "
-            "campaigns/tiered-mixed.toml",
+            "campaigns/mutants/tiered-mixed.toml",
         ),
         Mutant(
             name="auxiliary_not_uploaded",
             rule="K405-3",
             anomaly="remote-segment-incomplete",
             schedule="a leader finishes copies without the objects with the epochs and the producers; "
-            "campaigns/tiered-mixed.toml",
+            "campaigns/mutants/tiered-mixed.toml",
         ),
         Mutant(
             name="jump_if_nonempty",
             rule="K1023-6",
             anomaly="local-records-dropped",
             schedule="a follower with records that was down past the local retention drops them and starts after the "
-            "last tiered offset; campaigns/tiered-rejoin.toml",
+            "last tiered offset; campaigns/mutants/tiered-rejoin.toml",
         ),
     )
 }

@@ -10,6 +10,8 @@ from orchestrator.errors import UsageError
 DEMO = "demo"
 _DIRECTORY = "campaigns"
 _SHIPPED = PROJECT_ROOT / _DIRECTORY
+_OF_MUTANTS = _SHIPPED / "mutants"
+"""Campaigns that were written to kill one mutant of the broker each."""
 
 
 def find(given: str) -> Path:
@@ -23,21 +25,24 @@ def find(given: str) -> Path:
             return shortest(candidate)
     if Path(given).is_dir():
         raise UsageError(f"{given} is a directory; give a campaign's TOML file")
-    known = {path.stem for place in (Path(_DIRECTORY), _SHIPPED) for path in place.glob("[!.]*.toml")}
-    raise UsageError(f"{given}: unknown campaign; give a TOML file, or one of: {', '.join(sorted(known))}")
+    names = {path.stem for place in (Path(_DIRECTORY), _SHIPPED) for path in place.glob("[!.]*.toml")}
+    raise UsageError(
+        f"{given}: unknown campaign; give a TOML file, one of {', '.join(sorted(names))}, or one of those in "
+        f"{shortest(_OF_MUTANTS)}/"
+    )
 
 
-def _by_name(name: str) -> tuple[Path, Path]:
+def _by_name(name: str) -> tuple[Path, Path, Path]:
     file = f"{name}.toml"
-    return Path(_DIRECTORY) / file, _SHIPPED / file
+    return Path(_DIRECTORY) / file, _SHIPPED / file, _OF_MUTANTS / file
 
 
 def shown(path: Path) -> str:
     """The argument that names this campaign. Those of an installed package go by name: the package's path may
     change."""
     name = path.stem
-    theirs, ours = _by_name(name)
-    by_name = is_installed() and path.resolve() == ours and not theirs.exists() and not Path(name).exists()
+    theirs, *shipped = _by_name(name)
+    by_name = is_installed() and path.resolve() in shipped and not theirs.exists() and not Path(name).exists()
     return name if by_name else str(path)
 
 

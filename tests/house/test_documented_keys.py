@@ -62,7 +62,7 @@ def _steps() -> None:
 
 
 def _campaigns(_: Path) -> None:
-    for path in sorted((ROOT / "campaigns").glob("*.toml")):
+    for path in sorted((ROOT / "campaigns").rglob("*.toml")):
         load(path)
     _steps()
 

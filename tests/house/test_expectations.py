@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.campaign.parser import load
 
-CAMPAIGNS: Final = sorted((Path(__file__).resolve().parents[2] / "campaigns").glob("*.toml"))
+CAMPAIGNS: Final = sorted((Path(__file__).resolve().parents[2] / "campaigns").rglob("*.toml"))
 
 
 @pytest.mark.parametrize("path", CAMPAIGNS, ids=lambda path: path.stem)

@@ -21,7 +21,7 @@ def test_every_mutant_is_killed_by_a_campaign_or_by_a_test() -> None:
     killed_by_tests = set(re.findall(r'mark\.kills\("(\w+)"\)', tests))
     assert killed_by_tests <= MUTANTS.keys()
     killed: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "campaigns").glob("*.toml")):
+    for path in sorted((ROOT / "campaigns").rglob("*.toml")):
         for cell in tomllib.loads(path.read_text(encoding="utf-8")).get("cell", []):
             if cell.get("expect", {}).get("verdict") == "pass":
                 continue

@@ -81,6 +81,7 @@ def test_an_installed_command_is_named_shortly_only_if_path_leads_to_it(
 def test_a_campaigns_name_means_the_users_own_before_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert lookup.find("demo") == PROJECT_ROOT / "campaigns" / "demo.toml"
+    assert lookup.find("lease") == PROJECT_ROOT / "campaigns" / "mutants" / "lease.toml"
     (tmp_path / "campaigns").mkdir()
     for name in ("demo", "mine"):
         (tmp_path / "campaigns" / f"{name}.toml").touch()

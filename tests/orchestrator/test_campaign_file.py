@@ -18,7 +18,7 @@ from workloads.kinds import KINDS as WORKLOADS
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "campaigns").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "campaigns").rglob("*.toml")), ids=lambda path: path.stem)
 def test_the_campaigns_of_the_project_are_valid(path: Path) -> None:
     read = load(path)
     assert read.name == path.stem

@@ -84,7 +84,7 @@ def runs() -> Iterator[Run]:
     from orchestrator.errors import UsageError
     from orchestrator.search.run_maker import require_simulation
 
-    for path in sorted(CAMPAIGNS.glob("*.toml")):
+    for path in sorted(CAMPAIGNS.rglob("*.toml")):
         campaign = load(path)
         cell = next((it for it in campaign.cells if not it.mutants), None)
         try:

@@ -46,7 +46,8 @@ class SimulatedRun:
 
 def campaign(name: str) -> Path:
     """One of Brownout's own."""
-    return ROOT / "campaigns" / f"{name}.toml"
+    (path,) = (ROOT / "campaigns").rglob(f"{name}.toml")
+    return path
 
 
 def simulate(path: Path, store: Path, *more: str, cell: str | None = None, seeds: Sequence[int] = ()) -> SimulatedRun:
