@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.load_client import ask, create_topic, leader_address, produce_frame, wait_for_topic
 from broker.protocol.api import ApiKey
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.clients.harness import BrokerProcess, Cluster, cluster
 
 TOPIC = "failover"

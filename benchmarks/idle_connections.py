@@ -20,8 +20,12 @@ from pathlib import Path
 
 from benchmarks.load_client import LoadClient, ask, create_topic, leader_address, produce_frame, wait_for_topic
 from broker.protocol.api import ApiKey, encode_request
-from broker.protocol.messages.api_versions import ApiVersionsRequest
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.cluster_apis import (
+    ApiVersionsRequest,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+)
 from tests.broker.clients.harness import Cluster, cluster
 
 PER_SECOND = 1_000

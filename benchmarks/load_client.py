@@ -14,19 +14,19 @@ from typing import Final, cast
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode
-from broker.protocol.messages.create_topics import (
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.producer_apis import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from broker.protocol.messages.topic_apis import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
-)
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.protocol.messages.produce import (
-    PartitionProduceData,
-    ProduceRequest,
-    ProduceResponse,
-    TopicProduceData,
 )
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message

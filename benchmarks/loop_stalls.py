@@ -19,12 +19,13 @@ from pathlib import Path
 
 from benchmarks.load_client import create_topic
 from broker.protocol.api import encode_request
-from broker.protocol.messages.api_versions import ApiVersionsRequest
-from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.cluster_apis import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.config_apis import DescribeConfigsRequest, DescribeConfigsResource
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.protocol.messages.offset_for_leader_epoch import (
+from broker.protocol.messages.offset_apis import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,

@@ -41,21 +41,17 @@ from benchmarks.load_client import (
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode
-from broker.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.protocol.messages.incremental_alter_configs import (
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.config_apis import (
     SET,
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
-from broker.protocol.messages.list_offsets import (
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.protocol.messages.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.protocol.messages.offset_apis import (
     EARLIEST_LOCAL_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -64,8 +60,12 @@ from broker.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.protocol.messages.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
+)
 from tests.broker.clients.harness import Cluster, cluster
 
 MEGABYTE = 1_000_000
@@ -112,8 +112,8 @@ async def controller(port: int) -> int:
 
 
 async def alter(port: int, kind: int, name: str, settings: Mapping[str, str]) -> None:
-    entries = [AlterableConfig(key, SET, value) for key, value in settings.items()]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, entries)])
+    entries = [IncrementalAlterableConfig(key, SET, value) for key, value in settings.items()]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, entries)])
     end = time.monotonic() + PATIENCE_S
     while True:
         answer = await ask(await controller(port), request, ApiKey.INCREMENTAL_ALTER_CONFIGS, 1)

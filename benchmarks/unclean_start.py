@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks.load_client import PRODUCE_VERSION, ask, create_topic
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,

@@ -12,39 +12,38 @@ from crc32c import crc32c
 
 from broker.errors import ErrorCode
 from broker.protocol.compression import NAMES, compress_records, open_records
-from broker.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from broker.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
-from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.protocol.messages.list_offsets import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ListOffsetsTopic,
-)
-from broker.protocol.messages.metadata import (
+from broker.protocol.messages.cluster_apis import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
 )
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from broker.protocol.messages.offset_apis import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.protocol.messages.producer_apis import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+)
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from broker.protocol.records import (
     BATCH_HEADER_SIZE,

@@ -14,7 +14,7 @@ import msgspec
 from broker.errors import ErrorCode
 from broker.protocol.api import Api, ApiKey, decode_request_header, decode_response_header, find_api
 from broker.protocol.codec import DecodeError, decode
-from broker.protocol.messages.envelope import EnvelopeRequest
+from broker.protocol.messages.broker_apis import EnvelopeRequest
 from broker.protocol.schema import Message
 from simulator.transport import Pipe
 

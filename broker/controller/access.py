@@ -8,22 +8,25 @@ from collections.abc import Callable, Iterable
 from broker.controller.image import MetadataImage
 from broker.controller.image_records import acl_record
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.alter_user_scram_credentials import (
+from broker.protocol.messages.acl_apis import (
+    AclCreation,
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+)
+from broker.protocol.messages.credential_apis import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from broker.protocol.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.delete_acls import (
-    DeleteAclsFilter,
-    DeleteAclsFilterResult,
-    DeleteAclsMatchingAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-)
-from broker.protocol.messages.describe_acls import DescribeAclsRequest
 from broker.protocol.messages.metadata_records import (
     AccessControlEntryRecord,
     RemoveAccessControlEntryRecord,

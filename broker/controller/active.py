@@ -62,31 +62,40 @@ from broker.controller.operations import ControllerOperations, Decide, QuorumLog
 from broker.errors import ErrorCode, NotLeaderError, ProtocolError
 from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from broker.protocol.messages.alter_configs import AlterConfigsRequest
-from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.acl_apis import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from broker.protocol.messages.broker_apis import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+from broker.protocol.messages.config_apis import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from broker.protocol.messages.credential_apis import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
+from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-)
-from broker.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-)
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from broker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
-from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from broker.protocol.messages.list_partition_reassignments import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from broker.protocol.messages.topic_apis import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from broker.protocol.schema import Message
 from broker.quorum.messages import Predecessor
 from broker.trace import Tracer

@@ -14,8 +14,20 @@ from dataclasses import dataclass
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.config_apis import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from broker.protocol.messages.metadata_records import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigRecord
 from broker.tiered.remote_storage_rules import check_remote_storage
 from broker.topic_settings import (
@@ -41,14 +53,14 @@ class _Resource:
 
 
 def alter_incrementally(
-    image: MetadataImage, request: incremental.IncrementalAlterConfigsRequest, config: BrokerConfig
-) -> tuple[list[ConfigRecord], incremental.IncrementalAlterConfigsResponse]:
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, config: BrokerConfig
+) -> tuple[list[ConfigRecord], IncrementalAlterConfigsResponse]:
     """The records of the accepted changes (none for `validate_only`), and an answer for each resource."""
     records: list[ConfigRecord] = []
-    response = incremental.IncrementalAlterConfigsResponse()
+    response = IncrementalAlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
     for asked in request.resources:
-        result = incremental.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+        result = AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
             entries = _effective(image, asked)
             resource = _resource(image, asked, times, [entry.name for entry in entries])
@@ -60,14 +72,14 @@ def alter_incrementally(
 
 
 def alter_wholly(
-    image: MetadataImage, request: whole.AlterConfigsRequest, config: BrokerConfig
-) -> tuple[list[ConfigRecord], whole.AlterConfigsResponse]:
+    image: MetadataImage, request: AlterConfigsRequest, config: BrokerConfig
+) -> tuple[list[ConfigRecord], AlterConfigsResponse]:
     """As `alter_incrementally`, but keys that the new configuration does not name return to their defaults."""
     records: list[ConfigRecord] = []
-    response = whole.AlterConfigsResponse()
+    response = AlterConfigsResponse()
     times = Counter((each.resource_type, each.resource_name) for each in request.resources)
     for asked in request.resources:
-        result = whole.AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+        result = AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
         try:
             resource = _resource(image, asked, times, [entry.name for entry in asked.configs])
             wanted = _checked(resource, {entry.name: entry.value for entry in asked.configs})
@@ -96,7 +108,7 @@ def _valid(values: Mapping[str, str | None], key_of: Callable[[str], Key | Fixed
 
 def _resource(
     image: MetadataImage,
-    asked: whole.AlterConfigsResource | incremental.AlterConfigsResource,
+    asked: AlterConfigsResource | IncrementalAlterConfigsResource,
     times: Mapping[tuple[int, str], int],
     changed: list[str],
 ) -> _Resource:
@@ -119,16 +131,12 @@ def _resource(
     return _Resource(kind, name, topic.configs)
 
 
-def _effective(image: MetadataImage, asked: incremental.AlterConfigsResource) -> list[incremental.AlterableConfig]:
+def _effective(image: MetadataImage, asked: IncrementalAlterConfigsResource) -> list[IncrementalAlterableConfig]:
     """The entries without deletions of keys that are not set: these change nothing, whatever they name, as in Kafka."""
-    return [
-        entry
-        for entry in asked.configs
-        if entry.config_operation != incremental.DELETE or _is_set(image, asked, entry.name)
-    ]
+    return [entry for entry in asked.configs if entry.config_operation != DELETE or _is_set(image, asked, entry.name)]
 
 
-def _is_set(image: MetadataImage, asked: incremental.AlterConfigsResource, key: str) -> bool:
+def _is_set(image: MetadataImage, asked: IncrementalAlterConfigsResource, key: str) -> bool:
     """Whether the resource may have this key. No single broker has any; another rule protects the cluster's own
     keys."""
     if asked.resource_type == TOPIC_RESOURCE:
@@ -159,21 +167,21 @@ def _checked(resource: _Resource, values: Mapping[str, str | None]) -> dict[str,
         raise ProtocolError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
 
-def _changed(resource: _Resource, entries: list[incremental.AlterableConfig], config: BrokerConfig) -> dict[str, str]:
+def _changed(resource: _Resource, entries: list[IncrementalAlterableConfig], config: BrokerConfig) -> dict[str, str]:
     wanted = dict(resource.configs)
     for entry in entries:
         key = dynamic_key_of(entry.name) if resource.type == BROKER_RESOURCE else key_of(entry.name)
-        if entry.config_operation == incremental.DELETE:
+        if entry.config_operation == DELETE:
             wanted.pop(entry.name, None)
             continue
-        if entry.config_operation == incremental.SET:
+        if entry.config_operation == SET:
             wanted |= _checked(resource, {entry.name: entry.value})
             continue
-        if entry.config_operation not in (incremental.APPEND, incremental.SUBTRACT) or key.kind != "list":
+        if entry.config_operation not in (APPEND, SUBTRACT) or key.kind != "list":
             message = f"{entry.name}: operation {entry.config_operation} does not apply to a {key.kind}"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
         parts, named = split(wanted.get(entry.name, default_of(key, config))), split(entry.value or "")
-        if entry.config_operation == incremental.APPEND:
+        if entry.config_operation == APPEND:
             parts += [part for part in named if part not in parts]
         else:
             parts = [part for part in parts if part not in named]

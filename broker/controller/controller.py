@@ -31,43 +31,19 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.listeners import SecurityProtocol
 from broker.mutants import Mutants
 from broker.producers.producer_ids import BLOCK_SIZE
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from broker.protocol.messages.alter_configs import AlterConfigsRequest
-from broker.protocol.messages.alter_partition import (
-    AlterPartitionRequest,
-    AlterPartitionResponse,
-    BrokerState,
-    PartitionData,
-    PartitionResult,
-    TopicData,
-    TopicResult,
+from broker.protocol.messages.acl_apis import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
 )
-from broker.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
+from broker.protocol.messages.broker_apis import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
 )
-from broker.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsResponse,
-)
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
-from broker.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-    CreatePartitionsTopicResult,
-)
-from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from broker.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from broker.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
+from broker.protocol.messages.config_apis import AlterConfigsRequest, IncrementalAlterConfigsRequest
+from broker.protocol.messages.credential_apis import AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse
 from broker.protocol.messages.metadata_records import (
     ALL_BROKERS,
     BROKER_RESOURCE,
@@ -82,6 +58,32 @@ from broker.protocol.messages.metadata_records import (
     PartitionChangeRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+)
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionData,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicData,
+    AlterPartitionTopicResult,
+    BrokerState,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from broker.protocol.messages.topic_apis import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
 )
 from broker.protocol.schema import Message
 from broker.protocol.uuids import id_text, random_id
@@ -170,7 +172,7 @@ def alter_partitions(
     records: list[PartitionChangeRecord] = []
     response = AlterPartitionResponse()
     for topic_data in request.topics:
-        result = TopicResult(topic_data.topic_id)
+        result = AlterPartitionTopicResult(topic_data.topic_id)
         response.topics.append(result)
         for data in topic_data.partitions:
             result.partitions.append(_alter(image, request.broker_id, topic_data, data, version, elections, records))
@@ -180,23 +182,23 @@ def alter_partitions(
 def _alter(
     image: MetadataImage,
     sender: int,
-    topic_data: TopicData,
-    data: PartitionData,
+    topic_data: AlterPartitionTopicData,
+    data: AlterPartitionData,
     version: int,
     elections: Elections,
     records: list[PartitionChangeRecord],
-) -> PartitionResult:
+) -> AlterPartitionResult:
     """The result for one partition; the record of a granted change, or of a final refusal, is appended to `records`."""
     index, topic_id = data.partition_index, topic_data.topic_id
     topic = image.topic_by_id(topic_id)
     if topic is None:
-        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
+        return AlterPartitionResult(index, ErrorCode.UNKNOWN_TOPIC_ID)
     partition = topic.partitions.get(index)
     if partition is None:
-        return PartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return AlterPartitionResult(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if any(record.topic_id == topic_id and record.partition_id == index for record in records):
         # The first proposal of the request has changed the state that a second one would be checked against.
-        return PartitionResult(index, ErrorCode.INVALID_REQUEST)
+        return AlterPartitionResult(index, ErrorCode.INVALID_REQUEST)
     members = _wanted(data, version)
     error = refusal(image, partition, sender, data, members, elections)
     if error is ErrorCode.INELIGIBLE_REPLICA:
@@ -204,7 +206,7 @@ def _alter(
         # it, so a delayed copy of the proposal must meet another partition epoch.
         records.append(PartitionChangeRecord(index, topic_id))
     if error is not ErrorCode.NONE:
-        return PartitionResult(index, error)
+        return AlterPartitionResult(index, error)
     isr = tuple(member.broker_id for member in members)
     if set(isr) == set(partition.isr):
         isr = partition.isr
@@ -225,7 +227,7 @@ def refusal(
     image: MetadataImage,
     partition: PartitionImage,
     sender: int,
-    data: PartitionData,
+    data: AlterPartitionData,
     members: list[BrokerState],
     mutated: Elections,
 ) -> ErrorCode:
@@ -263,14 +265,14 @@ def _eligible(image: MetadataImage, member: BrokerState, mutated: Elections) -> 
     return same and (not broker.fenced or mutated.takes_fenced)
 
 
-def _wanted(data: PartitionData, version: int) -> list[BrokerState]:
+def _wanted(data: AlterPartitionData, version: int) -> list[BrokerState]:
     if version >= FIRST_VERSION_WITH_EPOCHS:
         return data.new_isr_with_epochs
     return [BrokerState(broker_id) for broker_id in data.new_isr]
 
 
-def _state(index: int, partition: PartitionImage) -> PartitionResult:
-    return PartitionResult(
+def _state(index: int, partition: PartitionImage) -> AlterPartitionResult:
+    return AlterPartitionResult(
         partition_index=index,
         leader_id=partition.leader,
         leader_epoch=partition.leader_epoch,

@@ -6,27 +6,38 @@ from broker.controller.access import credentials_refused
 from broker.controller.leader_elections import elections_refused
 from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
 from broker.errors import ProtocolError
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages import incremental_alter_configs as incremental
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.acl_apis import (
+    AclCreationResult,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsFilterResult,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from broker.protocol.messages.config_apis import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.credential_apis import AlterUserScramCredentialsRequest
+from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
 )
-from broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from broker.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.create_partitions import (
+from broker.protocol.messages.quorum_apis import DescribeQuorumRequest, DescribeQuorumResponse
+from broker.protocol.messages.topic_apis import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
-)
-from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
-from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest
-from broker.protocol.messages.list_partition_reassignments import (
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
 )
 from broker.protocol.schema import Message
 
@@ -45,17 +56,17 @@ def refused(request: Message, error: ProtocolError) -> Message:
         case CreatePartitionsRequest():
             results = [CreatePartitionsTopicResult(topic.name, error.code, str(error)) for topic in request.topics]
             return CreatePartitionsResponse(results=results)
-        case incremental.IncrementalAlterConfigsRequest():
-            return incremental.IncrementalAlterConfigsResponse(
+        case IncrementalAlterConfigsRequest():
+            return IncrementalAlterConfigsResponse(
                 responses=[
-                    incremental.AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
+                    AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
                     for it in request.resources
                 ]
             )
-        case whole.AlterConfigsRequest():
-            return whole.AlterConfigsResponse(
+        case AlterConfigsRequest():
+            return AlterConfigsResponse(
                 responses=[
-                    whole.AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
+                    AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
                     for it in request.resources
                 ]
             )

@@ -8,15 +8,15 @@ from broker.controller.eligibility import first_of
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.controller.partition_elections import Elections
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.elect_leaders import (
+from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChangeRecord
+from broker.protocol.messages.partition_apis import (
     PREFERRED,
     UNCLEAN,
+    ElectLeadersPartitionResult,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    PartitionResult,
     ReplicaElectionResult,
 )
-from broker.protocol.messages.metadata_records import NO_LEADER, PartitionChangeRecord
 
 
 def elect_leaders(
@@ -34,7 +34,7 @@ def elect_leaders(
     results: dict[str, ReplicaElectionResult] = {}
     elected: set[tuple[str, int]] = set()
     for name, index in _asked(image, request):
-        result = PartitionResult(index, error_message=None)
+        result = ElectLeadersPartitionResult(index, error_message=None)
         try:
             if (name, index) in elected:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this partition more than once")
@@ -53,7 +53,7 @@ def elections_refused(request: ElectLeadersRequest, error: ProtocolError) -> Ele
     partition."""
     results = [
         ReplicaElectionResult(
-            asked.topic, [PartitionResult(index, error.code, str(error)) for index in asked.partitions]
+            asked.topic, [ElectLeadersPartitionResult(index, error.code, str(error)) for index in asked.partitions]
         )
         for asked in request.topic_partitions or ()
     ]

@@ -18,10 +18,10 @@ from broker.controller.image import MetadataImage
 from broker.controller.partition_elections import LogEnd, waits_for_logs
 from broker.errors import ErrorCode, ProtocolError
 from broker.peers import Peers
-from broker.protocol.messages.get_replica_log_info import (
+from broker.protocol.messages.partition_apis import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
-    TopicPartitions,
+    GetReplicaLogInfoTopicPartitions,
 )
 from broker.trace import Tracer
 
@@ -127,9 +127,9 @@ class LogComparison:
 
     async def _ask(self, broker: int, wanted: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Any]:
         """By partition: the broker's epoch, its replica's leader epoch, and its log end."""
-        topics: dict[bytes, TopicPartitions] = {}
+        topics: dict[bytes, GetReplicaLogInfoTopicPartitions] = {}
         for topic_id, index in wanted:
-            topics.setdefault(topic_id, TopicPartitions(topic_id, [])).partitions.append(index)
+            topics.setdefault(topic_id, GetReplicaLogInfoTopicPartitions(topic_id, [])).partitions.append(index)
         request = GetReplicaLogInfoRequest(self._node_id, list(topics.values()))
         try:
             response = cast(

@@ -40,7 +40,7 @@ from broker.controller.eligibility import (
 )
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.mutants import Mutants
-from broker.protocol.messages.broker_heartbeat import TieredStarts
+from broker.protocol.messages.broker_apis import TieredStarts
 from broker.protocol.messages.metadata_records import (
     NO_LEADER,
     NO_LEADER_CHANGE,

@@ -14,25 +14,34 @@ from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.controller.partition_elections import Elections
 from broker.controller.topics import check_replicas
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages import alter_partition_reassignments as alter
-from broker.protocol.messages import list_partition_reassignments as listing
 from broker.protocol.messages.metadata_records import NO_LEADER, NO_LEADER_CHANGE, PartitionChangeRecord
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
 
 
 def alter_reassignments(
-    image: MetadataImage, request: alter.AlterPartitionReassignmentsRequest, elections: Elections
-) -> tuple[list[PartitionChangeRecord], alter.AlterPartitionReassignmentsResponse]:
+    image: MetadataImage, request: AlterPartitionReassignmentsRequest, elections: Elections
+) -> tuple[list[PartitionChangeRecord], AlterPartitionReassignmentsResponse]:
     """The records that start, complete or cancel reassignments, and an answer for each partition."""
     records: list[PartitionChangeRecord] = []
-    response = alter.AlterPartitionReassignmentsResponse(
+    response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
     seen: set[tuple[str, int]] = set()
     for asked in request.topics:
-        result = alter.ReassignableTopicResponse(asked.name)
+        result = ReassignableTopicResponse(asked.name)
         response.responses.append(result)
         for entry in asked.partitions:
-            answer = alter.ReassignablePartitionResponse(entry.partition_index, error_message=None)
+            answer = ReassignablePartitionResponse(entry.partition_index, error_message=None)
             result.partitions.append(answer)
             try:
                 if (asked.name, entry.partition_index) in seen:
@@ -49,23 +58,23 @@ def alter_reassignments(
 
 
 def list_reassignments(
-    image: MetadataImage, request: listing.ListPartitionReassignmentsRequest
-) -> listing.ListPartitionReassignmentsResponse:
+    image: MetadataImage, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
     """The partitions in reassignment, among the requested ones (None: among all)."""
     wanted = None if request.topics is None else {it.name: set(it.partition_indexes) for it in request.topics}
-    response = listing.ListPartitionReassignmentsResponse(error_message=None)
+    response = ListPartitionReassignmentsResponse(error_message=None)
     for topic in image.topics.values():
         if wanted is not None and topic.name not in wanted:
             continue
         moving = [
-            listing.OngoingPartitionReassignment(
+            OngoingPartitionReassignment(
                 index, list(partition.replicas), list(partition.adding), list(partition.removing)
             )
             for index, partition in sorted(topic.partitions.items())
             if (partition.adding or partition.removing) and (wanted is None or index in wanted[topic.name])
         ]
         if moving:
-            response.topics.append(listing.OngoingTopicReassignment(topic.name, moving))
+            response.topics.append(OngoingTopicReassignment(topic.name, moving))
     return response
 
 
@@ -133,7 +142,7 @@ def _reassigned(
     image: MetadataImage,
     topic: TopicImage,
     partition: PartitionImage,
-    entry: alter.ReassignablePartition,
+    entry: ReassignablePartition,
     may_change_factor: bool,
     elections: Elections,
 ) -> PartitionChangeRecord | None:

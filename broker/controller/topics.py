@@ -13,19 +13,6 @@ from broker.controller.eligibility import first_of
 from broker.controller.image import MetadataImage, TopicImage
 from broker.effective_configs import BrokerValues
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfigs,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from broker.protocol.messages.delete_topics import (
-    DeletableTopicResult,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DeleteTopicState,
-)
 from broker.protocol.messages.metadata_records import (
     TOPIC_RESOURCE,
     ConfigRecord,
@@ -33,6 +20,17 @@ from broker.protocol.messages.metadata_records import (
     PartitionRecord,
     RemoveTopicRecord,
     TopicRecord,
+)
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
 )
 from broker.protocol.schema import NO_ID
 from broker.protocol.uuids import random_id

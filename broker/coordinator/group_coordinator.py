@@ -18,7 +18,7 @@ from broker.groups.memory_quota import Account
 from broker.groups.shard import Shard
 from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.protocol.messages.create_topics import CreateTopicsResponse
+from broker.protocol.messages.topic_apis import CreateTopicsResponse
 from broker.protocol.schema import Message
 from broker.replica.background import Background
 from broker.replica.leader import PartitionLeader

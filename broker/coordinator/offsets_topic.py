@@ -7,7 +7,7 @@ from typing import Final
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from broker.protocol.messages.topic_apis import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.topic_settings import COMPACT
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"

@@ -13,11 +13,15 @@ from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.offsets import Changes, CommittedOffset, Offsets, TopicPartition, removals
 from broker.groups.timers import Timer, Timers
-from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from broker.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from broker.protocol.messages.group_apis import (
+    DeletableGroupResult,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribedGroupMember,
+    ListedGroup,
+)
 from broker.protocol.messages.group_records import GroupMetadataKey, LogRecord, record
-from broker.protocol.messages.list_groups import ListedGroup
-from broker.protocol.messages.offset_delete import (
+from broker.protocol.messages.offset_apis import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,

@@ -13,14 +13,12 @@ from broker.groups.members import find
 from broker.groups.memory_quota import ANSWER_BYTES, COMMIT_BYTES, Holdings, MemoryKind, sized
 from broker.groups.offsets import CommittedOffset, Offsets, TopicPartition, offset_size
 from broker.groups.timers import MemberSessions
-from broker.protocol.messages.offset_commit import (
+from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from broker.protocol.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,

@@ -18,9 +18,7 @@ from broker.groups.group_settings import GroupSettings
 from broker.groups.memory_quota import Holdings, MemoryKind, text_bytes
 from broker.groups.rebalance import Rebalance, joined, refused_join
 from broker.groups.timers import MemberSessions, Timer, Timers
-from broker.protocol.messages.heartbeat import HeartbeatRequest
-from broker.protocol.messages.join_group import JoinGroupRequest
-from broker.protocol.messages.leave_group import MemberIdentity
+from broker.protocol.messages.group_apis import HeartbeatRequest, JoinGroupRequest, MemberIdentity
 
 INVITATION = "invitation"
 

@@ -18,8 +18,12 @@ from broker.groups.group_settings import GroupSettings
 from broker.groups.groups import Groups
 from broker.groups.memory_quota import Holdings, MemoryKind
 from broker.groups.timers import MemberSessions, Timer, Timers
-from broker.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from broker.protocol.messages.group_apis import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 JOINING, SYNCING = "joining", "syncing"
 AWAY_S = 1.0  # least time between two checks for joined members, when all remaining members are away

@@ -22,7 +22,18 @@ from broker.groups.memory_quota import Account, Holdings, MemoryKind
 from broker.groups.offsets import CommittedOffset, Offsets
 from broker.groups.rebalance import JOINING, SYNCING, Rebalance, refused_join, refused_sync
 from broker.groups.timers import SESSION, MemberSessions, Timer, Timers
-from broker.protocol.messages.describe_groups import DescribedGroup
+from broker.protocol.messages.group_apis import (
+    DescribedGroup,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListedGroup,
+    MemberIdentity,
+    MemberResponse,
+    SyncGroupRequest,
+)
 from broker.protocol.messages.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -30,14 +41,12 @@ from broker.protocol.messages.group_records import (
     OffsetCommitValue,
     read_record,
 )
-from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.protocol.messages.join_group import JoinGroupRequest
-from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
-from broker.protocol.messages.list_groups import ListedGroup
-from broker.protocol.messages.offset_commit import OffsetCommitRequest
-from broker.protocol.messages.offset_delete import OffsetDeleteRequest
-from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from broker.protocol.messages.sync_group import SyncGroupRequest
+from broker.protocol.messages.offset_apis import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+)
 
 RETENTION = "retention"
 

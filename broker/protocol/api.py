@@ -2,8 +2,8 @@
 
 The table of the served APIs is discovered: each request class in `broker.protocol.messages` declares its key, its
 versions and the operation on the cluster that its sender needs (`ServedApi`), and its response class is in the same
-module. A new API is one such module, and its handler in `broker.server.routes`. Only an API that is allowed for each
-topic or group separately has a check in `broker.server.authorization`.
+module. A new API is these two classes in the module of its family, and its handler in `broker.server.routes`. Only an
+API that is allowed for each topic or group separately has a check in `broker.server.authorization`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.protocol import messages
 from broker.protocol.codec import encode
 from broker.protocol.decoder import DecodeError, read_uvarint, too_short
 from broker.protocol.encoder import EncodeError
-from broker.protocol.messages.api_versions import ApiVersion
+from broker.protocol.messages.cluster_apis import ApiVersion
 from broker.protocol.schema import DeclarationError, Message, Operation, ServedApi
 
 

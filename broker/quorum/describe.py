@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from broker.config import Endpoint
 from broker.errors import ErrorCode
-from broker.protocol.messages.describe_quorum import (
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionResult,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
+    DescribeQuorumTopicResult,
     Listener,
     Node,
-    PartitionResult,
     ReplicaState,
-    TopicResult,
 )
 from broker.quorum.leading import QuorumStatus, ReplicaStatus
 from broker.quorum.wire import METADATA_TOPIC, PARTITION
@@ -32,7 +32,7 @@ def invalid_response() -> DescribeQuorumResponse:
 
 def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResponse:
     """Only the leader knows the state; the answer names the leader (K595-44, K595-45)."""
-    result = PartitionResult(
+    result = DescribeQuorumPartitionResult(
         partition_index=PARTITION,
         error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
         error_message="ask the leader",
@@ -40,7 +40,7 @@ def not_leader_response(leader_id: int | None, epoch: int) -> DescribeQuorumResp
         leader_epoch=epoch,
         high_watermark=-1,
     )
-    return DescribeQuorumResponse(topics=[TopicResult(METADATA_TOPIC, [result])])
+    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
 
 
 def status_response(
@@ -60,7 +60,7 @@ def status_response(
             last_caught_up_timestamp=timestamp(replica.last_caught_up_at),
         )
 
-    result = PartitionResult(
+    result = DescribeQuorumPartitionResult(
         partition_index=PARTITION,
         error_code=ErrorCode.NONE,
         error_message=None,
@@ -71,4 +71,6 @@ def status_response(
         observers=[state(replica) for replica in status.observers],
     )
     nodes = [Node(voter.id, [Listener(listener, voter.host, voter.port)]) for voter in voters]
-    return DescribeQuorumResponse(topics=[TopicResult(METADATA_TOPIC, [result])], error_message=None, nodes=nodes)
+    return DescribeQuorumResponse(
+        topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])], error_message=None, nodes=nodes
+    )

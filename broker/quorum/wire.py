@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import begin_quorum_epoch as begin
-from broker.protocol.messages import end_quorum_epoch as end
-from broker.protocol.messages import fetch, fetch_snapshot, vote
+from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.records import CorruptBatch, validate_batches
 from broker.protocol.schema import Message
 from broker.quorum.messages import (
@@ -60,14 +58,14 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
     if isinstance(request, VoteRequest):
         return _vote_request(request, to), VOTE_VERSION
     if isinstance(request, BeginRequest):
-        partition = begin.PartitionData(
+        partition = quorum_apis.BeginQuorumEpochPartitionData(
             partition_index=PARTITION,
             voter_directory_id=request.voter_directory,
             leader_id=request.leader_id,
             leader_epoch=request.epoch,
         )
-        topics = [begin.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
-        return begin.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
+        topics = [quorum_apis.BeginQuorumEpochTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+        return quorum_apis.BeginQuorumEpochRequest(request.cluster_id, to, topics), BEGIN_VERSION
     if isinstance(request, EndRequest):
         return _end_request(request), END_VERSION
     if isinstance(request, SnapshotRequest):
@@ -76,7 +74,7 @@ def encode_request(request: Request, to: int) -> tuple[Message, int]:
 
 
 def _vote_request(request: VoteRequest, to: int) -> Message:
-    partition = vote.PartitionData(
+    partition = quorum_apis.VotePartitionData(
         partition_index=PARTITION,
         replica_epoch=request.epoch,
         replica_id=request.candidate_id,
@@ -85,19 +83,19 @@ def _vote_request(request: VoteRequest, to: int) -> Message:
         last_offset=request.log_end.offset,
         pre_vote=request.pre_vote,
     )
-    topics = [vote.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
-    return vote.VoteRequest(cluster_id=request.cluster_id, voter_id=to, topics=topics)
+    topics = [quorum_apis.VoteTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    return quorum_apis.VoteRequest(cluster_id=request.cluster_id, voter_id=to, topics=topics)
 
 
 def _end_request(request: EndRequest) -> Message:
-    partition = end.PartitionData(
+    partition = quorum_apis.EndQuorumEpochPartitionData(
         partition_index=PARTITION,
         leader_id=_wire_id(request.leader_id),
         leader_epoch=request.epoch,
-        preferred_candidates=[end.ReplicaInfo(candidate_id=voter) for voter in request.preferred_successors],
+        preferred_candidates=[quorum_apis.ReplicaInfo(candidate_id=voter) for voter in request.preferred_successors],
     )
-    topics = [end.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
-    return end.EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=topics)
+    topics = [quorum_apis.EndQuorumEpochTopicData(topic_name=METADATA_TOPIC, partitions=[partition])]
+    return quorum_apis.EndQuorumEpochRequest(cluster_id=request.cluster_id, topics=topics)
 
 
 def _fetch_request(request: FetchRequest) -> Message:
@@ -119,29 +117,29 @@ def _fetch_request(request: FetchRequest) -> Message:
 
 
 def _snapshot_request(request: SnapshotRequest) -> Message:
-    partition = fetch_snapshot.PartitionSnapshot(
+    partition = quorum_apis.PartitionSnapshot(
         partition=PARTITION,
         current_leader_epoch=request.epoch,
         snapshot_id=_snapshot_id(request.snapshot),
         position=request.position,
         replica_directory_id=request.directory,
     )
-    return fetch_snapshot.FetchSnapshotRequest(
+    return quorum_apis.FetchSnapshotRequest(
         cluster_id=request.cluster_id,
         replica_id=request.replica_id,
         max_bytes=request.max_bytes,
-        topics=[fetch_snapshot.TopicSnapshot(METADATA_TOPIC, [partition])],
+        topics=[quorum_apis.TopicSnapshot(METADATA_TOPIC, [partition])],
     )
 
 
-def _snapshot_id(snapshot: OffsetAndEpoch) -> fetch_snapshot.SnapshotId:
-    return fetch_snapshot.SnapshotId(snapshot.offset, snapshot.epoch)
+def _snapshot_id(snapshot: OffsetAndEpoch) -> quorum_apis.SnapshotId:
+    return quorum_apis.SnapshotId(snapshot.offset, snapshot.epoch)
 
 
 # --- requests, incoming
 
 
-def decode_snapshot_fetch(message: fetch_snapshot.FetchSnapshotRequest) -> SnapshotRequest:
+def decode_snapshot_fetch(message: quorum_apis.FetchSnapshotRequest) -> SnapshotRequest:
     topics = message.topics
     if len(topics) != 1 or topics[0].name != METADATA_TOPIC or len(topics[0].partitions) != 1:
         raise InvalidRequestError(f"exactly the topic {METADATA_TOPIC} with one partition is expected")
@@ -160,7 +158,7 @@ def decode_snapshot_fetch(message: fetch_snapshot.FetchSnapshotRequest) -> Snaps
     )
 
 
-def decode_vote(message: vote.VoteRequest) -> VoteRequest:
+def decode_vote(message: quorum_apis.VoteRequest) -> VoteRequest:
     """Raises `InvalidRequestError`, as the other decoders of requests do."""
     data = _only_partition(message.topics)
     log_end = OffsetAndEpoch(data.last_offset_epoch, data.last_offset)
@@ -169,12 +167,12 @@ def decode_vote(message: vote.VoteRequest) -> VoteRequest:
     )
 
 
-def decode_begin(message: begin.BeginQuorumEpochRequest) -> BeginRequest:
+def decode_begin(message: quorum_apis.BeginQuorumEpochRequest) -> BeginRequest:
     data = _only_partition(message.topics)
     return BeginRequest(message.cluster_id, data.leader_id, data.leader_epoch, data.voter_directory_id)
 
 
-def decode_end(message: end.EndQuorumEpochRequest) -> EndRequest:
+def decode_end(message: quorum_apis.EndQuorumEpochRequest) -> EndRequest:
     data = _only_partition(message.topics)
     successors = data.preferred_successors or [candidate.candidate_id for candidate in data.preferred_candidates]
     return EndRequest(message.cluster_id, _own_id(data.leader_id), data.leader_epoch, tuple(successors))
@@ -216,10 +214,10 @@ def _only_partition(topics: Sequence[Any]) -> Any:
 # --- responses, outgoing
 
 
-def encode_vote_response(response: VoteResponse) -> vote.VoteResponse:
+def encode_vote_response(response: VoteResponse) -> quorum_apis.VoteResponse:
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return vote.VoteResponse(error_code=response.error)
-    result = vote.PartitionResult(
+        return quorum_apis.VoteResponse(error_code=response.error)
+    result = quorum_apis.VotePartitionResult(
         PARTITION,
         response.error,
         _wire_id(response.leader_id),
@@ -227,21 +225,25 @@ def encode_vote_response(response: VoteResponse) -> vote.VoteResponse:
         response.granted,
         int(1000 * response.silence_s),
     )
-    return vote.VoteResponse(topics=[vote.TopicResult(METADATA_TOPIC, [result])])
+    return quorum_apis.VoteResponse(topics=[quorum_apis.VoteTopicResult(METADATA_TOPIC, [result])])
 
 
-def encode_begin_response(response: BeginResponse) -> begin.BeginQuorumEpochResponse:
+def encode_begin_response(response: BeginResponse) -> quorum_apis.BeginQuorumEpochResponse:
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return begin.BeginQuorumEpochResponse(error_code=response.error)
-    result = begin.PartitionResult(PARTITION, response.error, _wire_id(response.leader_id), response.epoch)
-    return begin.BeginQuorumEpochResponse(topics=[begin.TopicResult(METADATA_TOPIC, [result])])
+        return quorum_apis.BeginQuorumEpochResponse(error_code=response.error)
+    return quorum_apis.BeginQuorumEpochResponse(topics=_epoch_results(response))
 
 
-def encode_end_response(response: EndResponse) -> end.EndQuorumEpochResponse:
+def encode_end_response(response: EndResponse) -> quorum_apis.EndQuorumEpochResponse:
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return end.EndQuorumEpochResponse(error_code=response.error)
-    result = end.PartitionResult(PARTITION, response.error, _wire_id(response.leader_id), response.epoch)
-    return end.EndQuorumEpochResponse(topics=[end.TopicResult(METADATA_TOPIC, [result])])
+        return quorum_apis.EndQuorumEpochResponse(error_code=response.error)
+    return quorum_apis.EndQuorumEpochResponse(topics=_epoch_results(response))
+
+
+def _epoch_results(response: BeginResponse | EndResponse) -> list[quorum_apis.QuorumEpochTopicResult]:
+    leader_id = _wire_id(response.leader_id)
+    result = quorum_apis.QuorumEpochPartitionResult(PARTITION, response.error, leader_id, response.epoch)
+    return [quorum_apis.QuorumEpochTopicResult(METADATA_TOPIC, [result])]
 
 
 def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fetch.FetchResponse:
@@ -266,10 +268,10 @@ def encode_fetch_response(response: FetchResponse, log_start_offset: int) -> fet
     return fetch.FetchResponse(responses=[topic])
 
 
-def encode_snapshot_response(response: SnapshotResponse) -> fetch_snapshot.FetchSnapshotResponse:
+def encode_snapshot_response(response: SnapshotResponse) -> quorum_apis.FetchSnapshotResponse:
     if response.error is ErrorCode.INCONSISTENT_CLUSTER_ID:
-        return fetch_snapshot.FetchSnapshotResponse(error_code=response.error)
-    result = fetch_snapshot.PartitionSnapshotResult(
+        return quorum_apis.FetchSnapshotResponse(error_code=response.error)
+    result = quorum_apis.PartitionSnapshotResult(
         PARTITION,
         response.error,
         _snapshot_id(response.snapshot),
@@ -278,7 +280,7 @@ def encode_snapshot_response(response: SnapshotResponse) -> fetch_snapshot.Fetch
         response.position,
         response.data,
     )
-    return fetch_snapshot.FetchSnapshotResponse(topics=[fetch_snapshot.TopicSnapshotResult(METADATA_TOPIC, [result])])
+    return quorum_apis.FetchSnapshotResponse(topics=[quorum_apis.TopicSnapshotResult(METADATA_TOPIC, [result])])
 
 
 # --- responses, incoming
@@ -290,7 +292,9 @@ def decode_response(request: Request, message: Message) -> Response:
         return _fetch_response(request, message)
     if isinstance(request, SnapshotRequest):
         return _snapshot_response(message)
-    assert isinstance(message, vote.VoteResponse | begin.BeginQuorumEpochResponse | end.EndQuorumEpochResponse)
+    assert isinstance(
+        message, quorum_apis.VoteResponse | quorum_apis.BeginQuorumEpochResponse | quorum_apis.EndQuorumEpochResponse
+    )
     if message.error_code != ErrorCode.NONE:
         # An error of the whole request names neither leader nor epoch.
         error, leader_id, epoch, granted, silence_s = _error(message.error_code), None, 0, False, 0.0
@@ -300,7 +304,7 @@ def decode_response(request: Request, message: Message) -> Response:
         except InvalidRequestError as invalid:
             raise MalformedResponseError(str(invalid)) from invalid
         error, leader_id, epoch = _error(data.error_code), _own_id(data.leader_id), data.leader_epoch
-        voted = isinstance(data, vote.PartitionResult)
+        voted = isinstance(data, quorum_apis.VotePartitionResult)
         granted, silence_s = voted and data.vote_granted, data.leader_silence_ms / 1000 if voted else 0.0
     if isinstance(request, VoteRequest):
         return VoteResponse(error, leader_id, epoch, granted, silence_s)
@@ -337,7 +341,7 @@ def _fetch_response(request: FetchRequest, message: Message) -> FetchResponse:
 
 
 def _snapshot_response(message: Message) -> SnapshotResponse:
-    assert isinstance(message, fetch_snapshot.FetchSnapshotResponse)
+    assert isinstance(message, quorum_apis.FetchSnapshotResponse)
     if message.error_code != ErrorCode.NONE:
         return SnapshotResponse(_error(message.error_code), None, 0)
     if len(message.topics) != 1 or len(message.topics[0].partitions) != 1:

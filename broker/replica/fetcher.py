@@ -30,7 +30,7 @@ from broker.protocol.messages.fetch import (
     PartitionData,
     ReplicaState,
 )
-from broker.protocol.messages.offset_for_leader_epoch import (
+from broker.protocol.messages.offset_apis import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,

@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
 from broker.peers import Peers
-from broker.protocol.messages.alter_partition import (
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionData,
     AlterPartitionRequest,
     AlterPartitionResponse,
+    AlterPartitionResult,
+    AlterPartitionTopicData,
     BrokerState,
-    PartitionData,
-    PartitionResult,
-    TopicData,
 )
 from broker.replica.background import Background, end
 from broker.replica.leader import IsrProposal, PartitionLeader
@@ -126,11 +126,13 @@ class IsrChangeSender:
         return not sent
 
     def _request(self, proposals: dict[Partition, IsrProposal]) -> AlterPartitionRequest:
-        topics: dict[bytes, TopicData] = {}
+        topics: dict[bytes, AlterPartitionTopicData] = {}
         for partition, proposal in proposals.items():
-            topic = topics.setdefault(partition.topic_id, TopicData(topic_id=partition.topic_id, partitions=[]))
+            topic = topics.setdefault(
+                partition.topic_id, AlterPartitionTopicData(topic_id=partition.topic_id, partitions=[])
+            )
             topic.partitions.append(
-                PartitionData(
+                AlterPartitionData(
                     partition_index=partition.index,
                     leader_epoch=proposal.leader_epoch,
                     new_isr_with_epochs=[
@@ -145,7 +147,7 @@ class IsrChangeSender:
             broker_id=self._config.node_id, broker_epoch=self._broker_epoch(), topics=list(topics.values())
         )
 
-    def _decided(self, partition: Partition, proposal: IsrProposal, result: PartitionResult) -> bool:
+    def _decided(self, partition: Partition, proposal: IsrProposal, result: AlterPartitionResult) -> bool:
         """Apply the controller's answer for one partition. False: the answer decides nothing, ask again."""
         if not _is_pending(partition, proposal):
             return True
@@ -177,7 +179,7 @@ def _is_pending(partition: Partition, proposal: IsrProposal) -> bool:
     return isinstance(leader, PartitionLeader) and leader.pending is proposal
 
 
-def _lets_someone_go(partition: Partition, result: PartitionResult) -> bool:
+def _lets_someone_go(partition: Partition, result: AlterPartitionResult) -> bool:
     """Whether the answer has made the ISR smaller, and the leader has not read that in the metadata log yet."""
     leader = partition.role
     return (

@@ -18,16 +18,14 @@ from broker.log.remote_start import StateBelow
 from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.producers.producer_state import MAX_ID, ProducerState
-from broker.protocol.messages.broker_heartbeat import TieredStarts
-from broker.protocol.messages.list_offsets import (
+from broker.protocol.messages.broker_apis import TieredStarts
+from broker.protocol.messages.offset_apis import (
+    EpochEndOffset,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
-)
-from broker.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderPartition,

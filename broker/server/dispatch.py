@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from broker.errors import ErrorCode, is_disk_failure
 from broker.protocol.api import APIS, Api, ApiKey, advertised_api_keys, decode_request_header, encode_response, find_api
 from broker.protocol.codec import DecodeError, decode, entries_decoded
-from broker.protocol.messages.api_versions import ApiVersionsResponse
+from broker.protocol.messages.cluster_apis import ApiVersionsResponse
 from broker.protocol.schema import Message
 from broker.security.authorizer import Caller
 from broker.server.connection import Connection, NotReady, Outcome, Rejected, Shortcut, Slot

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from broker.controller.image import MetadataImage
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
 from broker.server.connection import Connection
 from broker.trace import Tracer
 

@@ -33,7 +33,7 @@ from broker.protocol.api import (
     find_api,
 )
 from broker.protocol.codec import DecodeError, decode, decode_exactly, encoded
-from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.messages.broker_apis import EnvelopeRequest, EnvelopeResponse
 from broker.protocol.schema import Bool, Message, String, v
 from broker.security.authorizer import Caller
 from broker.server.dispatch import ForCaller, RefusedRequest, RequestGuard

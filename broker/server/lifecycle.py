@@ -18,11 +18,13 @@ from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
 from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse, TieredStarts
-from broker.protocol.messages.broker_registration import (
+from broker.protocol.messages.broker_apis import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     BrokerRegistrationRequest,
     BrokerRegistrationResponse,
     Listener,
+    TieredStarts,
 )
 from broker.protocol.schema import Message
 from broker.server.lease import Lease

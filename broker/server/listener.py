@@ -30,7 +30,7 @@ from broker.errors import StartupError, shortened
 from broker.protocol.api import ApiKey, decode_request_header
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.fetch import FetchRequest, fetching_replica
-from broker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from broker.protocol.messages.offset_apis import OffsetForLeaderEpochRequest
 from broker.security.principals import of_certificate
 from broker.security.tls import HANDSHAKE_TIMEOUT_S, SHUTDOWN_TIMEOUT_S
 from broker.server.connection import Connection, ConnectionHost, Outcome, Rejected, Shortcut, shown_address

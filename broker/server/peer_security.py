@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.protocol.messages.credential_apis import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from broker.protocol.schema import Message
 from broker.security.passwords import Password
 from broker.security.sasl import PLAIN

@@ -12,13 +12,14 @@ from broker.controller.image import MetadataImage
 from broker.coordinator.group_coordinator import GroupCoordinator
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, advertised_api_keys
-from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
+from broker.protocol.messages.cluster_apis import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.credential_apis import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
 )
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.protocol.messages.group_apis import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from broker.quorum.runner import QuorumRunner
 from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q

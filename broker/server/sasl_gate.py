@@ -15,8 +15,12 @@ from typing import cast
 from broker.errors import ErrorCode
 from broker.protocol.api import Api, ApiKey, RequestHeader, decode_request_header, encode_response, find_api
 from broker.protocol.codec import DecodeError, decode
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.protocol.messages.credential_apis import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from broker.protocol.schema import Message
 from broker.security.principals import of_user
 from broker.security.sasl import LONGEST_TOKEN, Accounts, AuthenticationError, Exchange, begin

@@ -7,9 +7,14 @@ from typing import NamedTuple, cast
 
 from broker.errors import ErrorCode
 from broker.peers import Peers
-from broker.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from broker.protocol.messages.producer_apis import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from broker.protocol.messages.topic_apis import CreateTopicsRequest, CreateTopicsResponse
 from broker.replica.manager import ReplicaManager
 from broker.replica.partition import ALL
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead

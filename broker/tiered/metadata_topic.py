@@ -5,7 +5,7 @@ from __future__ import annotations
 from crc32c import crc32c
 
 from broker.config import BrokerConfig
-from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from broker.protocol.messages.topic_apis import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.protocol.records import Record, build_batch
 from broker.tiered.remote_storage_rules import METADATA_TOPIC, METADATA_TOPIC_SETTINGS
 from broker.tiered.segments import RemotePartition, SegmentEvent

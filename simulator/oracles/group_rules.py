@@ -27,12 +27,12 @@ from broker.protocol.messages.group_records import (
     OffsetCommitValue,
     read_record,
 )
-from broker.protocol.messages.offset_commit import (
+from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
 )
-from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from simulator.oracles.batches import ReadRecord, batches_in, records_in

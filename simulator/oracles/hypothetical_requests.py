@@ -15,8 +15,13 @@ from typing import NamedTuple
 from broker.controller.controller import Controller
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
 from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionData,
+    AlterPartitionRequest,
+    AlterPartitionTopicData,
+    BrokerState,
+)
 from broker.replica.follower import PartitionFollower, Phase
 from broker.replica.leader import PartitionLeader
 from broker.replica.log_view import UNDEFINED
@@ -103,7 +108,7 @@ def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
 
 def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: int, asked: Asked) -> bool:
     """Whether the controller would grant it."""
-    data = PartitionData(
+    data = AlterPartitionData(
         partition_index=index,
         leader_epoch=asked.leader_epoch,
         new_isr_with_epochs=[BrokerState(broker_id, epoch) for broker_id, epoch in asked.isr],
@@ -111,7 +116,7 @@ def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: 
         partition_epoch=asked.partition_epoch,
     )
     epoch = image.brokers[asked.sender].epoch if asked.sender in image.brokers else -1
-    request = AlterPartitionRequest(asked.sender, epoch, [TopicData(topic.id, [data])])
+    request = AlterPartitionRequest(asked.sender, epoch, [AlterPartitionTopicData(topic.id, [data])])
     response = rules.alter_partition(image, request, WITH_EPOCHS).answer(image)
     results = (result for each in response.topics for result in each.partitions)
     return response.error_code == ErrorCode.NONE and all(result.error_code == ErrorCode.NONE for result in results)

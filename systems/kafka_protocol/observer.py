@@ -14,18 +14,37 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import create_topics, describe_cluster, describe_quorum, metadata
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.cluster_apis import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
+from broker.protocol.messages.partition_apis import (
+    PREFERRED,
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.elect_leaders import (
-    PREFERRED,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    TopicPartitions,
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionData,
+    DescribeQuorumPartitionResult,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicData,
+)
+from broker.protocol.messages.topic_apis import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
 )
 from systems.kafka_protocol import requests, topic_control
 from systems.kafka_protocol.transport import Asking, SocketAsking
@@ -57,7 +76,7 @@ def elect_leader(
             moved = ReassignablePartition(index, [number, *(each for each in replicas if each != number)])
             reassign = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
             asking.ask(address, reassign, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
-        elect = ElectLeadersRequest(PREFERRED, [TopicPartitions(topic, [index])])
+        elect = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(topic, [index])])
         answer = asking.ask(address, elect, ElectLeadersResponse, ELECT_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
         return str(error)
@@ -126,16 +145,16 @@ class KafkaObserver:
         member = self._reaching_controller(view)
         if member is None:
             return "no broker is known to be alive"
-        topic = create_topics.CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
+        topic = CreatableTopic(name=self.topic, num_partitions=-1, replication_factor=-1)
         topic.assignments = [
-            create_topics.CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
+            CreatableReplicaAssignment(partition_index=number, broker_ids=list(ids))
             for number, ids in enumerate(assignment)
         ]
-        topic.configs = [create_topics.CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
-        request = create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
+        topic.configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
         address, patience_s = (member.address, member.port), CREATE_S * self._time_scale
         try:
-            answer = self._asking.ask(address, request, create_topics.CreateTopicsResponse, 5, timeout_s=patience_s)
+            answer = self._asking.ask(address, request, CreateTopicsResponse, 5, timeout_s=patience_s)
         except requests.RequestError as error:
             return str(error)
         result = answer.topics[0]
@@ -246,38 +265,32 @@ class KafkaObserver:
         result = self._quorum(member)
         return None if result is None else result.leader_epoch
 
-    def _quorum(self, member: Member) -> describe_quorum.PartitionResult | None:
+    def _quorum(self, member: Member) -> DescribeQuorumPartitionResult | None:
         """The quorum's state if this node is its leader, else None."""
-        request = describe_quorum.DescribeQuorumRequest(
-            topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
+        request = DescribeQuorumRequest(
+            topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])]
         )
         address = (member.address, member.port)
-        answer = self._asking.ask(
-            address, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale
-        )
+        answer = self._asking.ask(address, request, DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale)
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
         result = answer.topics[0].partitions[0]
         return result if result.error_code == ErrorCode.NONE and result.leader_id == member.id else None
 
-    def _metadata(self, member: Member) -> metadata.MetadataResponse:
-        request = metadata.MetadataRequest(
-            topics=[metadata.MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False
-        )
+    def _metadata(self, member: Member) -> MetadataResponse:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
         return self._asking.ask(
-            (member.address, member.port), request, metadata.MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
+            (member.address, member.port), request, MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
         )
 
     def _unfenced(self, member: Member) -> frozenset[str]:
         """The unfenced brokers as this node knows them; Metadata lists fenced brokers, too."""
-        request = describe_cluster.DescribeClusterRequest()
+        request = DescribeClusterRequest()
         address = (member.address, member.port)
-        answer = self._asking.ask(
-            address, request, describe_cluster.DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale
-        )
+        answer = self._asking.ask(address, request, DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale)
         return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
 
-    def _partition(self, state: metadata.MetadataResponsePartition) -> PartitionState:
+    def _partition(self, state: MetadataResponsePartition) -> PartitionState:
         def names(ids: Sequence[int]) -> tuple[str, ...]:
             return tuple(self._by_id.get(number, str(number)) for number in ids)
 

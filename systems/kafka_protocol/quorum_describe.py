@@ -9,7 +9,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import describe_quorum, metadata
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataResponse
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionData,
+    DescribeQuorumPartitionResult,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicData,
+    ReplicaState,
+)
 from systems.errors import ClusterError, InputError
 from systems.kafka_protocol import requests
 from systems.kafka_protocol.observer import METADATA_TOPIC
@@ -103,26 +111,24 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
     raise ClusterError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
 
 
-def _metadata(target: Address) -> metadata.MetadataResponse:
-    request = metadata.MetadataRequest(topics=[], allow_auto_topic_creation=False)
-    return requests.ask(target, request, metadata.MetadataResponse, 9, timeout_s=_ASK_S)
+def _metadata(target: Address) -> MetadataResponse:
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    return requests.ask(target, request, MetadataResponse, 9, timeout_s=_ASK_S)
 
 
-def _ask(target: Address) -> describe_quorum.PartitionResult | None:
-    request = describe_quorum.DescribeQuorumRequest(
-        topics=[describe_quorum.TopicData(METADATA_TOPIC, [describe_quorum.PartitionData(0)])]
-    )
-    answer = requests.ask(target, request, describe_quorum.DescribeQuorumResponse, 1, timeout_s=_ASK_S)
+def _ask(target: Address) -> DescribeQuorumPartitionResult | None:
+    request = DescribeQuorumRequest(topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
+    answer = requests.ask(target, request, DescribeQuorumResponse, 1, timeout_s=_ASK_S)
     if answer.error_code != ErrorCode.NONE:
-        return describe_quorum.PartitionResult(error_code=answer.error_code, leader_id=-1)
+        return DescribeQuorumPartitionResult(error_code=answer.error_code, leader_id=-1)
     return answer.topics[0].partitions[0] if answer.topics and answer.topics[0].partitions else None
 
 
-def _state(cluster_id: str, result: describe_quorum.PartitionResult) -> QuorumState:
+def _state(cluster_id: str, result: DescribeQuorumPartitionResult) -> QuorumState:
     end = max((r.log_end_offset for r in result.current_voters if r.replica_id == result.leader_id), default=-1)
     now_ms = max((r.last_fetch_timestamp for r in [*result.current_voters, *result.observers]), default=-1)
 
-    def line(replica: describe_quorum.ReplicaState, status: str) -> ReplicaLine:
+    def line(replica: ReplicaState, status: str) -> ReplicaLine:
         if replica.replica_id == result.leader_id:
             return ReplicaLine(replica.replica_id, replica.log_end_offset, 0, 0, "Leader")
         lag = end - replica.log_end_offset if replica.log_end_offset >= 0 and end >= 0 else -1

@@ -10,10 +10,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import (
-    alter_partition_reassignments,
-    incremental_alter_configs,
-    list_offsets,
+from broker.protocol.messages.config_apis import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.offset_apis import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from systems.kafka_protocol import requests
 from systems.kafka_protocol.transport import Asking
@@ -27,11 +45,11 @@ _CONSUMER: Final = -1  # the replica id of clients
 _ALTER_VERSION, _REASSIGN_VERSION = 1, 0
 # The lowest version of ListOffsets that knows the special timestamp, because older systems lack the newer versions.
 _ASKED: Final = {
-    LOG_START: (list_offsets.EARLIEST_TIMESTAMP, 7),
-    LOCAL_START: (list_offsets.EARLIEST_LOCAL_TIMESTAMP, 8),
-    LAST_TIERED: (list_offsets.LATEST_TIERED_TIMESTAMP, 9),
-    PENDING_UPLOAD: (list_offsets.EARLIEST_PENDING_UPLOAD_TIMESTAMP, 11),
-    COMMITTED_END: (list_offsets.LATEST_TIMESTAMP, 7),
+    LOG_START: (EARLIEST_TIMESTAMP, 7),
+    LOCAL_START: (EARLIEST_LOCAL_TIMESTAMP, 8),
+    LAST_TIERED: (LATEST_TIERED_TIMESTAMP, 9),
+    PENDING_UPLOAD: (EARLIEST_PENDING_UPLOAD_TIMESTAMP, 11),
+    COMMITTED_END: (LATEST_TIMESTAMP, 7),
 }
 
 
@@ -40,11 +58,9 @@ def configure(
 ) -> str | None:
     """Set these settings of a resource (its type and name). None when they are set."""
     kind, name = resource
-    changes = [incremental_alter_configs.AlterableConfig(key, value=value) for key, value in settings.items()]
-    request = incremental_alter_configs.IncrementalAlterConfigsRequest(
-        [incremental_alter_configs.AlterConfigsResource(kind, name, changes)]
-    )
-    answer_type = incremental_alter_configs.IncrementalAlterConfigsResponse
+    changes = [IncrementalAlterableConfig(key, value=value) for key, value in settings.items()]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
+    answer_type = IncrementalAlterConfigsResponse
     try:
         answer = asking.ask(address, request, answer_type, _ALTER_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
@@ -55,11 +71,9 @@ def configure(
 def reassign(asking: Asking, address: Address, where: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
     """Make these node ids the replicas. None when the change is accepted."""
     topic, partition = where
-    wanted = alter_partition_reassignments.ReassignablePartition(partition, list(replicas))
-    request = alter_partition_reassignments.AlterPartitionReassignmentsRequest(
-        topics=[alter_partition_reassignments.ReassignableTopic(topic, [wanted])]
-    )
-    answer_type = alter_partition_reassignments.AlterPartitionReassignmentsResponse
+    wanted = ReassignablePartition(partition, list(replicas))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [wanted])])
+    answer_type = AlterPartitionReassignmentsResponse
     try:
         answer = asking.ask(address, request, answer_type, _REASSIGN_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
@@ -73,12 +87,10 @@ def offsets(asking: Asking, address: Address, where: Where, timeout_s: float) ->
     found: dict[str, int] = {}
     for name, (timestamp, version) in _ASKED.items():
         topic, partition = where
-        wanted = list_offsets.ListOffsetsPartition(partition, timestamp=timestamp)
-        request = list_offsets.ListOffsetsRequest(
-            replica_id=_CONSUMER, topics=[list_offsets.ListOffsetsTopic(topic, [wanted])]
-        )
+        wanted = ListOffsetsPartition(partition, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(topic, [wanted])])
         try:
-            answer = asking.ask(address, request, list_offsets.ListOffsetsResponse, version, timeout_s=timeout_s)
+            answer = asking.ask(address, request, ListOffsetsResponse, version, timeout_s=timeout_s)
         except requests.RequestError as error:
             return f"{name}: {error}"
         result = answer.topics[0].partitions[0]

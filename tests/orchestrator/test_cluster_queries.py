@@ -8,16 +8,45 @@ from contextlib import ExitStack
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import (
-    alter_partition_reassignments,
-    create_topics,
-    describe_cluster,
-    describe_quorum,
-    elect_leaders,
-    incremental_alter_configs,
-    list_offsets,
-    metadata,
+from broker.protocol.messages.cluster_apis import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
 )
+from broker.protocol.messages.config_apis import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.offset_apis import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersPartitionResult,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ElectLeadersTopicPartitions,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+    ReplicaElectionResult,
+)
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionResult,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicResult,
+    ReplicaState,
+)
+from broker.protocol.messages.topic_apis import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.schema import Message
 from orchestrator.command.line import main
 from orchestrator.running.cluster import Cluster
@@ -33,43 +62,39 @@ def member(number: int, address: tuple[str, int]) -> Member:
     return Member(f"n{number}", number, *address, "broker")
 
 
-def quorum(error: int = 0, leader: int = 1, epoch: int = 5) -> describe_quorum.DescribeQuorumResponse:
-    result = describe_quorum.PartitionResult(
+def quorum(error: int = 0, leader: int = 1, epoch: int = 5) -> DescribeQuorumResponse:
+    result = DescribeQuorumPartitionResult(
         error_code=error,
         leader_id=leader,
         leader_epoch=epoch,
         high_watermark=40,
         current_voters=[
-            describe_quorum.ReplicaState(
-                1, log_end_offset=42, last_fetch_timestamp=9000, last_caught_up_timestamp=9000
-            ),
-            describe_quorum.ReplicaState(
-                2, log_end_offset=40, last_fetch_timestamp=8990, last_caught_up_timestamp=8500
-            ),
-            describe_quorum.ReplicaState(3, log_end_offset=-1),
+            ReplicaState(1, log_end_offset=42, last_fetch_timestamp=9000, last_caught_up_timestamp=9000),
+            ReplicaState(2, log_end_offset=40, last_fetch_timestamp=8990, last_caught_up_timestamp=8500),
+            ReplicaState(3, log_end_offset=-1),
         ],
-        observers=[describe_quorum.ReplicaState(4, log_end_offset=41, last_caught_up_timestamp=8900)],
+        observers=[ReplicaState(4, log_end_offset=41, last_caught_up_timestamp=8900)],
     )
-    return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])
+    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
 
 
-def cluster_state(addresses: dict[int, tuple[str, int]], leader: int = 1) -> metadata.MetadataResponse:
-    partition = metadata.MetadataResponsePartition(
+def cluster_state(addresses: dict[int, tuple[str, int]], leader: int = 1) -> MetadataResponse:
+    partition = MetadataResponsePartition(
         partition_index=0, leader_id=leader, leader_epoch=3, replica_nodes=[1, 2], isr_nodes=[1]
     )
-    return metadata.MetadataResponse(
-        brokers=[metadata.MetadataResponseBroker(number, host, port) for number, (host, port) in addresses.items()],
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(number, host, port) for number, (host, port) in addresses.items()],
         cluster_id="c1",
-        topics=[metadata.MetadataResponseTopic(name="log", partitions=[partition])],
+        topics=[MetadataResponseTopic(name="log", partitions=[partition])],
     )
 
 
-def broker(quorum_answer: describe_quorum.DescribeQuorumResponse, state: metadata.MetadataResponse) -> Answer:
+def broker(quorum_answer: DescribeQuorumResponse, state: MetadataResponse) -> Answer:
     def answer(request: Message) -> Message:
-        if isinstance(request, describe_cluster.DescribeClusterRequest):
-            brokers = [describe_cluster.DescribeClusterBroker(b.node_id, b.host, b.port) for b in state.brokers]
-            return describe_cluster.DescribeClusterResponse(brokers=brokers)
-        return state if isinstance(request, metadata.MetadataRequest) else quorum_answer
+        if isinstance(request, DescribeClusterRequest):
+            brokers = [DescribeClusterBroker(b.node_id, b.host, b.port) for b in state.brokers]
+            return DescribeClusterResponse(brokers=brokers)
+        return state if isinstance(request, MetadataRequest) else quorum_answer
 
     return answer
 
@@ -126,11 +151,11 @@ def test_a_topic_is_created_by_the_controller_and_may_exist_already() -> None:
     asked = []
 
     def answer(request: Message) -> Message | bytes:
-        if isinstance(request, create_topics.CreateTopicsRequest):
+        if isinstance(request, CreateTopicsRequest):
             asked.append(request.topics[0])
             error = ErrorCode.TOPIC_ALREADY_EXISTS if len(asked) > 1 else ErrorCode.REQUEST_TIMED_OUT
-            result = create_topics.CreatableTopicResult(name="log", error_code=error, error_message="slow")
-            return create_topics.CreateTopicsResponse(topics=[result])
+            result = CreatableTopicResult(name="log", error_code=error, error_message="slow")
+            return CreateTopicsResponse(topics=[result])
         return broker(quorum(), cluster_state({}))(request)
 
     with fake_broker(answer) as address:
@@ -146,14 +171,14 @@ def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
     asked: list[Message] = []
 
     def answer(request: Message) -> Message | bytes:
-        if isinstance(request, alter_partition_reassignments.AlterPartitionReassignmentsRequest):
+        if isinstance(request, AlterPartitionReassignmentsRequest):
             asked.append(request)
-            return alter_partition_reassignments.AlterPartitionReassignmentsResponse()
-        if isinstance(request, elect_leaders.ElectLeadersRequest):
+            return AlterPartitionReassignmentsResponse()
+        if isinstance(request, ElectLeadersRequest):
             asked.append(request)
-            refused = elect_leaders.PartitionResult(0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "not yet in sync")
-            results = [] if len(asked) > 2 else [elect_leaders.ReplicaElectionResult("log", [refused])]
-            return elect_leaders.ElectLeadersResponse(replica_election_results=results)
+            refused = ElectLeadersPartitionResult(0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "not yet in sync")
+            results = [] if len(asked) > 2 else [ReplicaElectionResult("log", [refused])]
+            return ElectLeadersResponse(replica_election_results=results)
         return broker(quorum(), cluster_state({}, leader=2 if len(asked) > 2 else 1))(request)
 
     with fake_broker(answer) as address:
@@ -166,27 +191,27 @@ def test_a_leader_is_elected_by_putting_it_first_and_preferring_it() -> None:
         assert observer.elect("n2", 0) is None
         observer.close()
     reassigned, elected = asked[:2]
-    assert isinstance(reassigned, alter_partition_reassignments.AlterPartitionReassignmentsRequest)
+    assert isinstance(reassigned, AlterPartitionReassignmentsRequest)
     assert reassigned.topics[0].partitions[0].replicas == [2, 1]
-    assert isinstance(elected, elect_leaders.ElectLeadersRequest)
-    assert elected.topic_partitions == [elect_leaders.TopicPartitions("log", [0])]
+    assert isinstance(elected, ElectLeadersRequest)
+    assert elected.topic_partitions == [ElectLeadersTopicPartitions("log", [0])]
 
 
 def test_an_invalid_protocol_answer_is_reported() -> None:
-    request = metadata.MetadataRequest(topics=[])
+    request = MetadataRequest(topics=[])
     for raw, words in (
         (b"HTTP/1.1 400", "is not the Kafka protocol"),
         (b"\0\0\0\x08\0\0\0\1\0\0", "closed before the answer was complete"),
         (b"\0\0\0\x06\0\0\0\1\0\0", "cannot be decoded"),
     ):
         with fake_broker(lambda _, raw=raw: raw) as address, pytest.raises(requests.RequestError, match=words):  # type: ignore[misc]
-            requests.ask(address, request, metadata.MetadataResponse, 9, timeout_s=60.0)
+            requests.ask(address, request, MetadataResponse, 9, timeout_s=60.0)
 
 
 def test_separate_controllers_answer_queries_and_brokers_create_topics() -> None:
     def create(request: Message) -> Message | bytes:
-        if isinstance(request, create_topics.CreateTopicsRequest):
-            return create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult(name="log")])
+        if isinstance(request, CreateTopicsRequest):
+            return CreateTopicsResponse(topics=[CreatableTopicResult(name="log")])
         # A broker passes the question on, and the answer names another node as the leader.
         return broker(quorum(leader=1, epoch=5), cluster_state({4: ("a", 1), 5: ("b", 2)}, leader=4))(request)
 
@@ -207,14 +232,14 @@ def test_separate_controllers_answer_queries_and_brokers_create_topics() -> None
     assert created is None
 
 
-def recently_fetched() -> describe_quorum.DescribeQuorumResponse:
+def recently_fetched() -> DescribeQuorumResponse:
     """Of three voters the first leads, the second fetched just now, the third some time ago, as `PATIENCE` has it."""
     voters = [
-        describe_quorum.ReplicaState(number, last_fetch_timestamp=int((90_000 - ago_ms) * PATIENCE))
+        ReplicaState(number, last_fetch_timestamp=int((90_000 - ago_ms) * PATIENCE))
         for number, ago_ms in ((1, 0), (2, 400), (3, 20_000))
     ]
-    result = describe_quorum.PartitionResult(leader_id=1, leader_epoch=7, current_voters=voters)
-    return describe_quorum.DescribeQuorumResponse(topics=[describe_quorum.TopicResult(METADATA_TOPIC, [result])])
+    result = DescribeQuorumPartitionResult(leader_id=1, leader_epoch=7, current_voters=voters)
+    return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
 
 
 def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None:
@@ -223,17 +248,17 @@ def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None
 
     def answer(request: Message) -> Message | bytes:
         asked.append(request)
-        if isinstance(request, incremental_alter_configs.IncrementalAlterConfigsRequest):
-            results = [incremental_alter_configs.AlterConfigsResourceResponse()]
-            return incremental_alter_configs.IncrementalAlterConfigsResponse(responses=results)
-        if isinstance(request, alter_partition_reassignments.AlterPartitionReassignmentsRequest):
-            refused = alter_partition_reassignments.ReassignablePartitionResponse(0, ErrorCode.INVALID_REQUEST, "no")
-            topic = alter_partition_reassignments.ReassignableTopicResponse("log", [refused])
-            return alter_partition_reassignments.AlterPartitionReassignmentsResponse(responses=[topic])
-        if isinstance(request, list_offsets.ListOffsetsRequest):
+        if isinstance(request, IncrementalAlterConfigsRequest):
+            results = [AlterConfigsResourceResponse()]
+            return IncrementalAlterConfigsResponse(responses=results)
+        if isinstance(request, AlterPartitionReassignmentsRequest):
+            refused = ReassignablePartitionResponse(0, ErrorCode.INVALID_REQUEST, "no")
+            topic = ReassignableTopicResponse("log", [refused])
+            return AlterPartitionReassignmentsResponse(responses=[topic])
+        if isinstance(request, ListOffsetsRequest):
             offset = stated[request.topics[0].partitions[0].timestamp]
-            result = list_offsets.ListOffsetsPartitionResponse(offset=offset)
-            return list_offsets.ListOffsetsResponse(topics=[list_offsets.ListOffsetsTopicResponse("log", [result])])
+            result = ListOffsetsPartitionResponse(offset=offset)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse("log", [result])])
         return broker(quorum(), cluster_state({1: ("n1", 1)}))(request)
 
     with fake_broker(answer) as address:
@@ -243,7 +268,7 @@ def test_settings_replicas_and_offsets_of_a_topic_are_read_and_changed() -> None
         assert observer.reassign(0, ["n1"]) == "INVALID_REQUEST: no"
         found = observer.offsets(0)
         observer.close()
-    changes = [each for each in asked if isinstance(each, incremental_alter_configs.IncrementalAlterConfigsRequest)]
+    changes = [each for each in asked if isinstance(each, IncrementalAlterConfigsRequest)]
     assert [(each.resources[0].resource_type, each.resources[0].resource_name) for each in changes] == [
         (2, "log"),
         (4, "1"),

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.server.client import PeerConnector
 from simulator.client import CREATE_VERSION, RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster

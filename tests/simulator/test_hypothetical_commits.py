@@ -21,7 +21,7 @@ from broker.protocol.messages.group_records import (
     read_record,
     record,
 )
-from broker.protocol.messages.offset_commit import OffsetCommitRequest
+from broker.protocol.messages.offset_apis import OffsetCommitRequest
 from broker.protocol.records import Record, build_batch
 from broker.replica.partition import Partition
 from simulator.cluster import SimulatedCluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker.protocol.messages.elect_leaders import UNCLEAN
+from broker.protocol.messages.partition_apis import UNCLEAN
 from simulator.oracles.findings import WOULD_GRANT, OracleFindings
 from simulator.oracles.hypothetical_requests import would_grant
 from tests.broker.controller.world import World

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
-from broker.protocol.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
+from broker.protocol.messages.config_apis import (
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
 )
+from broker.protocol.messages.topic_apis import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
@@ -169,8 +165,8 @@ async def _ask_controller(cluster: SimulatedCluster, request: Message, version: 
 
 
 async def _set_minimum(cluster: SimulatedCluster, resource: tuple[int, str], value: str) -> None:
-    minimum = AlterableConfig("min.insync.replicas", 0, value)
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(*resource, [minimum])])
+    minimum = IncrementalAlterableConfig("min.insync.replicas", 0, value)
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(*resource, [minimum])])
     await _ask_controller(cluster, request, 1)
 
 

@@ -10,16 +10,12 @@ import pytest
 
 from broker.clock_rates import MOST_DRIFT
 from broker.controller.image import PartitionImage
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.create_topics import (
-    CreatableReplicaAssignment,
-    CreatableTopic,
-    CreateTopicsRequest,
-)
+from broker.protocol.messages.topic_apis import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from broker.protocol.schema import Message
 from broker.replica.leader import PartitionLeader
 from broker.server.client import PeerConnector

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.protocol.messages.vote import PartitionResult, TopicResult, VoteResponse
+from broker.protocol.messages.quorum_apis import VotePartitionResult, VoteResponse, VoteTopicResult
 from broker.protocol.schema import Message
 from simulator.cluster import SimulatedCluster
 from simulator.messages import Recorder, Said, text_of
@@ -55,10 +55,10 @@ def test_messages_are_recorded_whole_in_order_with_arrival_times() -> None:
             "log, p2: from 17, epoch 3",
         ),
         (
-            VoteResponse(topics=[TopicResult("meta", [PartitionResult(0, 74, 1, 5, vote_granted=False)])]),
+            VoteResponse(topics=[VoteTopicResult("meta", [VotePartitionResult(0, 74, 1, 5, vote_granted=False)])]),
             "meta, p0: FENCED_LEADER_EPOCH, leader 1, epoch 5",
         ),
-        (VoteResponse(topics=[TopicResult("meta", [PartitionResult(0, 0, -1, 5, vote_granted=True)])]), None),
+        (VoteResponse(topics=[VoteTopicResult("meta", [VotePartitionResult(0, 0, -1, 5, vote_granted=True)])]), None),
     ],
 )
 def test_the_text_of_a_message_has_offsets_epochs_and_errors(message: Message, text: str | None) -> None:

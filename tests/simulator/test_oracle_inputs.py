@@ -59,13 +59,18 @@ ASKED = {
     "broker.errors": {"ErrorCode", "ProtocolError", "StartupError"},
     "broker.groups.group_settings": {"GroupSettings"},
     "broker.groups.group_effects": {"AppendEffect"},
-    "broker.protocol.messages.alter_partition": {"AlterPartitionRequest", "BrokerState", "PartitionData", "TopicData"},
-    "broker.protocol.messages.offset_commit": {
+    "broker.protocol.messages.partition_apis": {
+        "AlterPartitionData",
+        "AlterPartitionRequest",
+        "AlterPartitionTopicData",
+        "BrokerState",
+    },
+    "broker.protocol.messages.offset_apis": {
         "OffsetCommitRequest",
         "OffsetCommitRequestPartition",
         "OffsetCommitRequestTopic",
+        "OffsetFetchRequestGroup",
     },
-    "broker.protocol.messages.offset_fetch": {"OffsetFetchRequestGroup"},
     "broker.protocol.messages.metadata_records": {"NO_LEADER", "encode_record"},
     "broker.quorum.leading": {"Leading"},
     "broker.quorum.messages": {"OffsetAndEpoch"},

@@ -10,15 +10,15 @@ import pytest
 
 from analysis.core.remote_rules import out_of_bounds
 from broker.errors import ErrorCode
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.protocol.messages.incremental_alter_configs import (
+from broker.protocol.messages.config_apis import (
     SET,
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
+from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
 from broker.protocol.schema import Message
 from broker.replica.partition import Partition
 from broker.server.client import PeerConnector
@@ -116,8 +116,8 @@ async def ask(cluster: SimulatedCluster, request: Message, version: int) -> Mess
 
 
 async def alter(cluster: SimulatedCluster, **settings: str) -> None:
-    entries = [AlterableConfig(name.replace("_", "."), SET, value) for name, value in settings.items()]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, TOPIC, entries)])
+    entries = [IncrementalAlterableConfig(name.replace("_", "."), SET, value) for name, value in settings.items()]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(TOPIC_RESOURCE, TOPIC, entries)])
     answer = await ask(cluster, request, 1)
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     assert answer.responses[0].error_code == ErrorCode.NONE, answer.responses[0].error_message

@@ -13,7 +13,7 @@ import pytest
 
 from broker.log.log import PartitionLog
 from broker.log.remote_start import RemoteStart, StateBelow
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
 from broker.tiered.leader_task import LeaderTask, SegmentWorker
 from broker.tiered.segments import SegmentEvent, SegmentState, TieredSegment
 from simulator.client import RefusedError, UncertainError

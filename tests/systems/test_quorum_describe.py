@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.describe_quorum import (
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataResponse, MetadataResponseBroker
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionResult,
     DescribeQuorumResponse,
-    PartitionResult,
+    DescribeQuorumTopicResult,
     ReplicaState,
-    TopicResult,
 )
-from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from broker.protocol.schema import Message
 from systems.errors import ClusterError
 from systems.kafka_protocol import quorum_describe, requests
@@ -37,7 +37,7 @@ def answered(*, silent: int | None = None) -> QuorumState:
             last_caught_up_timestamp=NOW - behind_ms,
         )
 
-    result = PartitionResult(
+    result = DescribeQuorumPartitionResult(
         leader_id=2,
         leader_epoch=7,
         high_watermark=118,
@@ -114,10 +114,10 @@ class Brokers:
         self.asked.append(number)
         assert len(self.asked) < 1_000, "it does not end"
         leads = leaders[number] == number
-        result = PartitionResult(
+        result = DescribeQuorumPartitionResult(
             error_code=ErrorCode.NONE if leads else ErrorCode.NOT_LEADER_OR_FOLLOWER, leader_id=leaders[number]
         )
-        return DescribeQuorumResponse(topics=[TopicResult(METADATA_TOPIC, [result])])
+        return DescribeQuorumResponse(topics=[DescribeQuorumTopicResult(METADATA_TOPIC, [result])])
 
 
 def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:

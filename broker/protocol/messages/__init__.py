@@ -1,5 +1,7 @@
-"""The messages, one module per API, with the names and versions of Apache Kafka's schemas (fields in snake_case).
+"""The messages, one module per family of APIs.
 
-Where request and response use one name for two structures, the response's is `...Result` instead. Time-outs and
-throttle times are milliseconds; -1 is the usual "none" of ids, epochs and offsets.
+Names and versions are those of Apache Kafka's schemas, fields in snake_case. Where request and response use one name
+for two structures, the response's is `...Result` instead. Where two messages of a module use one name for different
+structures, the name of the message is in front of it. Time-outs and throttle times are milliseconds; -1 is the usual
+"none" of ids, epochs and offsets.
 """

@@ -18,47 +18,37 @@ from broker.errors import ErrorCode, ProtocolError
 from broker.groups.commits import answer_to_all
 from broker.groups.rebalance import refused_join, refused_sync
 from broker.protocol.api import APIS, ApiKey, api_of
-from broker.protocol.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest
-from broker.protocol.messages.create_acls import CreateAclsRequest
-from broker.protocol.messages.delete_acls import DeleteAclsRequest
-from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest
-from broker.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from broker.protocol.messages.describe_user_scram_credentials import (
+from broker.protocol.messages.acl_apis import CreateAclsRequest, DeleteAclsRequest
+from broker.protocol.messages.config_apis import DescribeClientQuotasRequest, DescribeClientQuotasResponse
+from broker.protocol.messages.credential_apis import (
+    AlterUserScramCredentialsRequest,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
 )
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest
-from broker.protocol.messages.find_coordinator import (
+from broker.protocol.messages.group_apis import (
     TRANSACTION_KEY,
     Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DescribedGroup,
+    DescribeGroupsRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
 )
-from broker.protocol.messages.get_replica_log_info import (
-    GetReplicaLogInfoRequest,
-    GetReplicaLogInfoResponse,
-    PartitionLogInfo,
-    TopicPartitionLogInfo,
-)
-from broker.protocol.messages.heartbeat import HeartbeatResponse
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.protocol.messages.join_group import JoinGroupRequest
-from broker.protocol.messages.leave_group import LeaveGroupResponse
-from broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from broker.protocol.messages.offset_commit import (
+from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-)
-from broker.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
-)
-from broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -69,6 +59,14 @@ from broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from broker.protocol.messages.partition_apis import (
+    ElectLeadersRequest,
+    GetReplicaLogInfoRequest,
+    GetReplicaLogInfoResponse,
+    PartitionLogInfo,
+    TopicPartitionLogInfo,
+)
+from broker.protocol.messages.producer_apis import InitProducerIdRequest, InitProducerIdResponse
 from broker.protocol.schema import DeclarationError, Message
 from broker.security.acls import AclOperation
 from broker.security.authorizer import Authorizer, Caller

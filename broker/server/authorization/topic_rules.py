@@ -10,46 +10,42 @@ import msgspec
 from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import ApiKey
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages import incremental_alter_configs as incremental
-from broker.protocol.messages.create_partitions import CreatePartitionsTopic, CreatePartitionsTopicResult
-from broker.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from broker.protocol.messages.delete_records import (
-    DeleteRecordsPartitionResult,
-    DeleteRecordsTopic,
-    DeleteRecordsTopicResult,
-)
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.protocol.messages.describe_configs import DescribeConfigsResult
-from broker.protocol.messages.fetch import FetchRequest, FetchTopic, fetching_replica
-from broker.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsTopic,
-    ListOffsetsTopicResponse,
-)
-from broker.protocol.messages.metadata import (
+from broker.protocol.messages.cluster_apis import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
+from broker.protocol.messages.config_apis import AlterConfigsResourceResponse, DescribeConfigsResult
+from broker.protocol.messages.fetch import FetchRequest, FetchTopic, fetching_replica
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
-from broker.protocol.messages.offset_for_leader_epoch import (
+from broker.protocol.messages.offset_apis import (
+    DeleteRecordsPartitionResult,
+    DeleteRecordsTopic,
+    DeleteRecordsTopicResult,
     EpochEndOffset,
+    ListOffsetsPartitionResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceResponse,
     ProduceRequest,
     TopicProduceData,
     TopicProduceResponse,
+)
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
 from broker.protocol.schema import NO_ID
 from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
@@ -269,12 +265,12 @@ def _not_described(it: Any, code: ErrorCode, reason: str) -> DescribeConfigsResu
     return DescribeConfigsResult(code, reason, it.resource_type, it.resource_name)
 
 
-def _not_altered(it: Any, code: ErrorCode, reason: str) -> whole.AlterConfigsResourceResponse:
-    return whole.AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+def _not_altered(it: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
 
 
-def _not_altered_incrementally(it: Any, code: ErrorCode, reason: str) -> incremental.AlterConfigsResourceResponse:
-    return incremental.AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+def _not_altered_incrementally(it: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
 
 
 TOPIC_RULES: dict[ApiKey, Check] = {

@@ -9,15 +9,15 @@ from broker.controller.access import filter_of
 from broker.controller.error_responses import refused
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.create_acls import CreateAclsRequest
-from broker.protocol.messages.delete_acls import DeleteAclsRequest
-from broker.protocol.messages.describe_acls import (
+from broker.protocol.messages.acl_apis import (
     AclDescription,
+    CreateAclsRequest,
+    DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
-from broker.protocol.messages.describe_user_scram_credentials import (
+from broker.protocol.messages.credential_apis import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,

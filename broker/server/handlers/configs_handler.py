@@ -14,21 +14,19 @@ from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
 from broker.effective_configs import BrokerValues, Source
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResourceResult,
-    DescribeConfigsResponse,
-    DescribeConfigsResult,
-    DescribeConfigsSynonym,
-)
-from broker.protocol.messages.list_config_resources import (
+from broker.protocol.messages.config_apis import (
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
     GROUP,
     TOPIC,
     ConfigResource,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )

@@ -15,21 +15,32 @@ from broker.groups.group import ConnectedClient
 from broker.groups.group_effects import Effect
 from broker.groups.rebalance import refused_join, refused_sync
 from broker.groups.shard import Shard
-from broker.protocol.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
-from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-from broker.protocol.messages.find_coordinator import (
+from broker.protocol.messages.group_apis import (
     TRANSACTION_KEY,
     Coordinator,
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
 )
-from broker.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
-from broker.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-from broker.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
-from broker.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
-from broker.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from broker.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from broker.protocol.messages.offset_fetch import (
+from broker.protocol.messages.offset_apis import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -40,7 +51,6 @@ from broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from broker.protocol.messages.sync_group import SyncGroupRequest
 from broker.protocol.schema import Message
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later

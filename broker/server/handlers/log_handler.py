@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsPartitionResult,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopicResult,
-)
-from broker.protocol.messages.describe_log_dirs import (
+from broker.protocol.messages.cluster_apis import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
-from broker.protocol.messages.get_replica_log_info import (
+from broker.protocol.messages.offset_apis import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+from broker.protocol.messages.partition_apis import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     PartitionLogInfo,

@@ -10,13 +10,10 @@ from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
 from broker.listeners import ListenerEndpoint
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.protocol.messages.describe_cluster import (
+from broker.protocol.messages.cluster_apis import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
-)
-from broker.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
@@ -25,6 +22,7 @@ from broker.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from broker.protocol.messages.metadata_records import NO_LEADER
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest
 from broker.protocol.schema import NO_ID
 from broker.security.authorizer import Caller
 from broker.server.connection import NotReady

@@ -29,7 +29,7 @@ from typing import NamedTuple, Protocol
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, encode_response
 from broker.protocol.decoder import DecodeError, read_uvarint
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,

@@ -14,7 +14,7 @@ from typing import cast
 from broker.errors import ErrorCode, ProtocolError
 from broker.log.validation import bytes_examined, require_one_batch
 from broker.ports import Buffer
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from broker.errors import ErrorCode
 from broker.peers import Peers
 from broker.producers.producer_ids import NONE, Identity, ProducerIds, next_epoch
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.messages.producer_apis import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 
 ALLOCATE_VERSION = 0
 

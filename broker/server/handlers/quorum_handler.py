@@ -6,10 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages import begin_quorum_epoch as begin
-from broker.protocol.messages import describe_quorum as describe
-from broker.protocol.messages import end_quorum_epoch as end
-from broker.protocol.messages import fetch, fetch_snapshot, vote
+from broker.protocol.messages import fetch, quorum_apis
 from broker.quorum import wire
 from broker.quorum.describe import invalid_response, is_about_the_quorum, not_leader_response, status_response
 from broker.quorum.messages import (
@@ -40,29 +37,31 @@ class QuorumHandler:
         except ProtocolError as error:
             return error.code
 
-    async def handle_vote(self, request: vote.VoteRequest, _version: int) -> vote.VoteResponse:
+    async def handle_vote(self, request: quorum_apis.VoteRequest, _version: int) -> quorum_apis.VoteResponse:
         """Vote (52). Answered after the vote is on disk."""
         response = await self._answer(partial(wire.decode_vote, request))
         if isinstance(response, ErrorCode):
-            return vote.VoteResponse(error_code=response)
+            return quorum_apis.VoteResponse(error_code=response)
         assert isinstance(response, VoteResponse)
         return wire.encode_vote_response(response)
 
     async def handle_begin(
-        self, request: begin.BeginQuorumEpochRequest, _version: int
-    ) -> begin.BeginQuorumEpochResponse:
+        self, request: quorum_apis.BeginQuorumEpochRequest, _version: int
+    ) -> quorum_apis.BeginQuorumEpochResponse:
         """BeginQuorumEpoch (53)."""
         response = await self._answer(partial(wire.decode_begin, request))
         if isinstance(response, ErrorCode):
-            return begin.BeginQuorumEpochResponse(error_code=response)
+            return quorum_apis.BeginQuorumEpochResponse(error_code=response)
         assert isinstance(response, BeginResponse)
         return wire.encode_begin_response(response)
 
-    async def handle_end(self, request: end.EndQuorumEpochRequest, _version: int) -> end.EndQuorumEpochResponse:
+    async def handle_end(
+        self, request: quorum_apis.EndQuorumEpochRequest, _version: int
+    ) -> quorum_apis.EndQuorumEpochResponse:
         """EndQuorumEpoch (54)."""
         response = await self._answer(partial(wire.decode_end, request))
         if isinstance(response, ErrorCode):
-            return end.EndQuorumEpochResponse(error_code=response)
+            return quorum_apis.EndQuorumEpochResponse(error_code=response)
         assert isinstance(response, EndResponse)
         return wire.encode_end_response(response)
 
@@ -75,25 +74,25 @@ class QuorumHandler:
         return wire.encode_fetch_response(response, self._quorum.log_start_offset)
 
     async def handle_snapshot_fetch(
-        self, request: fetch_snapshot.FetchSnapshotRequest, _version: int
-    ) -> fetch_snapshot.FetchSnapshotResponse:
+        self, request: quorum_apis.FetchSnapshotRequest, _version: int
+    ) -> quorum_apis.FetchSnapshotResponse:
         """FetchSnapshot (59)."""
         response = await self._answer(partial(wire.decode_snapshot_fetch, request))
         if isinstance(response, ErrorCode):
-            return fetch_snapshot.FetchSnapshotResponse(error_code=response)
+            return quorum_apis.FetchSnapshotResponse(error_code=response)
         assert isinstance(response, SnapshotResponse)
         return wire.encode_snapshot_response(response)
 
     async def handle_describe(
-        self, request: describe.DescribeQuorumRequest, _version: int
-    ) -> describe.DescribeQuorumResponse:
+        self, request: quorum_apis.DescribeQuorumRequest, _version: int
+    ) -> quorum_apis.DescribeQuorumResponse:
         """DescribeQuorum (55): leader only (K595-44)."""
         if not is_about_the_quorum(request):
             return invalid_response()
         try:
             status, now = await self._quorum.status()
         except ProtocolError as error:
-            return describe.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
+            return quorum_apis.DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         if status is None:
             return not_leader_response(self._quorum.leader_id, self._quorum.epoch)
         return status_response(status, now, self._quorum.wall_ms(), self._quorum.voters, self._quorum.listener_name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.describe_client_quotas import (
+from broker.protocol.messages.config_apis import (
     ANY,
     DEFAULT,
     EXACT,

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -14,17 +14,21 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.protocol.messages.create_topics import (
+from broker.protocol.messages.cluster_apis import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from broker.protocol.messages.fetch import FetchRequest
+from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.topic_apis import (
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.protocol.messages.fetch import FetchRequest
-from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from tests.broker.clients.harness import PATIENCE, BrokerProcess, cluster

@@ -12,14 +12,14 @@ from broker.controller.image import MetadataImage
 from broker.controller.image_records import records_of
 from broker.errors import AppendRefusedError, ErrorCode
 from broker.mutants import Mutants
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from broker.protocol.messages.get_replica_log_info import (
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.metadata_records import decode_record, encode_record
+from broker.protocol.messages.partition_apis import (
     GetReplicaLogInfoRequest,
     GetReplicaLogInfoResponse,
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
-from broker.protocol.messages.metadata_records import decode_record, encode_record
 from broker.protocol.schema import Message
 from broker.quorum.messages import Predecessor
 from broker.trace import Tracer

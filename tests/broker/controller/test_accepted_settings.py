@@ -6,16 +6,16 @@ import pytest
 
 from broker.controller.configs import checked
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.incremental_alter_configs import (
+from broker.protocol.messages.config_apis import (
     DELETE,
     SET,
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from broker.protocol.messages.metadata_records import BROKER_RESOURCE, TOPIC_RESOURCE
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.schema import Message
 from broker.topic_settings import FIXED, KEYS
 from tests.broker.controller.world import World
@@ -82,10 +82,10 @@ def world(*topics: str) -> World:
 
 def alter(kind: int, name: str, key: str, operation: int, value: str | None = None) -> int:
     """The error's code; what has no error has changed nothing."""
-    entry = AlterableConfig(key, operation, value)
+    entry = IncrementalAlterableConfig(key, operation, value)
     it = world("t")
     before = (it.image.configs("t"), dict(it.image.defaults))
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(kind, name, [entry])])
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, [entry])])
     response: Message = it.decide(it.rules.alter_configs(it.image, request))
     assert isinstance(response, IncrementalAlterConfigsResponse)
     assert (it.image.configs("t"), it.image.defaults) == before

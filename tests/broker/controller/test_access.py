@@ -7,13 +7,12 @@ import pytest
 from broker.controller import access
 from broker.controller.access import alter_scram_credentials
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_user_scram_credentials import (
+from broker.protocol.messages.acl_apis import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
+from broker.protocol.messages.credential_apis import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
     ScramCredentialUpsertion,
 )
-from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
-from broker.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from broker.security.acls import CLUSTER_NAME, AclOperation, PatternType, Permission, ResourceType
 from broker.security.scram import ScramMechanism
 from tests.broker.controller.world import World

@@ -7,13 +7,13 @@ import asyncio
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.create_partitions import (
+from broker.protocol.messages.topic_apis import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
+    CreateTopicsResponse,
 )
-from broker.protocol.messages.create_topics import CreateTopicsResponse
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
@@ -131,7 +131,7 @@ def test_the_end_of_the_controllers_term_ends_the_wait() -> None:
 @pytest.mark.conforms("TOP-1")
 def test_a_topic_that_is_deleted_meanwhile_is_not_waited_for() -> None:
     async def story() -> None:
-        from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+        from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
 
         node = await a_node(1)
         node.behind = {1}

@@ -8,18 +8,19 @@ import pytest
 
 from broker.clock_rates import PACE
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition import AlterPartitionRequest, BrokerState, PartitionData, TopicData
-from broker.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    ReassignablePartition,
-    ReassignableTopic,
-)
-from broker.protocol.messages.elect_leaders import (
+from broker.protocol.messages.partition_apis import (
     PREFERRED,
     UNCLEAN,
+    AlterPartitionData,
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionRequest,
+    AlterPartitionTopicData,
+    BrokerState,
     ElectLeadersRequest,
     ElectLeadersResponse,
-    TopicPartitions,
+    ElectLeadersTopicPartitions,
+    ReassignablePartition,
+    ReassignableTopic,
 )
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import LEASE, SESSION, Node, a_node
@@ -42,15 +43,17 @@ async def led_by_the_second() -> Node:
     partition = topic.partitions[0]
     assert partition.leader == 2
     isr = [BrokerState(broker, node.image.brokers[broker].epoch) for broker in (2, 1)]
-    data = PartitionData(0, partition.leader_epoch, [], isr, 0, partition.partition_epoch)
-    request = AlterPartitionRequest(2, node.image.brokers[2].epoch, [TopicData(topic.id, [data])])
+    data = AlterPartitionData(0, partition.leader_epoch, [], isr, 0, partition.partition_epoch)
+    request = AlterPartitionRequest(2, node.image.brokers[2].epoch, [AlterPartitionTopicData(topic.id, [data])])
     answer = await node.controller.handle_alter_partition(request, 3)
     assert answer.topics[0].partitions[0].isr == [2, 1]
     return node
 
 
 def asked(node: Node, kind: int = PREFERRED, *, all_of_them: bool = False) -> asyncio.Task[ElectLeadersResponse]:
-    request = ElectLeadersRequest(kind, None if all_of_them else [TopicPartitions("t", [0])], timeout_ms=60_000)
+    request = ElectLeadersRequest(
+        kind, None if all_of_them else [ElectLeadersTopicPartitions("t", [0])], timeout_ms=60_000
+    )
     return asyncio.create_task(node.controller.handle_elect_leaders(request, 2))
 
 

@@ -9,12 +9,12 @@ import pytest
 from broker.clock_rates import PACE
 from broker.controller.image import MetadataImage, MetadataImageError
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.metadata_records import NO_LEADER, ConfigRecord
+from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.metadata_records import NO_LEADER, ConfigRecord
 from broker.quorum.messages import Predecessor
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node

@@ -7,8 +7,16 @@ import pytest
 from broker.controller.image import Changes, MetadataImage, MetadataImageError
 from broker.controller.image_records import records_of
 from broker.errors import ErrorCode
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.config_apis import (
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from broker.protocol.messages.metadata_records import ConfigRecord, NoOpRecord, encode_record
 from broker.protocol.schema import Message
 from tests.broker.controller.world import World, configuration
@@ -109,18 +117,18 @@ def test_a_setting_outside_of_broker_defaults_is_refused_as_a_record() -> None:
 
 
 def incrementally(world: World, *changes: tuple[str, int, str | None], broker: str = "") -> tuple[int, str]:
-    entries = [incremental.AlterableConfig(*change) for change in changes]
-    request = incremental.IncrementalAlterConfigsRequest([incremental.AlterConfigsResource(BROKER, broker, entries)])
+    entries = [IncrementalAlterableConfig(*change) for change in changes]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(BROKER, broker, entries)])
     response: Message = world.decide(world.rules.alter_configs(world.image, request))
-    assert isinstance(response, incremental.IncrementalAlterConfigsResponse)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
     return response.responses[0].error_code, response.responses[0].error_message or ""
 
 
 def wholly(world: World, validate_only: bool = False, **configs: str) -> int:
-    entries = [whole.AlterableConfig(name.replace("_", "."), value) for name, value in configs.items()]
-    request = whole.AlterConfigsRequest([whole.AlterConfigsResource(BROKER, "", entries)], validate_only)
+    entries = [AlterableConfig(name.replace("_", "."), value) for name, value in configs.items()]
+    request = AlterConfigsRequest([AlterConfigsResource(BROKER, "", entries)], validate_only)
     response: Message = world.decide(world.rules.alter_configs(world.image, request))
-    assert isinstance(response, whole.AlterConfigsResponse)
+    assert isinstance(response, AlterConfigsResponse)
     return response.responses[0].error_code
 
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
-from broker.protocol.messages.incremental_alter_configs import (
+from broker.protocol.messages.config_apis import (
     APPEND,
     DELETE,
     SET,
     SUBTRACT,
     AlterableConfig,
+    AlterConfigsRequest,
     AlterConfigsResource,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from broker.protocol.messages.topic_apis import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from broker.protocol.schema import Message
 from broker.topic_settings import KEYS, TopicSettings
 from tests.broker.controller.world import World, configuration
@@ -33,8 +36,8 @@ def world() -> World:
 
 def incrementally(it: World, *changes: tuple[str, int, str | None], resource: int = TOPIC, name: str = "t") -> int:
     """The error of a request that changes one resource."""
-    entries = [AlterableConfig(key, operation, value) for key, operation, value in changes]
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(resource, name, entries)])
+    entries = [IncrementalAlterableConfig(key, operation, value) for key, operation, value in changes]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(resource, name, entries)])
     response: Message = it.decide(it.rules.alter_configs(it.image, request))
     assert isinstance(response, IncrementalAlterConfigsResponse)
     return response.responses[0].error_code
@@ -105,14 +108,14 @@ def test_a_topic_is_created_with_its_configuration() -> None:
 def test_the_whole_configuration_is_replaced() -> None:
     it = world()
     incrementally(it, ("retention.ms", SET, "1"), ("retention.bytes", SET, "2"))
-    entries = [whole.AlterableConfig("retention.ms", "3"), whole.AlterableConfig("segment.bytes", "8192")]
+    entries = [AlterableConfig("retention.ms", "3"), AlterableConfig("segment.bytes", "8192")]
     for validate_only, expected in (
         (True, {"retention.ms": "1", "retention.bytes": "2"}),
         (False, {"retention.ms": "3", "segment.bytes": "8192"}),
     ):
-        request = whole.AlterConfigsRequest([whole.AlterConfigsResource(TOPIC, "t", entries)], validate_only)
+        request = AlterConfigsRequest([AlterConfigsResource(TOPIC, "t", entries)], validate_only)
         response: Message = it.decide(it.rules.alter_configs(it.image, request))
-        assert isinstance(response, whole.AlterConfigsResponse)
+        assert isinstance(response, AlterConfigsResponse)
         assert response.responses[0].error_code == ErrorCode.NONE
         assert it.image.configs("t") == expected
 

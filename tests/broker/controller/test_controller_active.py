@@ -9,11 +9,18 @@ import pytest
 from broker.clock_rates import PACE
 from broker.controller import operations
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
-from broker.protocol.messages.alter_partition import AlterPartitionRequest
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
 from broker.protocol.messages.metadata_records import NoOpRecord
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionRequest,
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
+)
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from tests.broker.controller.clock import play, stall
 from tests.broker.controller.node import COMMIT_DELAY, LEASE, SESSION, Node, a_node
 from tests.broker.controller.world import registration, topic_request
@@ -555,7 +562,7 @@ def test_the_most_complete_log_leads_after_all_candidates_returned() -> None:
 def test_elections_are_for_the_controller_to_hold() -> None:
     async def story() -> None:
         node = Node()
-        request = ElectLeadersRequest(0, [TopicPartitions("t", [0, 1])])
+        request = ElectLeadersRequest(0, [ElectLeadersTopicPartitions("t", [0, 1])])
         refused = await node.controller.handle_elect_leaders(request, 2)
         assert refused.error_code == ErrorCode.NOT_CONTROLLER
         codes = [it.error_code for it in refused.replica_election_results[0].partition_result]

@@ -7,7 +7,7 @@ import pytest
 
 from broker.controller.image import MetadataImage, MetadataImageError
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
 from broker.protocol.messages.metadata_records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,

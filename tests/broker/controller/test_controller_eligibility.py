@@ -10,8 +10,6 @@ from broker.controller.image import MetadataImage
 from broker.controller.image_records import records_of
 from broker.controller.partition_elections import LogEnd
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages.alter_partition import PartitionData
-from broker.protocol.messages.elect_leaders import PREFERRED, UNCLEAN, ElectLeadersRequest
 from broker.protocol.messages.metadata_records import (
     NO_RECOVERY_CHANGE,
     TOPIC_RESOURCE,
@@ -21,6 +19,7 @@ from broker.protocol.messages.metadata_records import (
     decode_record,
     encode_record,
 )
+from broker.protocol.messages.partition_apis import PREFERRED, UNCLEAN, AlterPartitionData, ElectLeadersRequest
 from tests.broker.controller.world import FAR_AWAY, World
 
 UNCLEAN_ALLOWED = {"unclean.leader.election.enable": "true"}
@@ -374,7 +373,7 @@ def test_the_leader_ends_its_recovery_and_gets_the_new_state(version: int) -> No
     result = world.alter(request, version)
     assert (result.error_code, result.leader_recovery_state, result.isr) == (0, 0, [leader])
     assert not world.partition().recovering
-    assert PartitionData().leader_recovery_state == 0, "who does not know the flag has recovered"
+    assert AlterPartitionData().leader_recovery_state == 0, "who does not know the flag has recovered"
 
 
 @pytest.mark.conforms("K704-7")

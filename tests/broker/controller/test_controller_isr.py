@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition import BrokerState, TopicData
+from broker.protocol.messages.partition_apis import AlterPartitionTopicData, BrokerState
 from tests.broker.controller.world import World
 
 
@@ -134,7 +134,7 @@ def test_only_the_leader_proposes(world: World) -> None:
 
 def test_a_deleted_topic_is_unknown(world: World) -> None:
     request = world.proposal(1, [1])
-    request.topics.append(TopicData(b"?" * 16, request.topics[0].partitions))
+    request.topics.append(AlterPartitionTopicData(b"?" * 16, request.topics[0].partitions))
     response = world.decide(world.rules.alter_partition(world.image, request, 3))
     assert [topic.partitions[0].error_code for topic in response.topics] == [0, ErrorCode.UNKNOWN_TOPIC_ID]
 

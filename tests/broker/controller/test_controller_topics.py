@@ -7,14 +7,16 @@ from collections import Counter
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.create_topics import (
+from broker.protocol.messages.topic_apis import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreatableTopicResult,
     CreateTopicsRequest,
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicState,
 )
-from broker.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 from broker.protocol.schema import NO_ID
 from broker.topic_settings import FIXED, KEYS
 from tests.broker.controller.world import World, topic_request

@@ -9,12 +9,12 @@ import pytest
 from broker.controller.image import MetadataImage
 from broker.controller.partition_elections import Handovers
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.partition_apis import (
+    PREFERRED,
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.elect_leaders import PREFERRED
 from tests.broker.controller.world import FAR_AWAY, World
 
 KEY = ("t", 0)

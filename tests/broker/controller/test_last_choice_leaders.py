@@ -7,14 +7,15 @@ from dataclasses import replace
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.broker_apis import TieredStarts
+from broker.protocol.messages.metadata_records import ConfigRecord
+from broker.protocol.messages.partition_apis import (
+    PREFERRED,
+    UNCLEAN,
     AlterPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.broker_heartbeat import TieredStarts
-from broker.protocol.messages.elect_leaders import PREFERRED, UNCLEAN
-from broker.protocol.messages.metadata_records import ConfigRecord
 from broker.topic_settings import LEAD_LAST
 from tests.broker.controller.world import World
 

@@ -6,17 +6,17 @@ import pytest
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition_reassignments import (
+from broker.protocol.messages.partition_apis import (
     AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
     ReassignablePartition,
     ReassignableTopic,
 )
-from broker.protocol.messages.create_partitions import (
+from broker.protocol.messages.topic_apis import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
     CreatePartitionsTopic,
 )
-from broker.protocol.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
 from tests.broker.controller.world import World
 
 

@@ -7,8 +7,8 @@ import pytest
 from broker.controller.image import MetadataImage, MetadataImageError
 from broker.errors import ErrorCode, ProtocolError
 from broker.producers.producer_ids import BLOCK_SIZE
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from broker.protocol.messages.metadata_records import ProducerIdsRecord, encode_record
+from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from tests.broker.controller.world import World
 
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from broker.protocol.messages.incremental_alter_configs import (
+from broker.protocol.messages.config_apis import (
     DELETE,
     SET,
-    AlterableConfig,
-    AlterConfigsResource,
+    IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
+from broker.protocol.messages.topic_apis import (
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
 from broker.tiered.remote_storage_rules import METADATA_TOPIC, METADATA_TOPIC_SETTINGS
 from tests.broker.controller.world import World
 
@@ -80,8 +84,8 @@ def test_a_client_does_not_create_it_with_settings_that_lose_records() -> None:
 
 
 def alter(world: World, name: str, operation: int, value: str | None) -> int:
-    entry = AlterableConfig(name, operation, value)
-    request = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, METADATA_TOPIC, [entry])])
+    entry = IncrementalAlterableConfig(name, operation, value)
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(TOPIC_RESOURCE, METADATA_TOPIC, [entry])])
     answer = world.decide(world.rules.alter_configs(world.image, request))
     assert isinstance(answer, IncrementalAlterConfigsResponse)
     return answer.responses[0].error_code

@@ -7,7 +7,12 @@ import pytest
 from broker.controller.image import MetadataImage
 from broker.controller.image_records import records_of
 from broker.errors import ErrorCode
-from broker.protocol.messages import incremental_alter_configs as incremental
+from broker.protocol.messages.config_apis import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
 from broker.protocol.messages.metadata_records import encode_record
 from broker.topic_settings import FROM_LAST_TIERED, LEAD_LAST, is_on
 from tests.broker.controller.test_cluster_defaults import DELETE, SET, alone, incrementally, wholly
@@ -57,10 +62,10 @@ def test_only_true_and_false_are_values(key: str, value: str | None) -> None:
 def test_no_topic_and_no_single_broker_has_it(key: str) -> None:
     world = alone(1)
     assert incrementally(world, (key, SET, "true"), broker="1")[0] == ErrorCode.INVALID_CONFIG
-    entries = [incremental.AlterableConfig(key, SET, "true")]
-    request = incremental.IncrementalAlterConfigsRequest([incremental.AlterConfigsResource(TOPIC, "t", entries)])
+    entries = [IncrementalAlterableConfig(key, SET, "true")]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(TOPIC, "t", entries)])
     response = world.decide(world.rules.alter_configs(world.image, request))
-    assert isinstance(response, incremental.IncrementalAlterConfigsResponse)
+    assert isinstance(response, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == ErrorCode.INVALID_CONFIG
 
 

@@ -14,24 +14,24 @@ from broker.controller.partition_elections import LogEnd
 from broker.errors import ErrorCode
 from broker.listeners import plaintext
 from broker.mutants import Mutants
-from broker.protocol.messages.alter_partition import (
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest, BrokerRegistrationRequest, Listener
+from broker.protocol.messages.metadata_records import NO_LEADER, decode_record, encode_record
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionData,
     AlterPartitionRequest,
+    AlterPartitionResult,
+    AlterPartitionTopicData,
     BrokerState,
-    PartitionData,
-    PartitionResult,
-    TopicData,
+    ElectLeadersRequest,
+    ElectLeadersTopicPartitions,
 )
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, Listener
-from broker.protocol.messages.create_topics import (
+from broker.protocol.messages.topic_apis import (
     CreatableReplicaAssignment,
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-from broker.protocol.messages.metadata_records import NO_LEADER, decode_record, encode_record
 
 T = TypeVar("T")
 
@@ -158,7 +158,7 @@ class World:
 
     def elect(self, kind: int, topic: str = "t", *indexes: int) -> list[ErrorCode]:
         """ElectLeaders for some partitions (the first); the error of each."""
-        request = ElectLeadersRequest(kind, [TopicPartitions(topic, list(indexes or (0,)))])
+        request = ElectLeadersRequest(kind, [ElectLeadersTopicPartitions(topic, list(indexes or (0,)))])
         response = self.decide(self.rules.elect_leaders(self.image, request))
         (result,) = response.replica_election_results
         return [ErrorCode(partition.error_code) for partition in result.partition_result]
@@ -174,7 +174,7 @@ class World:
         """The ISR that a leader asks for, everything else as it should be but for `changes`."""
         partition = self.partition(topic, index)
         members = [BrokerState(member, self.image.brokers[member].epoch) for member in isr]
-        data = PartitionData(
+        data = AlterPartitionData(
             partition_index=index,
             leader_epoch=partition.leader_epoch,
             new_isr_with_epochs=members,
@@ -182,10 +182,10 @@ class World:
         )
         for name, value in changes.items():
             setattr(data, name, value)
-        topic_data = TopicData(self.image.topics[topic].id, [data])
+        topic_data = AlterPartitionTopicData(self.image.topics[topic].id, [data])
         return AlterPartitionRequest(sender, self.image.brokers[sender].epoch, [topic_data])
 
-    def alter(self, request: AlterPartitionRequest, version: int = 3) -> PartitionResult:
+    def alter(self, request: AlterPartitionRequest, version: int = 3) -> AlterPartitionResult:
         response = self.decide(self.rules.alter_partition(self.image, request, version))
         assert response.error_code == 0
         return response.topics[0].partitions[0]

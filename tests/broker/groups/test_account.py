@@ -26,7 +26,7 @@ from broker.groups.memory_quota import (
     Account,
     MemoryKind,
 )
-from broker.protocol.messages.leave_group import MemberIdentity
+from broker.protocol.messages.group_apis import MemberIdentity
 from tests.broker.groups.story import GROUP, TOPIC, Story
 
 LIMIT = 1 << 20

@@ -10,8 +10,8 @@ from broker.errors import ErrorCode
 from broker.groups.group import GroupMember
 from broker.groups.memory_quota import Account, Holdings
 from broker.groups.offsets import Changes, Offsets
-from broker.protocol.messages.leave_group import MemberIdentity
-from broker.protocol.messages.offset_delete import (
+from broker.protocol.messages.group_apis import MemberIdentity
+from broker.protocol.messages.offset_apis import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,

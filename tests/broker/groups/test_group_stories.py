@@ -9,8 +9,8 @@ import pytest
 from broker.coordinator.offsets_topic import partition_of
 from broker.errors import ErrorCode, ProtocolError
 from broker.groups.timers import Timer, Timers
+from broker.protocol.messages.group_apis import MemberIdentity
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, read_record, record
-from broker.protocol.messages.leave_group import MemberIdentity
 from tests.broker.groups.story import Story
 
 HOUR_S = 3600.0

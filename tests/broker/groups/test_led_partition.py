@@ -22,12 +22,13 @@ from broker.groups.shard import Shard
 from broker.mutants import Mutants
 from broker.protocol.messages.group_records import OffsetCommitKey, OffsetCommitValue, record
 from broker.protocol.messages.metadata_records import MetadataRecord, PartitionRecord, RemoveTopicRecord, TopicRecord
-from broker.protocol.messages.offset_commit import (
+from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
-from broker.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from broker.protocol.records import Record, build_batch
 from broker.replica.background import Background
 from broker.replica.partition import Partition

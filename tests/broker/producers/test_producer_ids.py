@@ -9,8 +9,12 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.producers.producer_ids import BLOCK_SIZE, MAX_EPOCH, Identity, next_epoch
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.messages.producer_apis import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
 from broker.protocol.schema import Message
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 

@@ -26,9 +26,9 @@ from broker.protocol.api import (
     find_api,
 )
 from broker.protocol.codec import DecodeError, EncodeError, decode_exactly
-from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from broker.protocol.messages.cluster_apis import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse
-from broker.protocol.messages.vote import VoteRequest
+from broker.protocol.messages.quorum_apis import VoteRequest
 from broker.protocol.schema import DeclarationError
 
 

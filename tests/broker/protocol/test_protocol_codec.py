@@ -13,17 +13,12 @@ import pytest
 from broker.protocol.codec import DecodeError, EncodeError, decode, decode_exactly, encode, encoded
 from broker.protocol.decoder import read_uvarint
 from broker.protocol.encoder import uvarint
-from broker.protocol.messages import (
-    api_versions,
-    control_records,
-    create_topics,
-    fetch,
-    metadata,
-    metadata_records,
-    offset_for_leader_epoch,
-    produce,
-    vote,
-)
+from broker.protocol.messages import control_records, fetch, metadata_records
+from broker.protocol.messages.cluster_apis import ApiVersionsRequest, MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.offset_apis import OffsetForLeaderEpochRequest
+from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.quorum_apis import VotePartitionData, VoteRequest, VoteTopicData
+from broker.protocol.messages.topic_apis import CreatableTopicResult, CreateTopicsResponse
 from broker.protocol.schema import (
     NO_ID,
     DeclarationError,
@@ -77,14 +72,14 @@ def _decode_or_refuse(cls: type[Message], version: int, data: bytes) -> None:
 
 
 HUGE_LENGTHS = [
-    (metadata.MetadataRequest, 1, struct.pack(">i", 2**31 - 1)),
-    (metadata.MetadataRequest, 12, uvarint(2**32 - 1)),
-    (produce.ProduceRequest, 3, struct.pack(">hhii", -1, -1, 0, 2**31 - 1)),
-    (produce.ProduceRequest, 3, struct.pack(">hhii", -1, -1, 0, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, 2**31 - 1)),
+    (MetadataRequest, 1, struct.pack(">i", 2**31 - 1)),
+    (MetadataRequest, 12, uvarint(2**32 - 1)),
+    (ProduceRequest, 3, struct.pack(">hhii", -1, -1, 0, 2**31 - 1)),
+    (ProduceRequest, 3, struct.pack(">hhii", -1, -1, 0, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, 2**31 - 1)),
     (fetch.FetchRequest, 12, b"\0" * 21 + uvarint(2**31)),
-    (vote.VoteRequest, 0, uvarint(2**32 - 1) + b"x" * 100),
-    (api_versions.ApiVersionsRequest, 3, b"\1\1" + uvarint(2**32 - 1) + b"\x09" + uvarint(2**32 - 1)),
-    (api_versions.ApiVersionsRequest, 3, b"\1\1" + uvarint(2**32 - 1) + b"\0\0" * 40),
+    (VoteRequest, 0, uvarint(2**32 - 1) + b"x" * 100),
+    (ApiVersionsRequest, 3, b"\1\1" + uvarint(2**32 - 1) + b"\x09" + uvarint(2**32 - 1)),
+    (ApiVersionsRequest, 3, b"\1\1" + uvarint(2**32 - 1) + b"\0\0" * 40),
 ]
 
 
@@ -105,31 +100,31 @@ def test_the_size_of_the_elements_bounds_an_array() -> None:
     elements = 1000
     data = uvarint(elements + 1) + b"\0" * (elements * 17 - 1)
     with pytest.raises(DecodeError, match="announced"):
-        decode(metadata.MetadataRequest, 12, data)
+        decode(MetadataRequest, 12, data)
 
 
 def test_null_is_taken_only_where_the_version_allows_it() -> None:
     null_array = struct.pack(">i", -1)
-    assert decode(metadata.MetadataRequest, 1, null_array)[0].topics is None
+    assert decode(MetadataRequest, 1, null_array)[0].topics is None
     with pytest.raises(DecodeError, match="null"):
-        decode(metadata.MetadataRequest, 0, null_array)
+        decode(MetadataRequest, 0, null_array)
     with pytest.raises(EncodeError, match="null"):
-        encoded(metadata.MetadataRequest(topics=None), 0)
+        encoded(MetadataRequest(topics=None), 0)
     with pytest.raises(EncodeError, match="null"):
-        encoded(metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(name=None)]), 9)
-    by_id = metadata.MetadataRequest(topics=[metadata.MetadataRequestTopic(topic_id=b"i" * 16, name=None)])
-    assert decode_exactly(metadata.MetadataRequest, 12, encoded(by_id, 12)) == by_id
+        encoded(MetadataRequest(topics=[MetadataRequestTopic(name=None)]), 9)
+    by_id = MetadataRequest(topics=[MetadataRequestTopic(topic_id=b"i" * 16, name=None)])
+    assert decode_exactly(MetadataRequest, 12, encoded(by_id, 12)) == by_id
 
 
 def test_a_length_below_null_is_refused() -> None:
     with pytest.raises(DecodeError, match="negative"):
-        decode(metadata.MetadataRequest, 1, struct.pack(">i", -2))
+        decode(MetadataRequest, 1, struct.pack(">i", -2))
 
 
 def test_unknown_tagged_fields_are_skipped() -> None:
     unknown = uvarint(2) + uvarint(0) + uvarint(3) + b"abc" + uvarint(99) + uvarint(0)
     body = b"\5name" + b"\4ver"
-    request, end = decode(api_versions.ApiVersionsRequest, 3, body + unknown)
+    request, end = decode(ApiVersionsRequest, 3, body + unknown)
     assert (request.client_software_name, request.client_software_version) == ("name", "ver")
     assert end == len(body + unknown)
 
@@ -155,16 +150,16 @@ def test_tagged_structures_are_absent_unless_set() -> None:
 
 def test_records_are_views_of_the_buffer_and_other_bytes_are_not() -> None:
     data = bytearray(encoded(_produce(b"\1\2\3"), 9))
-    request = decode_exactly(produce.ProduceRequest, 9, data)
+    request = decode_exactly(ProduceRequest, 9, data)
     records = request.topic_data[0].partition_data[0].records
     assert isinstance(records, memoryview)
     data[data.index(b"\1\2\3")] = 9
     assert bytes(records) == b"\x09\2\3"
 
 
-def _produce(records: bytes) -> produce.ProduceRequest:
-    partition = produce.PartitionProduceData(index=0, records=records)
-    return produce.ProduceRequest(acks=-1, topic_data=[produce.TopicProduceData("t", partition_data=[partition])])
+def _produce(records: bytes) -> ProduceRequest:
+    partition = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(acks=-1, topic_data=[TopicProduceData("t", partition_data=[partition])])
 
 
 def test_fetching_replica_is_found_at_every_version() -> None:
@@ -179,12 +174,12 @@ def test_fetching_replica_is_found_at_every_version() -> None:
 
 def test_a_message_that_cannot_be_encoded_leaves_the_buffer_unchanged() -> None:
     out = bytearray(b"before")
-    bad = offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=2**40)
+    bad = OffsetForLeaderEpochRequest(replica_id=2**40)
     with pytest.raises(EncodeError, match="OffsetForLeaderEpochRequest v3"):
         encode(bad, 3, out)
     assert out == b"before"
     with pytest.raises(EncodeError, match="16 bytes"):
-        encode(create_topics.CreateTopicsResponse(topics=[create_topics.CreatableTopicResult("t", b"short")]), 7, out)
+        encode(CreateTopicsResponse(topics=[CreatableTopicResult("t", b"short")]), 7, out)
     assert out == b"before"
 
 
@@ -196,14 +191,14 @@ def test_versions_that_do_not_exist_are_refused_in_both_directions() -> None:
 
 
 def test_bytes_behind_a_message_are_noticed() -> None:
-    data = encoded(vote.VoteRequest(), 0)
+    data = encoded(VoteRequest(), 0)
     with pytest.raises(DecodeError, match="1 bytes left over"):
-        decode_exactly(vote.VoteRequest, 0, data + b"x")
+        decode_exactly(VoteRequest, 0, data + b"x")
 
 
 def test_a_vote_request_has_the_bytes_of_the_schema() -> None:
-    partition = vote.PartitionData(0, 5, 1, b"D" * 16, NO_ID, 4, 77, True)
-    request = vote.VoteRequest("c", 2, [vote.TopicData("t", [partition])])
+    partition = VotePartitionData(0, 5, 1, b"D" * 16, NO_ID, 4, 77, True)
+    request = VoteRequest("c", 2, [VoteTopicData("t", [partition])])
     body = b"\2c" + struct.pack(">i", 2) + b"\2" + b"\2t" + b"\2"
     numbers = struct.pack(">iii", 0, 5, 1) + b"D" * 16 + NO_ID + struct.pack(">iq", 4, 77)
     assert encoded(request, 2) == body + numbers + b"\1" + b"\0" * 3

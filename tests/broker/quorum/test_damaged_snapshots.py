@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealFile
-from broker.protocol.messages.fetch_snapshot import FetchSnapshotResponse
+from broker.protocol.messages.quorum_apis import FetchSnapshotResponse
 from broker.protocol.records import CorruptBatch
 from broker.protocol.schema import Message
 from broker.quorum.messages import OffsetAndEpoch

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest
 from broker.server.client import PeerConnector
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster

@@ -17,8 +17,15 @@ from broker.errors import (
     ProtocolError,
     StartupError,
 )
-from broker.protocol.messages import vote
-from broker.protocol.messages.describe_quorum import DescribeQuorumRequest, PartitionData, PartitionResult, TopicData
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionData,
+    DescribeQuorumPartitionResult,
+    DescribeQuorumRequest,
+    DescribeQuorumTopicData,
+    VotePartitionData,
+    VoteRequest,
+    VoteTopicData,
+)
 from broker.protocol.records import iter_batches, read_records
 from broker.quorum.wire import METADATA_TOPIC
 from broker.server.handlers.quorum_handler import QuorumHandler
@@ -40,10 +47,10 @@ UNHURRIED = {**UNSUSPECTING, "quorum.election.timeout.ms": "600000"}
 
 
 def describe() -> DescribeQuorumRequest:
-    return DescribeQuorumRequest(topics=[TopicData(METADATA_TOPIC, [PartitionData(0)])])
+    return DescribeQuorumRequest(topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])])
 
 
-async def described(cluster: LiveCluster, node: int) -> PartitionResult:
+async def described(cluster: LiveCluster, node: int) -> DescribeQuorumPartitionResult:
     response = await QuorumHandler(cluster.quorum(node)).handle_describe(describe(), 2)
     return response.topics[0].partitions[0]
 
@@ -250,11 +257,14 @@ def test_another_partition_is_an_invalid_request(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path, 1) as cluster:
             handler = QuorumHandler(cluster.quorum(1))
-            for topics in ([TopicData("other", [PartitionData(0)])], [TopicData(METADATA_TOPIC, [PartitionData(1)])]):
+            for topics in (
+                [DescribeQuorumTopicData("other", [DescribeQuorumPartitionData(0)])],
+                [DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(1)])],
+            ):
                 response = await handler.handle_describe(DescribeQuorumRequest(topics=topics), 2)
                 assert response.error_code == ErrorCode.INVALID_REQUEST
-            other = vote.TopicData(METADATA_TOPIC, [vote.PartitionData(partition_index=1)])
-            answer = await handler.handle_vote(vote.VoteRequest(topics=[other]), 2)
+            other = VoteTopicData(METADATA_TOPIC, [VotePartitionData(partition_index=1)])
+            answer = await handler.handle_vote(VoteRequest(topics=[other]), 2)
             assert answer.error_code == ErrorCode.INVALID_REQUEST
 
     asyncio.run(story())

@@ -13,7 +13,7 @@ from broker.errors import StartupError
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.messages.fetch import FetchRequest
-from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
+from broker.protocol.messages.quorum_apis import FetchSnapshotRequest
 from broker.protocol.schema import Message
 from broker.quorum.committed import data_batch
 from broker.quorum.messages import OffsetAndEpoch, VoteRequest, VoteResponse

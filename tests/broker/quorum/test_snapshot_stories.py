@@ -7,7 +7,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.codec import decode_exactly, encode
-from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest, FetchSnapshotResponse
+from broker.protocol.messages.quorum_apis import FetchSnapshotRequest, FetchSnapshotResponse
 from broker.quorum import wire
 from broker.quorum.effects import InstallSnapshot, KeepPiece, ReadSnapshot, Reply
 from broker.quorum.messages import FetchRequest, FetchResponse, OffsetAndEpoch, SnapshotRequest, SnapshotResponse

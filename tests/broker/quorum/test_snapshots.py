@@ -16,13 +16,10 @@ from broker.errors import StartupError
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.producers.producer_ids import BLOCK_SIZE
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from broker.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialUpsertion,
-)
-from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from broker.protocol.messages.acl_apis import AclCreation, CreateAclsRequest
+from broker.protocol.messages.credential_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from broker.protocol.messages.metadata_records import encode_record
+from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest
 from broker.quorum.committed import data_batch
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots

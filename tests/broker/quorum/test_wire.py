@@ -7,9 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages import begin_quorum_epoch as begin
-from broker.protocol.messages import end_quorum_epoch as end
-from broker.protocol.messages import fetch, vote
+from broker.protocol.messages import fetch, quorum_apis
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from broker.quorum import wire
@@ -39,11 +37,11 @@ def received(message: Message, version: int) -> Request:
     """What the receiver of a request understands."""
     copy = through_bytes(message, version)
     match copy:
-        case vote.VoteRequest():
+        case quorum_apis.VoteRequest():
             return wire.decode_vote(copy)
-        case begin.BeginQuorumEpochRequest():
+        case quorum_apis.BeginQuorumEpochRequest():
             return wire.decode_begin(copy)
-        case end.EndQuorumEpochRequest():
+        case quorum_apis.EndQuorumEpochRequest():
             return wire.decode_end(copy)
         case fetch.FetchRequest():
             return wire.decode_fetch(copy, version)
@@ -122,13 +120,17 @@ def test_the_errors_of_the_quorum_have_kafkas_numbers() -> None:
 def test_only_the_one_metadata_partition_is_meant() -> None:
     for topics in (
         [],
-        [vote.TopicData("other", [vote.PartitionData()])],
-        [vote.TopicData(wire.METADATA_TOPIC, [])],
-        [vote.TopicData(wire.METADATA_TOPIC, [vote.PartitionData(partition_index=1)])],
-        [vote.TopicData(wire.METADATA_TOPIC, [vote.PartitionData(), vote.PartitionData()])],
+        [quorum_apis.VoteTopicData("other", [quorum_apis.VotePartitionData()])],
+        [quorum_apis.VoteTopicData(wire.METADATA_TOPIC, [])],
+        [quorum_apis.VoteTopicData(wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(partition_index=1)])],
+        [
+            quorum_apis.VoteTopicData(
+                wire.METADATA_TOPIC, [quorum_apis.VotePartitionData(), quorum_apis.VotePartitionData()]
+            )
+        ],
     ):
         with pytest.raises(wire.InvalidRequestError):
-            wire.decode_vote(vote.VoteRequest(topics=topics))
+            wire.decode_vote(quorum_apis.VoteRequest(topics=topics))
 
 
 @pytest.mark.conforms("K595-10", "K595-33")
@@ -174,7 +176,7 @@ def test_a_fetch_answer_with_a_gap_is_malformed(records: bytes) -> None:
 
 def test_an_answer_about_another_topic_is_malformed() -> None:
     with pytest.raises(wire.MalformedResponseError):
-        wire.decode_response(VOTE, vote.VoteResponse())
+        wire.decode_response(VOTE, quorum_apis.VoteResponse())
     with pytest.raises(wire.MalformedResponseError):
         wire.decode_response(FETCH, fetch.FetchResponse())
 

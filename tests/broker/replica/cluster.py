@@ -16,7 +16,6 @@ from broker.disk import RealDisk
 from broker.errors import ErrorCode
 from broker.listeners import plaintext
 from broker.mutants import Mutants
-from broker.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from broker.protocol.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -25,7 +24,6 @@ from broker.protocol.messages.fetch import (
     PartitionData,
     fetching_replica,
 )
-from broker.protocol.messages.list_offsets import ListOffsetsRequest
 from broker.protocol.messages.metadata_records import (
     BrokerEndpoint,
     ConfigRecord,
@@ -36,7 +34,8 @@ from broker.protocol.messages.metadata_records import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from broker.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from broker.protocol.messages.offset_apis import ListOffsetsRequest, OffsetForLeaderEpochRequest
+from broker.protocol.messages.partition_apis import AlterPartitionRequest, AlterPartitionResponse
 from broker.protocol.records import Record, build_batch, iter_batches, read_records
 from broker.protocol.schema import Message
 from broker.replica.leader import PartitionLeader

@@ -11,7 +11,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.mutants import Mutants
 from broker.protocol.messages import fetch
-from broker.protocol.messages.offset_for_leader_epoch import (
+from broker.protocol.messages.offset_apis import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.alter_partition import AlterPartitionResponse
 from broker.protocol.messages.metadata_records import BrokerRegistrationChangeRecord, ConfigRecord
+from broker.protocol.messages.partition_apis import AlterPartitionResponse
 from tests.broker.replica.cluster import TOPIC, Cluster, tell, three, until, values_of
 
 

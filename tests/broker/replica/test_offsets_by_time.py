@@ -9,7 +9,7 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.cleaner import raw_records, rebuilt
 from broker.protocol.compression import NAMES
-from broker.protocol.messages.list_offsets import (
+from broker.protocol.messages.offset_apis import (
     MAX_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

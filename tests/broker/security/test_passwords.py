@@ -9,12 +9,13 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.errors import StartupError
-from broker.protocol.messages.alter_user_scram_credentials import (
+from broker.protocol.messages.credential_apis import (
     AlterUserScramCredentialsRequest,
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
     ScramCredentialUpsertion,
 )
 from broker.protocol.messages.metadata_records import UserScramCredentialRecord
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from broker.security.passwords import Password, read_passwords
 from broker.security.scram import ScramMechanism, credential_of
 from tests.broker.clients.secured import write_private

@@ -13,30 +13,26 @@ from broker.controller.image import MetadataImage, TopicImage
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey
 from broker.protocol.codec import decode_exactly, encoded
-from broker.protocol.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicResult,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from broker.protocol.messages.find_coordinator import TRANSACTION_KEY, FindCoordinatorRequest
-from broker.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from broker.protocol.messages.metadata import (
+from broker.protocol.messages.cluster_apis import (
     MetadataRequest,
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponseTopic,
 )
-from broker.protocol.messages.offset_commit import (
+from broker.protocol.messages.config_apis import DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from broker.protocol.messages.group_apis import (
+    TRANSACTION_KEY,
+    FindCoordinatorRequest,
+    ListedGroup,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from broker.protocol.messages.offset_apis import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
-)
-from broker.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -44,7 +40,16 @@ from broker.protocol.messages.offset_fetch import (
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopics,
 )
-from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.producer_apis import PartitionProduceData, ProduceRequest, TopicProduceData
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from broker.protocol.schema import NO_ID, Message
 from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller

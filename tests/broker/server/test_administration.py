@@ -8,56 +8,54 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, advertised_api_keys
-from broker.protocol.messages.alter_partition_reassignments import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    ReassignablePartition,
-    ReassignableTopic,
+from broker.protocol.messages.cluster_apis import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
 )
-from broker.protocol.messages.consumer_group_heartbeat import (
+from broker.protocol.messages.config_apis import (
+    SET,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from broker.protocol.messages.group_apis import (
     ABSENT,
+    TRANSACTION_KEY,
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
 )
-from broker.protocol.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from broker.protocol.messages.delete_records import (
+from broker.protocol.messages.offset_apis import (
+    MAX_TIMESTAMP,
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
-)
-from broker.protocol.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
-from broker.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
-from broker.protocol.messages.find_coordinator import TRANSACTION_KEY, FindCoordinatorRequest, FindCoordinatorResponse
-from broker.protocol.messages.incremental_alter_configs import (
-    SET,
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from broker.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from broker.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
-from broker.protocol.messages.list_offsets import (
-    MAX_TIMESTAMP,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.protocol.messages.list_partition_reassignments import (
+from broker.protocol.messages.partition_apis import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignableTopic,
 )
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.producer_apis import InitProducerIdRequest, InitProducerIdResponse
+from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.server.broker_node import BrokerNode
@@ -87,7 +85,7 @@ def in_sync(cluster: SimulatedCluster) -> bool:
 
 
 async def configure(client: Asking, broker: int, key: str, value: str, resource: tuple[int, str] = (2, TOPIC)) -> None:
-    asked = AlterConfigsResource(*resource, [AlterableConfig(key, SET, value)])
+    asked = IncrementalAlterConfigsResource(*resource, [IncrementalAlterableConfig(key, SET, value)])
     request = IncrementalAlterConfigsRequest([asked])
     response = await client.ask(broker, request, 1, IncrementalAlterConfigsResponse)
     assert response.responses[0].error_code == ErrorCode.NONE, response

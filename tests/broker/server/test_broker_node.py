@@ -20,25 +20,25 @@ from broker.log.meta_properties import CLEAN_SHUTDOWN
 from broker.ports import Buffer, File
 from broker.protocol.api import APIS, ApiKey, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.describe_quorum import (
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    PartitionData,
-    TopicData,
-)
-from broker.protocol.messages.list_offsets import (
+from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
 )
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionData,
+    DescribeQuorumRequest,
+    DescribeQuorumResponse,
+    DescribeQuorumTopicData,
+)
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from broker.protocol.uuids import parse_id
@@ -290,7 +290,11 @@ def test_the_committed_cluster_id_is_remembered(tmp_path: Path) -> None:
 @pytest.mark.conforms("K595-44")
 def test_the_quorum_is_described(tmp_path: Path) -> None:
     async def tell(node: Node) -> None:
-        topics = [TopicData(topic_name="__cluster_metadata", partitions=[PartitionData(partition_index=0)])]
+        topics = [
+            DescribeQuorumTopicData(
+                topic_name="__cluster_metadata", partitions=[DescribeQuorumPartitionData(partition_index=0)]
+            )
+        ]
         response = await node.ask(DescribeQuorumRequest(topics=topics), ApiKey.DESCRIBE_QUORUM, 1)
         assert isinstance(response, DescribeQuorumResponse)
         described = response.topics[0].partitions[0]

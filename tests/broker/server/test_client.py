@@ -14,7 +14,7 @@ import uvloop
 
 from broker.errors import ErrorCode
 from broker.protocol.api import APIS, ApiKey, encode_request
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from broker.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -23,7 +23,7 @@ from broker.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from broker.protocol.messages.list_offsets import ListOffsetsRequest, ListOffsetsResponse
+from broker.protocol.messages.offset_apis import ListOffsetsRequest, ListOffsetsResponse
 from broker.server.client import PeerConnection, PeerConnector
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher

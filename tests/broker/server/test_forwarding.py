@@ -8,21 +8,27 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.api import encode_request
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from broker.protocol.messages.describe_quorum import (
+from broker.protocol.messages.broker_apis import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.messages.quorum_apis import (
+    DescribeQuorumPartitionData,
     DescribeQuorumRequest,
     DescribeQuorumResponse,
-    PartitionData,
-    TopicData,
+    DescribeQuorumTopicData,
+    VoteRequest,
 )
-from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from broker.protocol.messages.vote import VoteRequest
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from broker.server.work_budget import MOST_ENTRIES_ELSEWHERE
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import ready
 
-ASK_QUORUM = DescribeQuorumRequest([TopicData("__cluster_metadata", [PartitionData(0)])])
+ASK_QUORUM = DescribeQuorumRequest([DescribeQuorumTopicData("__cluster_metadata", [DescribeQuorumPartitionData(0)])])
 
 
 def create(name: str, timeout_ms: int = 30_000) -> CreateTopicsRequest:

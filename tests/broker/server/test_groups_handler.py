@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 import pytest
 
 from broker.errors import ErrorCode
-from broker.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
-from broker.protocol.messages.offset_fetch import (
+from broker.protocol.messages.group_apis import DescribedGroup, DescribeGroupsRequest
+from broker.protocol.messages.offset_apis import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
     OffsetFetchResponseGroup,

@@ -12,8 +12,12 @@ from broker.config import BrokerConfig, Endpoint
 from broker.errors import ErrorCode, StartupError
 from broker.listeners import plaintext
 from broker.mutants import Mutants
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
-from broker.protocol.messages.broker_registration import BrokerRegistrationRequest, BrokerRegistrationResponse
+from broker.protocol.messages.broker_apis import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
 from broker.protocol.schema import Message
 from broker.server.lease import Lease
 from broker.server.lifecycle import SESSIONS_OF_PATIENCE, BrokerLifecycle

@@ -6,18 +6,19 @@ import pytest
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
-from broker.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
-from broker.protocol.messages.alter_partition import AlterPartitionRequest
-from broker.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
-from broker.protocol.messages.broker_registration import BrokerRegistrationRequest
-from broker.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest
-from broker.protocol.messages.envelope import EnvelopeRequest
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest, BrokerRegistrationRequest, EnvelopeRequest
+from broker.protocol.messages.cluster_apis import MetadataRequest
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from broker.protocol.messages.fetch_snapshot import FetchSnapshotRequest
-from broker.protocol.messages.metadata import MetadataRequest
-from broker.protocol.messages.produce import ProduceRequest
-from broker.protocol.messages.vote import PartitionData, TopicData, VoteRequest
+from broker.protocol.messages.partition_apis import AlterPartitionRequest
+from broker.protocol.messages.producer_apis import AllocateProducerIdsRequest, ProduceRequest
+from broker.protocol.messages.quorum_apis import (
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    VotePartitionData,
+    VoteRequest,
+    VoteTopicData,
+)
 from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from broker.server.frames import SMALL
@@ -27,7 +28,7 @@ from tests.broker.server.asking import ready
 
 LARGEST_EPOCH = (1 << 31) - 2
 FORGED_VOTE = VoteRequest(
-    topics=[TopicData("__cluster_metadata", [PartitionData(0, replica_epoch=LARGEST_EPOCH, replica_id=2)])]
+    topics=[VoteTopicData("__cluster_metadata", [VotePartitionData(0, replica_epoch=LARGEST_EPOCH, replica_id=2)])]
 )
 OF_CONTROLLERS: dict[str, tuple[Message, int]] = {
     "VOTE": (FORGED_VOTE, 2),

@@ -8,8 +8,7 @@ import pytest
 
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
-from broker.protocol.messages.describe_cluster import DescribeClusterRequest
-from broker.protocol.messages.metadata import MetadataRequest
+from broker.protocol.messages.cluster_apis import DescribeClusterRequest, MetadataRequest
 from broker.protocol.messages.metadata_records import NO_LEADER
 from broker.server.connection import NotReady
 from broker.server.handlers import metadata_handler

@@ -10,7 +10,7 @@ import pytest
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.api import APIS, ApiKey, decode_request_header, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.produce import (
+from broker.protocol.messages.producer_apis import (
     PartitionProduceData,
     PartitionProduceResponse,
     ProduceRequest,

@@ -12,12 +12,18 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.api import encode_request
 from broker.protocol.codec import DecodeError
-from broker.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
-from broker.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from broker.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
-from broker.protocol.messages.envelope import EnvelopeRequest, EnvelopeResponse
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.acl_apis import AclCreation, CreateAclsRequest, CreateAclsResponse
+from broker.protocol.messages.broker_apis import EnvelopeRequest, EnvelopeResponse
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from broker.protocol.messages.partition_apis import ElectLeadersRequest, ElectLeadersResponse
+from broker.protocol.messages.topic_apis import (
+    CreatableTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
 from broker.security.acls import Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Caller
 from broker.server.forwarding import address_bytes, caller_of, principal_bytes

@@ -12,8 +12,12 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.api import api_of, decode_response_header, encode_request
 from broker.protocol.codec import decode_exactly
-from broker.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from broker.protocol.messages.credential_apis import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 from broker.protocol.schema import Message
 from broker.security.passwords import Password
 from broker.security.sasl import PLAIN, Accounts

@@ -12,15 +12,20 @@ import pytest
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, StartupError
 from broker.protocol.api import encode_request
-from broker.protocol.messages.alter_user_scram_credentials import (
+from broker.protocol.messages.cluster_apis import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from broker.protocol.messages.credential_apis import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
     ScramCredentialUpsertion,
 )
-from broker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from broker.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from broker.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
-from broker.protocol.messages.vote import VoteRequest
+from broker.protocol.messages.quorum_apis import VoteRequest
 from broker.security.passwords import Password
 from broker.security.scram import ScramMechanism, salted
 from broker.server.client import PeerConnector

@@ -10,28 +10,29 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.log.validation import BYTES_PER_RECORD
-from broker.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
-from broker.protocol.messages.delete_groups import DeleteGroupsRequest
-from broker.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
-from broker.protocol.messages.describe_groups import DescribeGroupsRequest
-from broker.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from broker.protocol.messages.cluster_apis import MetadataRequest, MetadataRequestTopic
+from broker.protocol.messages.config_apis import BROKER, TOPIC, DescribeConfigsRequest, DescribeConfigsResource
+from broker.protocol.messages.credential_apis import DescribeUserScramCredentialsRequest, UserName
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from broker.protocol.messages.find_coordinator import FindCoordinatorRequest
-from broker.protocol.messages.list_config_resources import BROKER, TOPIC
-from broker.protocol.messages.list_offsets import (
+from broker.protocol.messages.group_apis import DeleteGroupsRequest, DescribeGroupsRequest, FindCoordinatorRequest
+from broker.protocol.messages.offset_apis import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopic,
-)
-from broker.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from broker.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from broker.protocol.messages.offset_for_leader_epoch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from broker.protocol.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from broker.protocol.messages.producer_apis import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
+from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequest
 from broker.protocol.records import Record, build_batch
 from broker.protocol.schema import Message
 from broker.server import broker_node

@@ -12,8 +12,12 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey, encode_request
-from broker.protocol.messages.join_group import JoinGroupRequest
-from broker.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from broker.protocol.messages.group_apis import (
+    JoinGroupRequest,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+    SyncGroupResponse,
+)
 from broker.protocol.schema import Message
 from broker.security.authorizer import Caller
 from broker.server.dispatch import Dispatcher, Permit, RequestGuard

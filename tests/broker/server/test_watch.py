@@ -9,7 +9,7 @@ import pytest
 
 from broker.controller.image import BrokerImage, MetadataImage
 from broker.listeners import plaintext
-from broker.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
+from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
 from broker.server.failure_detector import DeathWatch
 from broker.trace import Tracer, Value
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError
-from broker.protocol.messages import alter_configs as whole
-from broker.protocol.messages.create_topics import (
+from broker.protocol.messages.config_apis import (
+    SET,
+    AlterableConfig,
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
+from broker.protocol.messages.topic_apis import (
     CreatableTopic,
     CreatableTopicConfig,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from broker.protocol.messages.incremental_alter_configs import (
-    SET,
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
-from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.schema import Message
 from broker.tiered.remote_storage_rules import check_remote_storage
 from broker.topic_settings import TopicSettings
@@ -98,15 +101,15 @@ def test_a_topic_cannot_be_created_with_or_changed_to_a_contradiction() -> None:
     )
     assert isinstance(created, CreateTopicsResponse)
     assert created.topics[0].error_code == ErrorCode.INVALID_CONFIG
-    entry = AlterableConfig("remote.storage.enable", SET, "true")
-    incremental = IncrementalAlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, "t", [entry])])
+    entry = IncrementalAlterableConfig("remote.storage.enable", SET, "true")
+    incremental = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(TOPIC_RESOURCE, "t", [entry])])
     altered: Message = it.decide(it.rules.alter_configs(it.image, incremental))
     assert isinstance(altered, IncrementalAlterConfigsResponse)
     assert altered.responses[0].error_code == ErrorCode.INVALID_CONFIG
-    entries = [whole.AlterableConfig("remote.storage.enable", "true")]
-    request = whole.AlterConfigsRequest([whole.AlterConfigsResource(TOPIC_RESOURCE, "t", entries)])
+    entries = [AlterableConfig("remote.storage.enable", "true")]
+    request = AlterConfigsRequest([AlterConfigsResource(TOPIC_RESOURCE, "t", entries)])
     replaced: Message = it.decide(it.rules.alter_configs(it.image, request))
-    assert isinstance(replaced, whole.AlterConfigsResponse)
+    assert isinstance(replaced, AlterConfigsResponse)
     assert replaced.responses[0].error_code == ErrorCode.INVALID_CONFIG
     assert not it.image.configs("t")
 

@@ -1,10 +1,13 @@
-"""Produce (0)."""
+"""Producers: Produce, InitProducerId and AllocateProducerIds."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+from broker.protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint
 from broker.protocol.schema import NO_ID, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v
+
+# ---- Produce (0).
 
 
 class PartitionProduceData(Message):
@@ -35,11 +38,6 @@ class BatchIndexAndErrorMessage(Message):
     batch_index_error_message: String | None = None
 
 
-class LeaderIdAndEpoch(Message):
-    leader_id: Int32 = -1
-    leader_epoch: Int32 = -1
-
-
 class PartitionProduceResponse(Message):
     index: Int32 = 0
     error_code: Int16 = 0
@@ -57,13 +55,6 @@ class TopicProduceResponse(Message):
     partition_responses: list[PartitionProduceResponse] = []
 
 
-class NodeEndpoint(Message):
-    node_id: Int32 = 0
-    host: String = ""
-    port: Int32 = 0
-    rack: String | None = None
-
-
 class ProduceResponse(Message):
     VERSIONS = v("3-13")
     FLEXIBLE = v("9+")
@@ -71,3 +62,49 @@ class ProduceResponse(Message):
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     node_endpoints: Annotated[list[NodeEndpoint], v("10+"), Tag(0)] = []
+
+
+# ---- InitProducerId (22).
+
+
+class InitProducerIdRequest(Message):
+    API = ServedApi(22, v("0-5"))
+    VERSIONS = v("0-5")
+    FLEXIBLE = v("2+")
+
+    transactional_id: String | None = ""
+    transaction_timeout_ms: Int32 = 0
+    producer_id: Annotated[Int64, v("3+")] = -1
+    producer_epoch: Annotated[Int16, v("3+")] = -1
+
+
+class InitProducerIdResponse(Message):
+    VERSIONS = v("0-5")
+    FLEXIBLE = v("2+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id: Int64 = -1
+    producer_epoch: Int16 = 0
+
+
+# ---- AllocateProducerIds (67).
+
+
+class AllocateProducerIdsRequest(Message):
+    API = ServedApi(67, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    broker_id: Int32 = 0
+    broker_epoch: Int64 = -1
+
+
+class AllocateProducerIdsResponse(Message):
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+    throttle_time_ms: Int32 = 0
+    error_code: Int16 = 0
+    producer_id_start: Int64 = 0
+    producer_id_len: Int32 = 0

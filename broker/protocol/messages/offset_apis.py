@@ -1,0 +1,311 @@
+"""Offsets of logs (ListOffsets, OffsetForLeaderEpoch, DeleteRecords) and of groups (OffsetCommit, OffsetFetch,
+OffsetDelete)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from broker.protocol.schema import Bool, Int8, Int16, Int32, Int64, Message, Nullable, ServedApi, String, v
+
+# ---- ListOffsets (2).
+
+
+LATEST_TIMESTAMP = -1
+
+EARLIEST_TIMESTAMP = -2
+
+MAX_TIMESTAMP = -3
+
+EARLIEST_LOCAL_TIMESTAMP = -4
+
+LATEST_TIERED_TIMESTAMP = -5
+
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+
+class ListOffsetsPartition(Message):
+    partition_index: Int32 = 0
+    current_leader_epoch: Annotated[Int32, v("4+")] = -1
+    timestamp: Int64 = 0
+
+
+class ListOffsetsTopic(Message):
+    name: String = ""
+    partitions: list[ListOffsetsPartition] = []
+
+
+class ListOffsetsRequest(Message):
+    API = ServedApi(2, v("1-11"))
+    VERSIONS = v("1-11")
+    FLEXIBLE = v("6+")
+
+    replica_id: Int32 = 0
+    isolation_level: Annotated[Int8, v("2+")] = 0
+    topics: list[ListOffsetsTopic] = []
+    timeout_ms: Annotated[Int32, v("10+")] = 0
+
+
+class ListOffsetsPartitionResponse(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+    timestamp: Annotated[Int64, v("1+")] = -1
+    offset: Annotated[Int64, v("1+")] = -1
+    leader_epoch: Annotated[Int32, v("4+")] = -1
+
+
+class ListOffsetsTopicResponse(Message):
+    name: String = ""
+    partitions: list[ListOffsetsPartitionResponse] = []
+
+
+class ListOffsetsResponse(Message):
+    VERSIONS = v("1-11")
+    FLEXIBLE = v("6+")
+
+    throttle_time_ms: Annotated[Int32, v("2+")] = 0
+    topics: list[ListOffsetsTopicResponse] = []
+
+
+# ---- OffsetForLeaderEpoch (23).
+
+
+class OffsetForLeaderPartition(Message):
+    partition: Int32 = 0
+    current_leader_epoch: Annotated[Int32, v("2+")] = -1
+    leader_epoch: Int32 = 0
+
+
+class OffsetForLeaderTopic(Message):
+    topic: String = ""
+    partitions: list[OffsetForLeaderPartition] = []
+
+
+class OffsetForLeaderEpochRequest(Message):
+    API = ServedApi(23, v("2-4"))
+    VERSIONS = v("2-4")
+    FLEXIBLE = v("4+")
+
+    replica_id: Annotated[Int32, v("3+")] = -2
+    topics: list[OffsetForLeaderTopic] = []
+
+
+class EpochEndOffset(Message):
+    error_code: Int16 = 0
+    partition: Int32 = 0
+    leader_epoch: Annotated[Int32, v("1+")] = -1
+    end_offset: Int64 = -1
+
+
+class OffsetForLeaderTopicResult(Message):
+    topic: String = ""
+    partitions: list[EpochEndOffset] = []
+
+
+class OffsetForLeaderEpochResponse(Message):
+    VERSIONS = v("2-4")
+    FLEXIBLE = v("4+")
+
+    throttle_time_ms: Annotated[Int32, v("2+")] = 0
+    topics: list[OffsetForLeaderTopicResult] = []
+
+
+# ---- DeleteRecords (21).
+
+
+HIGH_WATERMARK = -1
+"""As an `offset`: everything committed."""
+
+
+class DeleteRecordsPartition(Message):
+    partition_index: Int32 = 0
+    offset: Int64 = 0
+
+
+class DeleteRecordsTopic(Message):
+    name: String = ""
+    partitions: list[DeleteRecordsPartition] = []
+
+
+class DeleteRecordsRequest(Message):
+    API = ServedApi(21, v("0-2"))
+    VERSIONS = v("0-2")
+    FLEXIBLE = v("2+")
+
+    topics: list[DeleteRecordsTopic] = []
+    timeout_ms: Int32 = 0
+
+
+class DeleteRecordsPartitionResult(Message):
+    partition_index: Int32 = 0
+    low_watermark: Int64 = 0
+    error_code: Int16 = 0
+
+
+class DeleteRecordsTopicResult(Message):
+    name: String = ""
+    partitions: list[DeleteRecordsPartitionResult] = []
+
+
+class DeleteRecordsResponse(Message):
+    VERSIONS = v("0-2")
+    FLEXIBLE = v("2+")
+
+    throttle_time_ms: Int32 = 0
+    topics: list[DeleteRecordsTopicResult] = []
+
+
+# ---- OffsetCommit (8).
+
+
+class OffsetCommitRequestPartition(Message):
+    partition_index: Int32 = 0
+    committed_offset: Int64 = 0
+    committed_leader_epoch: Annotated[Int32, v("6+")] = -1
+    committed_metadata: String | None = ""
+
+
+class OffsetCommitRequestTopic(Message):
+    name: String = ""
+    partitions: list[OffsetCommitRequestPartition] = []
+
+
+class OffsetCommitRequest(Message):
+    API = ServedApi(8, v("2-9"))
+    VERSIONS = v("2-9")
+    FLEXIBLE = v("8+")
+
+    group_id: String = ""
+    generation_id_or_member_epoch: Int32 = -1
+    member_id: String = ""
+    group_instance_id: Annotated[String | None, v("7+")] = None
+    retention_time_ms: Annotated[Int64, v("2-4")] = -1
+    topics: list[OffsetCommitRequestTopic] = []
+
+
+class OffsetCommitResponsePartition(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+class OffsetCommitResponseTopic(Message):
+    name: String = ""
+    partitions: list[OffsetCommitResponsePartition] = []
+
+
+class OffsetCommitResponse(Message):
+    VERSIONS = v("2-9")
+    FLEXIBLE = v("8+")
+
+    throttle_time_ms: Annotated[Int32, v("3+")] = 0
+    topics: list[OffsetCommitResponseTopic] = []
+
+
+# ---- OffsetFetch (9).
+
+
+class OffsetFetchRequestTopic(Message):
+    name: Annotated[String, v("0-7")] = ""
+    partition_indexes: Annotated[list[Int32], v("0-7")] = []
+
+
+class OffsetFetchRequestTopics(Message):
+    name: Annotated[String, v("8-9")] = ""
+    partition_indexes: Annotated[list[Int32], v("8+")] = []
+
+
+class OffsetFetchRequestGroup(Message):
+    group_id: Annotated[String, v("8+")] = ""
+    member_id: Annotated[String | None, v("9+")] = None
+    member_epoch: Annotated[Int32, v("9+")] = -1
+    topics: Annotated[list[OffsetFetchRequestTopics] | None, v("8+")] = []
+
+
+class OffsetFetchRequest(Message):
+    API = ServedApi(9, v("1-9"))
+    VERSIONS = v("1-9")
+    FLEXIBLE = v("6+")
+
+    group_id: Annotated[String, v("0-7")] = ""
+    topics: Annotated[list[OffsetFetchRequestTopic] | None, v("0-7"), Nullable("2-7")] = []
+    groups: Annotated[list[OffsetFetchRequestGroup], v("8+")] = []
+    require_stable: Annotated[Bool, v("7+")] = False
+
+
+class OffsetFetchResponsePartition(Message):
+    partition_index: Annotated[Int32, v("0-7")] = 0
+    committed_offset: Annotated[Int64, v("0-7")] = 0
+    committed_leader_epoch: Annotated[Int32, v("5-7")] = -1
+    metadata: Annotated[String | None, v("0-7")] = ""
+    error_code: Annotated[Int16, v("0-7")] = 0
+
+
+class OffsetFetchResponseTopic(Message):
+    name: Annotated[String, v("0-7")] = ""
+    partitions: Annotated[list[OffsetFetchResponsePartition], v("0-7")] = []
+
+
+class OffsetFetchResponsePartitions(Message):
+    partition_index: Annotated[Int32, v("8+")] = 0
+    committed_offset: Annotated[Int64, v("8+")] = 0
+    committed_leader_epoch: Annotated[Int32, v("8+")] = -1
+    metadata: Annotated[String | None, v("8+")] = ""
+    error_code: Annotated[Int16, v("8+")] = 0
+
+
+class OffsetFetchResponseTopics(Message):
+    name: Annotated[String, v("8-9")] = ""
+    partitions: Annotated[list[OffsetFetchResponsePartitions], v("8+")] = []
+
+
+class OffsetFetchResponseGroup(Message):
+    group_id: Annotated[String, v("8+")] = ""
+    topics: Annotated[list[OffsetFetchResponseTopics], v("8+")] = []
+    error_code: Annotated[Int16, v("8+")] = 0
+
+
+class OffsetFetchResponse(Message):
+    VERSIONS = v("1-9")
+    FLEXIBLE = v("6+")
+
+    throttle_time_ms: Annotated[Int32, v("3+")] = 0
+    topics: Annotated[list[OffsetFetchResponseTopic], v("0-7")] = []
+    error_code: Annotated[Int16, v("2-7")] = 0
+    groups: Annotated[list[OffsetFetchResponseGroup], v("8+")] = []
+
+
+# ---- OffsetDelete (47).
+
+
+class OffsetDeleteRequestPartition(Message):
+    partition_index: Int32 = 0
+
+
+class OffsetDeleteRequestTopic(Message):
+    name: String = ""
+    partitions: list[OffsetDeleteRequestPartition] = []
+
+
+class OffsetDeleteRequest(Message):
+    API = ServedApi(47, v("0"))
+    VERSIONS = v("0")
+
+    group_id: String = ""
+    topics: list[OffsetDeleteRequestTopic] = []
+
+
+class OffsetDeleteResponsePartition(Message):
+    partition_index: Int32 = 0
+    error_code: Int16 = 0
+
+
+class OffsetDeleteResponseTopic(Message):
+    name: String = ""
+    partitions: list[OffsetDeleteResponsePartition] = []
+
+
+class OffsetDeleteResponse(Message):
+    VERSIONS = v("0")
+
+    error_code: Int16 = 0
+    throttle_time_ms: Int32 = 0
+    topics: list[OffsetDeleteResponseTopic] = []
