@@ -63,9 +63,10 @@ def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
         what = f"version {version}, {announced} entries announced, {len(rest)} found"
         raise ReplicaFileError(f"{path.name}: not a checkpoint file: {what}")
     entries = [line.split(" ") for line in rest]
-    for entry in entries:
+    for number, entry in enumerate(entries, start=1):
         if len(entry) != columns:
-            raise ReplicaFileError(f"{path.name}: not a checkpoint file: entry {entry} does not have {columns} columns")
+            what = f"entry {number} has {len(entry)} columns instead of {columns}"
+            raise ReplicaFileError(f"{path.name}: not a checkpoint file: {what}")
     return entries
 
 
