@@ -23,7 +23,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from analysis.page.run_clock import NS, RunClock
 from analysis.page.timeline import LONGEST_NAME
 from history.operation_tables import TablesError
-from history.reader import read_run
+from history.reader import History, read_run
 from history.schemas import INF
 from history.seconds import summed
 from history.stored_operations import StoredOperations
@@ -53,18 +53,8 @@ _TIMES: Final = ("client", "f", "type", "inv", "ret")
 _TEXT: Final = pa.string()
 
 
-class PageOperations(Protocol):
-    """The operations of a run, in parts that are small enough for memory."""
-
-    def parts(self, *columns: str) -> Iterator[pa.Table]:
-        """These columns of the operations on logs."""
-
-    def register_parts(self, *columns: str) -> Iterator[pa.Table]:
-        """These columns of the operations on registers."""
-
-
 @contextmanager
-def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[PageOperations]:
+def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[StoredOperations | History]:
     """The operations of a run. `is_analyzed`: its tables are those of its evidence. Otherwise, or if a table is missing
     or damaged, the clients' files are read into temporary tables. Raises `HistoryError` for a run without a history."""
     stored = _stored(run_dir) if is_analyzed else None
@@ -93,7 +83,7 @@ class OperationNames:
     last_ret: int
 
     @classmethod
-    def of(cls, operations: PageOperations) -> OperationNames:
+    def of(cls, operations: StoredOperations | History) -> OperationNames:
         clients, places, count, last_ret = set[str](), set[str](), 0, -1
         for part in _parts(operations, ("client", "ret")):
             clients.update(pc.unique(part["client"]).cast(_TEXT).to_pylist())
@@ -104,7 +94,7 @@ class OperationNames:
 
 
 def operation_columns(
-    operations: PageOperations, names: OperationNames, clock: RunClock, end_s: float
+    operations: StoredOperations | History, names: OperationNames, clock: RunClock, end_s: float
 ) -> dict[str, Any]:
     """The operations as the page's JSON: `clients`, `places`, `columns`, the number of all operations, and `window_s`,
     which is 0 unless they are counts. `end_s`: seconds from the start to the last known time."""
@@ -130,7 +120,7 @@ def _packed(name: str, column: Ints) -> str:
     return base64.b64encode(np.clip(column, info.min, info.max).astype(_TYPES[name]).tobytes()).decode()
 
 
-def _parts(operations: PageOperations, names: Sequence[str]) -> Iterator[pa.Table]:
+def _parts(operations: StoredOperations | History, names: Sequence[str]) -> Iterator[pa.Table]:
     """The parts of both shapes with the columns of these names and of their places."""
     yield from operations.parts(*names, "topic", "partition", "offset")
     yield from operations.register_parts(*names, "key")
@@ -158,7 +148,7 @@ def _timed(part: pa.Table, names: OperationNames, clock: RunClock) -> Columns:
     return {"start": start, "lane": _index_in(part["client"], names.clients), "kind": f * 4 + kind}
 
 
-def _all(operations: PageOperations, names: OperationNames, clock: RunClock) -> Columns:
+def _all(operations: StoredOperations | History, names: OperationNames, clock: RunClock) -> Columns:
     """Every operation."""
     found: dict[str, list[Ints]] = {name: [np.empty(0, np.int64)] for name in _TYPES}
     for part in _parts(operations, _TIMES):
@@ -173,7 +163,7 @@ def _all(operations: PageOperations, names: OperationNames, clock: RunClock) -> 
     return {name: np.concatenate(columns) for name, columns in found.items()}
 
 
-def _counts(operations: PageOperations, names: OperationNames, clock: RunClock, window_s: float) -> Columns:
+def _counts(operations: StoredOperations | History, names: OperationNames, clock: RunClock, window_s: float) -> Columns:
     """Counts by client, kind and window in place of the operations."""
     ticks = max(1, round(window_s * NS / TICK_NS))
     codes = counts = np.empty(0, np.int64)

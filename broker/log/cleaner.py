@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from crc32c import crc32c
 
@@ -222,17 +222,6 @@ class UncleanableError(Exception):
     """A log that cannot be compacted because a batch cannot be opened; the message has the reason."""
 
 
-class CleanableSegment(Protocol):
-    """The properties of a segment that matter here."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def next_offset(self) -> int: ...
-    @property
-    def max_timestamp(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Cleanable:
     """The part that a pass would compact: the offset behind it, and its dirty ratio, 0 if the part is empty."""
@@ -242,7 +231,7 @@ class Cleanable:
 
 
 def cleanable(
-    segments: Sequence[CleanableSegment], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
+    segments: Sequence[Segment], first_dirty: int, high_watermark: int, now_ms: int, min_lag_ms: int
 ) -> Cleanable:
     """The cleanable part of segments, the last of which grows. -1 as `now_ms`: the time is unknown, and every
     record counts as too young."""

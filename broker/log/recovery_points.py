@@ -10,19 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from broker.log.checkpoint import Key, OffsetCheckpoint
+from broker.log.log import PartitionLog
 from broker.ports import Disk
 
 RECOVERY_POINTS_FILE = "recovery-point-offset-checkpoint"
-
-
-class Recoverable(Protocol):
-    """A log with a recovery point."""
-
-    @property
-    def recovery_point(self) -> int: ...
 
 
 class RecoveryPoints:
@@ -31,7 +24,7 @@ class RecoveryPoints:
     def __init__(self, disk: Disk) -> None:
         self._checkpoint = OffsetCheckpoint(disk, RECOVERY_POINTS_FILE)
         self._unopened: dict[Key, int] | None = None
-        self._logs: dict[Key, Recoverable] = {}
+        self._logs: dict[Key, PartitionLog] = {}
         self._turn = asyncio.Lock()
 
     @property
@@ -45,7 +38,7 @@ class RecoveryPoints:
         """The point that the file has, or may have, for a log; 0 without one. Raises `CorruptCheckpointError`."""
         return self._checkpoint.known.get(key, 0)
 
-    def watch(self, key: Key, log: Recoverable) -> None:
+    def watch(self, key: Key, log: PartitionLog) -> None:
         """Add an open log: its recovery point is stored from now on."""
         self._logs[key] = log
 

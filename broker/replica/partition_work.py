@@ -11,21 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
-from broker.trace import Value
+from broker.replica.partition import Partition
 
 T = TypeVar("T")
 FIRST_PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 300.0
-
-
-class TracedPartition(Protocol):
-    """The part of a partition that is needed here."""
-
-    @property
-    def key(self) -> tuple[str, int]: ...
-    def trace(self, event: str, **fields: Value) -> None: ...
 
 
 class _Failure(NamedTuple):
@@ -41,9 +33,9 @@ class PartitionWork:
 
     def __init__(self) -> None:
         self.failures: Counter[str] = Counter()
-        self._failed: dict[tuple[str, TracedPartition], _Failure] = {}
+        self._failed: dict[tuple[str, Partition], _Failure] = {}
 
-    async def attempt(self, kind: str, partition: TracedPartition, work: Callable[[], Awaitable[T]]) -> T | None:
+    async def attempt(self, kind: str, partition: Partition, work: Callable[[], Awaitable[T]]) -> T | None:
         """The result of the work; None if it failed, or the partition pauses. Raises `OSError`."""
         if self.pauses(kind, partition):
             return None
@@ -58,17 +50,17 @@ class PartitionWork:
         self._failed.pop((kind, partition), None)
         return result
 
-    def pauses(self, kind: str, partition: TracedPartition) -> bool:
+    def pauses(self, kind: str, partition: Partition) -> bool:
         """Whether the last attempt failed, and the next one is not due yet."""
         before = self._failed.get((kind, partition))
         return before is not None and asyncio.get_running_loop().time() < before.until
 
-    def forget(self, partition: TracedPartition) -> None:
+    def forget(self, partition: Partition) -> None:
         """The partition is removed."""
         for place in [place for place in self._failed if place[1] is partition]:
             del self._failed[place]
 
-    def _noted(self, kind: str, partition: TracedPartition, error: Exception, before: _Failure | None) -> _Failure:
+    def _noted(self, kind: str, partition: Partition, error: Exception, before: _Failure | None) -> _Failure:
         loop = asyncio.get_running_loop()
         reason = f"{type(error).__name__}: {error}"
         row = 1 if before is None else before.row + 1

@@ -59,13 +59,12 @@ from orchestrator.running.exit_cause import Autopsy
 from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.running.script import Stepper
+from orchestrator.running.script import StepClients, Stepper
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
 from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
 from orchestrator.worlds.selection import LEAST_FILES
 from systems import Deployed, InputError, Member, View
-from workloads.control import AppendResult, ReadDone
 from workloads.process import ClientError, ClientHandle
 
 LEAST_FREE: Final = 8 << 20
@@ -476,7 +475,7 @@ class Run:
         assert self._book is not None
         return Stepper(
             cluster=self._cluster,
-            clients=_StepClients(self._fleet, self._acknowledged, self._scheduler),
+            clients=StepClients(self._fleet, self._acknowledged, self._scheduler),
             faults=self._book,
             hosts=self._world.hosts,
             nodes=self._world.nodes,
@@ -760,29 +759,6 @@ def _arm(nemesis: Nemesis) -> None:
 def _reached(progress: Mapping[str, Any] | None, end: int) -> bool:
     """Whether a replica's log and high watermark have reached the end."""
     return progress is not None and progress["log_end_offset"] == end == progress["high_watermark"]
-
-
-class _StepClients:
-    """The clients that a step uses: the probe for appends, a new reader for every read."""
-
-    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
-        self._fleet = fleet
-        self._acknowledged = acknowledged
-        self._scheduler = scheduler
-
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
-        results = self._fleet.append(partition, acks=acks, count=count, timeout_s=timeout_s)
-        if any(result.outcome == "ok" for result in results):
-            self._acknowledged(self._scheduler.monotonic_ns())
-        return results
-
-    def read_all(self, partition: int, timeout_s: float) -> ReadDone:
-        reader = self._fleet.start_reader()
-        reader.wait_ready(timeout_s)
-        try:
-            return reader.read_all(partition, timeout_s)
-        finally:
-            reader.close()
 
 
 def bootstrap(members: Sequence[Member]) -> str:

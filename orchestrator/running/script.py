@@ -16,7 +16,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict
 
@@ -40,11 +40,13 @@ from orchestrator.campaign.steps import (
     WaitStep,
 )
 from orchestrator.errors import RunError
+from orchestrator.running.clients import Fleet
+from orchestrator.running.cluster import Cluster
 from orchestrator.running.event_tail import EventTail, LogTail, checkpointed_high_watermark, matches
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.base import Node
-from systems import PartitionState, TopicControl, View
+from systems import PartitionState, View
 from workloads.control import AppendResult, ReadDone
 
 _EPOCHS: Final = "leader-epoch-checkpoint"
@@ -54,21 +56,10 @@ Until = Callable[[JoinStep, Callable[[], tuple[object, str]]], object]
 """Repeats an attempt within the step's deadline; see `Stepper`."""
 
 
-class Topic(Protocol):
-    """The cluster as this step uses it."""
-
-    topic: str
-
-    def view(self) -> View: ...
-
-    @property
-    def control(self) -> TopicControl: ...
-
-
 def join(
     step: JoinStep,
     node: str,
-    cluster: Topic,
+    cluster: Cluster,
     hosts: Mapping[str, Host],
     nodes: Mapping[str, Node],
     journal: Journal,
@@ -110,7 +101,7 @@ def _accepted(complaint: str | None) -> tuple[bool, str]:
     return complaint is None, complaint or ""
 
 
-def _offsets(step: JoinStep, cluster: Topic, until: Until) -> Mapping[str, int]:
+def _offsets(step: JoinStep, cluster: Cluster, until: Until) -> Mapping[str, int]:
     def attempt() -> tuple[Mapping[str, int] | None, str]:
         found = cluster.control.offsets(step.partition)
         return (None, found) if isinstance(found, str) else (found, "")
@@ -140,25 +131,27 @@ def _epochs(host: Host, directory: str) -> list[tuple[int, int]]:
 POLL_S = 0.03
 
 
-class Looker(Protocol):
-    """The source of the cluster's state for a step."""
+class StepClients:
+    """The clients that a step uses: the probe for appends, a new reader for every read."""
 
-    topic: str
+    def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
+        self._fleet = fleet
+        self._acknowledged = acknowledged
+        self._scheduler = scheduler
 
-    def view(self) -> View: ...
+    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
+        results = self._fleet.append(partition, acks=acks, count=count, timeout_s=timeout_s)
+        if any(result.outcome == "ok" for result in results):
+            self._acknowledged(self._scheduler.monotonic_ns())
+        return results
 
-    def elect(self, node: str, partition: int | None) -> str | None: ...
-
-    @property
-    def control(self) -> TopicControl: ...
-
-
-class ScriptClients(Protocol):
-    """The client operations of a step."""
-
-    def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]: ...
-
-    def read_all(self, partition: int, timeout_s: float) -> ReadDone: ...
+    def read_all(self, partition: int, timeout_s: float) -> ReadDone:
+        reader = self._fleet.start_reader()
+        reader.wait_ready(timeout_s)
+        try:
+            return reader.read_all(partition, timeout_s)
+        finally:
+            reader.close()
 
 
 class Stepper:
@@ -169,8 +162,8 @@ class Stepper:
     def __init__(
         self,
         *,
-        cluster: Looker,
-        clients: ScriptClients,
+        cluster: Cluster,
+        clients: StepClients,
         faults: FaultLog,
         hosts: Mapping[str, Host],
         nodes: Sequence[Node],

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from nemeses import INJECTED_BY
 from orchestrator.campaign.model import FILESYSTEMS, STRICT
@@ -19,12 +19,8 @@ from orchestrator.search.steps_of_run import StepTable
 T = TypeVar("T")
 _LEAST_RATE: Final = 5.0  # operations a second
 _LEAST_WAIT_S: Final = 0.05
-
-
-class ShrinkTrial(Protocol):
-    """Returns whether a campaign still shows the anomaly, and remembers the smallest one that did."""
-
-    def __call__(self, candidate: Document) -> bool: ...
+ShrinkTrial = Callable[[Document], bool]
+"""Returns whether a campaign still shows the anomaly, and remembers the smallest one that did."""
 
 
 def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:

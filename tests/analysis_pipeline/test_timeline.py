@@ -70,7 +70,7 @@ class InParts:
 
 
 def columns_of(rows: pa.Table, end_s: float, *, size: int = 1 << 17) -> dict[str, Any]:
-    operations = InParts(rows, size)
+    operations: Any = InParts(rows, size)
     return operation_columns(operations, OperationNames.of(operations), CLOCK, end_s)
 
 

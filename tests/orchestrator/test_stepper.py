@@ -165,8 +165,8 @@ def play(
     nodes = [world.node(number) for number in (1, 2, 3)]
     with Journal(world.directory) as journal:
         Stepper(
-            cluster=world,
-            clients=world,
+            cluster=world,  # type: ignore[arg-type]
+            clients=world,  # type: ignore[arg-type]
             faults=FaultLog(world, journal, Progress(quiet=True), Unwatched()),  # type: ignore[arg-type]
             hosts=dict.fromkeys(("n1", "n2", "n3"), world),  # type: ignore[arg-type]
             nodes=nodes,

@@ -3,8 +3,12 @@ this."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker.log.checkpoint import Key
+from broker.log.log import PartitionLog
 from broker.log.recovery_points import RecoveryPoints
 from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import POINT_AHEAD
@@ -39,13 +43,17 @@ def test_a_point_that_is_written_ahead_of_the_log_is_found(monkeypatch: pytest.M
     watch = RecoveryPoints.watch
 
     class Ahead:
-        def __init__(self, log: object) -> None:
+        def __init__(self, log: PartitionLog) -> None:
             self._log = log
 
         @property
         def recovery_point(self) -> int:
-            return int(self._log.recovery_point) + 1  # type: ignore[attr-defined]
+            return self._log.recovery_point + 1
 
-    monkeypatch.setattr(RecoveryPoints, "watch", lambda points, key, log: watch(points, key, Ahead(log)))
+    def watch_ahead(points: RecoveryPoints, key: Key, log: PartitionLog) -> None:
+        ahead: Any = Ahead(log)
+        watch(points, key, ahead)
+
+    monkeypatch.setattr(RecoveryPoints, "watch", watch_ahead)
     with pytest.raises(AssertionError, match=POINT_AHEAD):  # as for every finding without a mutant
         storm(1, faults=["pause"], seconds=3.0, properties=SMALL_SEGMENTS, until=POINT_AHEAD)

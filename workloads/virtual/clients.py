@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 from broker.errors import ErrorCode
 from history.groups import NO_OFFSET, GroupWriter
@@ -281,15 +281,8 @@ class GroupReader(FinalReader):
 FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 
 
-class Serving(Protocol):
-    """A client in one of its roles."""
-
-    async def obey(self, command: Command) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-Role = Callable[[ClientSettings, VirtualControl, OperationWriter, ClockNs], Serving]
+VirtualClient = VirtualProducer | Consumer | FinalReader | VirtualMember
+Role = Callable[[ClientSettings, VirtualControl, OperationWriter, ClockNs], VirtualClient]
 """Makes a client, in the context of its host."""
 
 _PRODUCER: Final = partial(VirtualProducer, pacing=steady)

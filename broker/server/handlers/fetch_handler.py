@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 from broker.controller.image import MetadataImage
 from broker.errors import ErrorCode
 from broker.protocol.api import ApiKey
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse, FetchTopic, fetching_replica
+from broker.replica.manager import ReplicaManager
 from broker.replica.reads import FetchLimits, FetchPosition, PartitionRead
 from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher, frame_later
@@ -39,26 +40,13 @@ def serve_quorum_fetch(dispatcher: Dispatcher, fetch: QuorumFetch) -> None:
     dispatcher.serve(ApiKey.FETCH, serve)
 
 
-class ReadableReplicas(Protocol):
-    """The part of the replica manager that reads."""
-
-    def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
-        """The answer if it is available at once, else None."""
-        ...
-
-    def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> Awaitable[list[PartitionRead]]:
-        """The answer once it has enough data, or after the maximum wait. It misses no append since `fetch_now` if the
-        caller does not await between the two calls."""
-        ...
-
-
 class FetchHandler:
     """Serves Fetch requests of consumers and replicas; the metadata log is not served here."""
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        replicas: ReadableReplicas,
+        replicas: ReplicaManager,
         image: Callable[[], MetadataImage],
     ) -> None:
         self._dispatcher = dispatcher

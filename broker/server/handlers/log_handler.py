@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Protocol
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.cluster_apis import (
@@ -27,27 +25,15 @@ from broker.protocol.messages.partition_apis import (
     PartitionLogInfo,
     TopicPartitionLogInfo,
 )
-from broker.replica.queries import LogEndFound
+from broker.replica.manager import ReplicaManager
 from broker.replica.record_deletion import PendingDeletion
 from broker.server.handlers.internal_topics import INTERNAL
-
-
-class LogRanges(Protocol):
-    """The part of the replica manager that reports and cuts logs."""
-
-    async def start_deletion(self, topic: str, index: int, offset: int, timeout_s: float) -> PendingDeletion:
-        """Serve no record below `offset` any more. The answer may have to wait for the other replicas."""
-        ...
-
-    def sizes(self) -> Sequence[tuple[tuple[str, int], int, int]]:
-        """Every partition, the bytes of its log, and its lag behind the high watermark in offsets."""
-        ...
 
 
 class LogHandler:
     """Serves DeleteRecords and DescribeLogDirs."""
 
-    def __init__(self, replicas: LogRanges, log_dir: str) -> None:
+    def __init__(self, replicas: ReplicaManager, log_dir: str) -> None:
         self._replicas = replicas
         self._log_dir = log_dir
 
@@ -88,20 +74,11 @@ MAX_PARTITIONS = 1_000
 """The most partitions in one answer, as in Apache Kafka."""
 
 
-class LogEnds(Protocol):
-    """The part of the replica manager that knows the log ends."""
-
-    @property
-    def broker_epoch(self) -> int: ...
-
-    def log_end(self, topic_id: bytes, index: int) -> LogEndFound: ...
-
-
 class ReplicaLogsHandler:
     """Serves GetReplicaLogInfo, for a controller that selects the best of several replicas. It answers for all
     replicas, whether or not their partition has a leader."""
 
-    def __init__(self, replicas: LogEnds) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
 
     async def get(self, request: GetReplicaLogInfoRequest, version: int) -> GetReplicaLogInfoResponse:  # noqa: ARG002

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from broker.errors import ErrorCode
 from broker.log.validation import bytes_examined
 from broker.protocol.messages.offset_apis import (
@@ -22,7 +20,8 @@ from broker.protocol.messages.offset_apis import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
-from broker.replica.queries import EpochEndFound, OffsetFound
+from broker.replica.manager import ReplicaManager
+from broker.replica.queries import OffsetFound
 from broker.server.work_budget import EXAMINED_PER_ENTRY, Turns, Work
 
 # The first version that allows each special timestamp (K1023-2).
@@ -34,30 +33,10 @@ SINCE = {
 }
 
 
-class Knowing(Protocol):
-    """The part of the replica manager that finds offsets."""
-
-    def list_offset(
-        self, topic: str, partition: int, timestamp: int, current_leader_epoch: int = -1, *, by_replica: bool = False
-    ) -> OffsetFound:
-        """The offset of a timestamp in ms, or of one of the special timestamps."""
-        ...
-
-    def offset_for_leader_epoch(
-        self, topic: str, partition: int, current_leader_epoch: int, asked_epoch: int, *, by_replica: bool = False
-    ) -> EpochEndFound:
-        """The largest epoch that is not above the requested one, and its end offset."""
-        ...
-
-    def answer_parked_fetches(self, replica_id: int) -> None:
-        """Answer the parked fetches of a follower, which carry new information for it."""
-        ...
-
-
 class OffsetsHandler:
     """Serves both APIs. Records that are searched for a timestamp count in the turn."""
 
-    def __init__(self, replicas: Knowing, turns: Turns) -> None:
+    def __init__(self, replicas: ReplicaManager, turns: Turns) -> None:
         self._replicas = replicas
         self._turns = turns
 

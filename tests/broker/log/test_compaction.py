@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -242,7 +243,7 @@ class View:
         self.size, self.next_offset, self.max_timestamp = size, next_offset, max_timestamp
 
 
-SEGMENTS = [View(100, 10, 100), View(300, 20, 200), View(100, 30, 300), View(50, 35, 400)]
+SEGMENTS: Any = [View(100, 10, 100), View(300, 20, 200), View(100, 30, 300), View(50, 35, 400)]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,8 @@ class Written:
 
 
 def recovery_points(disk: RealDisk) -> Written:
-    log, points = SimpleNamespace(), RecoveryPoints(disk)
+    log: Any = SimpleNamespace()
+    points = RecoveryPoints(disk)
     points.watch(KEY, log)
     return Written(RECOVERY_POINTS_FILE, log, points.write_durably, lambda offset: points.lower(KEY, offset))
 

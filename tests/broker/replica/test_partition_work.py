@@ -26,6 +26,11 @@ class Traced:
         self.events.append((event, fields))
 
 
+def traced(index: int) -> Any:
+    """Such a partition, in place of the broker's."""
+    return Traced(index)
+
+
 def in_virtual_time(story: Callable[[list[dict[str, Any]]], Any]) -> None:
     loop = new_loop()
     reported: list[dict[str, Any]] = []
@@ -36,7 +41,7 @@ def in_virtual_time(story: Callable[[list[dict[str, Any]]], Any]) -> None:
 
 def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others_at_once() -> None:
     async def story(reported: list[dict[str, Any]]) -> None:
-        work, bad, good = PartitionWork(), Traced(0), Traced(1)
+        work, bad, good = PartitionWork(), traced(0), traced(1)
         tries: list[float] = []
         loop = asyncio.get_running_loop()
 
@@ -67,7 +72,7 @@ def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others_at_on
 
 def test_a_success_ends_the_pauses_and_a_later_error_is_reported_again() -> None:
     async def story(reported: list[dict[str, Any]]) -> None:
-        work, partition, fails = PartitionWork(), Traced(0), True
+        work, partition, fails = PartitionWork(), traced(0), True
 
         async def run() -> bool:
             if fails:
@@ -96,7 +101,7 @@ def test_a_disk_error_is_passed_on() -> None:
 
         work = PartitionWork()
         with pytest.raises(OSError, match="EIO"):
-            await work.attempt("upload", Traced(0), fail)
+            await work.attempt("upload", traced(0), fail)
         assert not work.failures
         assert not reported
 

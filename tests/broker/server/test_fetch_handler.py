@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,8 @@ def fetch(offset: int, replica: int) -> bytes:
 @pytest.mark.parametrize(("replica", "begun"), [(CONSUMER, [0]), (2, [0, 1, 2])])
 def test_a_consumer_has_one_fetch_parked_and_a_replica_more(replica: int, begun: list[int]) -> None:
     async def story() -> None:
-        replicas, tracer = Replicas(), Tracer(1, lambda: 0, print)
+        tracer = Tracer(1, lambda: 0, print)
+        replicas: Any = Replicas()
         dispatcher = Dispatcher(tracer, print)
         dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, MetadataImage).serve)
         listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
