@@ -15,6 +15,8 @@ from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL,
 
 FILE: Final = f"history/{FILE_NAME}"
 _NAMED_STEP: Final = re.compile(r"step \d+ \((?P<what>.*?)\)(?P<result>.*)", re.DOTALL)
+_REPEATED: Final = re.compile(r"\b(?P<answer>\w[\w -]*)(?:, (?P=answer)\b){3,}")
+"""The same answer four times or more, as after a step that produces many records."""
 _PROCESS_FAULTS: Final = {"kill": DOWN, "stop": DOWN, "power-loss": DOWN, "power-loss-all": DOWN,
                           "pause": "suspended", "stall": "suspended", "clock-freeze": "suspended"}  # fmt: skip
 _K = StoryKind
@@ -56,7 +58,7 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
             targets = tuple(map(str, line.get("targets", ())))
             kinds[line["id"]] = (str(line.get("kind", "?")), targets, str(line.get("sentence", "")))
         elif event == "note" and "step" in line and "text" in line:
-            text = str(line["text"])
+            text = _counted(str(line["text"]))
             said = text if text.startswith("step ") else f"step {line['step']}: {text}"
             yield StoryItem(at_s, "", _K.STEP, said, FILE, number, 2)
         elif event in ("fault_injected", "fault_healed"):
@@ -101,6 +103,11 @@ def _fault_items(
             yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=held)
 
 
+def _counted(text: str) -> str:
+    """The text with each run of equal answers as one answer and their number."""
+    return _REPEATED.sub(lambda run: f"{run['answer']} ({run[0].count(',') + 1} times)", text)
+
+
 def _only(targets: Sequence[str]) -> str:
     return targets[0] if len(targets) == 1 else ""
 
@@ -118,7 +125,7 @@ def steps_of(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[Step
             if known is not None:
                 known.end_s = at_s
         elif line["event"] == "note":
-            text = str(line.get("text", ""))
+            text = _counted(str(line.get("text", "")))
             named = _NAMED_STEP.fullmatch(text)
             if known is None:
                 steps[number] = StepRecord(number, named["what"] if named else text, str(line.get("why", "")), at_s)

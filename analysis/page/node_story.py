@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
 from analysis.page.run_clock import NS, RunClock
-from analysis.page.run_facts import rule_words
+from analysis.page.run_facts import rule_words, segment_text
 from analysis.page.story import StoryItem, StoryKind
 from installation.sanitize import brief, plain
 
@@ -41,6 +41,7 @@ _EVENTS: Final[Mapping[str, tuple[StoryKind, int, str]]] = {
     "partition_failed": (_K.PROCESS, 1, "{where} fails: {reason}"),
     "fetched_batches_refused": (_K.OTHER, 2, "refuses fetched batches of {where} from {leader}: {reason}"),
     "high_watermark_checkpointed": (_K.WATERMARK, 3, "writes the high watermark {high_watermark} of {where} to disk"),
+    "remote_segment": (_K.OTHER, 3, "declares for {where}: {segment}"),
     "replica_progress": (_K.WATERMARK, 3, "high watermark of {where} is {high_watermark}, log end {log_end_offset}"),
 }  # fmt: skip
 _UNSHOWN: Final = frozenset({"quorum_high_watermark", "quorum_persisted", "quorum_restored", "quorum_voters",
@@ -106,6 +107,8 @@ def _text(name: str, template: str, event: Mapping[str, Any], focus: Focus) -> s
     fields["where"] = f"{event.get('topic')}-{event.get('partition')}"
     if name == "truncated":
         fields["rule"] = f", {rule_words(event)}"
+    elif name == "remote_segment":
+        fields["segment"] = segment_text(event)
     if template:
         return brief(template.format_map(fields), LONGEST_LINE)
     own = ", ".join(f"{key} {fields[key]}" for key in event if key not in _COMMON_FIELDS)

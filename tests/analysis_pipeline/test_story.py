@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from analysis.page.journal_story import journal_items
 from analysis.page.node_story import Focus, event_items, log_items, time_of
 from analysis.page.run_clock import RunClock
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
@@ -113,6 +114,27 @@ def test_the_story_has_a_line_for_each_change_of_a_high_watermark() -> None:
 def test_an_unknown_event_is_shown_with_its_fields() -> None:
     (shown,) = items_of({"event": "moon_rises", "wall": 1, "phase": "full"})
     assert shown.text == "moon rises: phase full"
+
+
+def test_a_remote_segment_is_declared_with_its_offsets_and_state() -> None:
+    segment = {"event": "remote_segment", "wall": 1, "topic": "log", "partition": 0, "id": "d414bff2", "size": 3960}
+    (shown,) = items_of({**segment, "state": "COPY_STARTED", "base_offset": 0, "end_offset": 19})
+    assert shown.text == "declares for log-0: remote segment 0 to 19: copy started"
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ("ok, ok, ok", "ok, ok, ok"),
+        ("ok, ok, ok, ok", "ok (4 times)"),
+        ("ok, ok, ok, ok, no answer, no answer, no answer, no answer", "ok (4 times), no answer (4 times)"),
+        ("1, 11, 11, 11", "1, 11, 11, 11"),
+    ],
+)
+def test_equal_answers_of_a_step_are_counted(answers: str, text: str) -> None:
+    journal = [{"event": "note", "n": 1, "t": 0, "step": 3, "text": f"step 3 (produce 4 to 0): {answers}"}]
+    (shown,) = journal_items(journal, RunClock(0, 0))
+    assert shown.text == f"step 3 (produce 4 to 0): {text}"
 
 
 def test_an_event_without_its_fields_is_shown() -> None:
