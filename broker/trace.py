@@ -108,6 +108,7 @@ EVENTS: Final[Mapping[str, tuple[str, ...]]] = {
     "remote_segment": (*_PARTITION, "id", "state", "base_offset", "end_offset", "size", "leader_epoch"),
     "remote_start_missing": (*_PARTITION, "log_start_offset", "new_start_offset"),
     "remote_upload_failed": (*_PARTITION, "id", "reason"),
+    "remote_completion_unknown": (*_PARTITION, "id"),
     "remote_orphan_removed": (*_PARTITION, "name"),
     "remote_objects_unknown": (*_PARTITION, "count", "first"),
     "remote_read_failed": (*_PARTITION, "reason"),

@@ -24,6 +24,7 @@ from analysis.replicafiles.remote_segments import object_id
 
 Reports = Sequence[Mapping[str, Any]]
 COMMITTED: Final = "remote_segment"
+COMPLETION_UNKNOWN: Final = "remote_completion_unknown"
 BORDERS: Final = "replica_starts"
 REMOVED: Final = "remote_orphan_removed"
 UNASKED: Final = "object-removed-unasked"
@@ -50,15 +51,19 @@ def unlike_reported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -
 def unreported(
     metadata: DeclaredSegments, events: Mapping[str, Reports], names: Mapping[int, str], ended: Mapping[str, int]
 ) -> Iterator[str]:
-    """R14, the traces' side: sentences. `names`: of nodes, by number. `ended`: how many processes of a node were ended
-    by faults; each of them may have committed one event that it could not report any more."""
+    """R14, the traces' side: sentences. A report that the completion is unknown counts: it may be committed.
+    `names`: of nodes, by number. `ended`: how many processes of a node were ended by faults; each of them may have
+    committed one event that it could not report any more."""
     missing: dict[str, list[str]] = {}
     for identity, segment in sorted(metadata.segments.items()):
         node = names.get(segment.broker, f"node {segment.broker}")
-        reports = [each for each in events.get(node, ()) if each.get("event") == COMMITTED]
-        if segment.state == COPY_FINISHED and not any(
-            (hex_id(str(each["id"])), each["state"]) == (identity, COPY_FINISHED) for each in reports
-        ):
+        reported = {
+            hex_id(str(event["id"]))
+            for event in events.get(node, ())
+            if event.get("event") == COMPLETION_UNKNOWN
+            or (event.get("event") == COMMITTED and event["state"] == COPY_FINISHED)
+        }
+        if segment.state == COPY_FINISHED and identity not in reported:
             missing.setdefault(node, []).append(f"{identity} of {segment.topic}-{segment.partition}")
     for node, segments in sorted(missing.items()):
         if len(segments) > ended.get(node, 0):

@@ -5,12 +5,14 @@ Every step is safe to repeat and to interrupt: what it does next follows from th
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from broker.tiered.manifest import Lineage
+from broker.tiered.metadata_log import PublishError
 from broker.tiered.object_store import ObjectMissingError, ObjectStore, StoreError
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from broker.tiered.segments import SUFFIXES, RemotePartition, SegmentEvent, SegmentState, TieredSegment, segment_id_of
@@ -233,7 +235,7 @@ class LeaderTask:
             segment = await upload.put(self._worker.store, self._worker.cluster_id, segment, suffixes)
             if not self.leads:
                 return False  # the next leader gives the copy up
-            finished = await self._worker.metadata.publish(SegmentEvent.to(FINISHED, segment))
+            finished = await self._complete(segment)
         except (StoreError, SourceGoneError) as error:
             self._partition.trace("remote_upload_failed", id=segment.id, reason=str(error))
             await self._give_up(segment)
@@ -243,6 +245,14 @@ class LeaderTask:
         if finished:
             self._trace(segment, FINISHED)
         return finished
+
+    async def _complete(self, segment: TieredSegment) -> bool:
+        """Publish that a segment is complete; whether it is. Raises `PublishError`."""
+        try:
+            return await self._worker.metadata.publish(SegmentEvent.to(FINISHED, segment))
+        except (PublishError, asyncio.CancelledError):  # it may be committed, and no later event of this role tells
+            self._partition.trace("remote_completion_unknown", id=segment.id)
+            raise
 
     def _trace(self, segment: TieredSegment, state: SegmentState) -> None:
         self._partition.trace(

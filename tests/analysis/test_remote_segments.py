@@ -433,3 +433,23 @@ def test_an_object_is_removed_only_if_the_metadata_have_its_deletion(
     assert not metadata.doubts
     found = [each.name for each in traces.unasked(metadata, "n1", [event, {"event": "remote_read_failed"}])]
     assert found == ([] if anomaly is None else [anomaly])
+
+
+@pytest.mark.parametrize(
+    ("event", "ended", "is_unreported"),
+    [
+        pytest.param({"event": "remote_segment", "state": "COPY_FINISHED"}, 0, False, id="reported"),
+        pytest.param({"event": "remote_completion_unknown"}, 0, False, id="the leader stopped before it was read back"),
+        pytest.param({"event": "remote_segment", "state": "COPY_STARTED"}, 1, False, id="a fault ended the process"),
+        pytest.param({"event": "remote_segment", "state": "COPY_STARTED"}, 0, True, id="only its start was reported"),
+        pytest.param({"event": "remote_upload_failed"}, 0, True, id="a failure was reported"),
+    ],
+)
+def test_the_completion_of_a_segment_was_reported_or_could_not_be(
+    tmp_path: Path, event: dict[str, str], ended: int, is_unreported: bool
+) -> None:
+    write_events(tmp_path, [json_started(A, 0, 3, [(0, 0)]), json_update(A, "COPY_FINISHED")])
+    metadata = read_metadata({"n1": tmp_path})
+    names = {segment.broker: "n1" for segment in metadata.segments.values()}
+    sentences = list(traces.unreported(metadata, {"n1": [{**event, "id": A.hex}]}, names, {"n1": ended}))
+    assert bool(sentences) is is_unreported
