@@ -26,7 +26,7 @@ from simulator.conditions import Conditions
 from simulator.disk_faults import DamageListener, DiskFaults, Flip
 from simulator.host import CURRENT_HOST, HostContext
 from simulator.loop import VirtualLoop
-from simulator.transport import SimulatedTransport
+from simulator.network import SimulatedTransport
 
 # ---- One file of a simulated disk: its content in the page cache, and the durable part of it.
 

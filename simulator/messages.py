@@ -16,7 +16,7 @@ from broker.protocol.api import Api, ApiKey, decode_request_header, decode_respo
 from broker.protocol.codec import DecodeError, decode
 from broker.protocol.messages.broker_apis import EnvelopeRequest
 from broker.protocol.schema import Message
-from simulator.transport import Pipe
+from simulator.network import Pipe
 
 _LENGTH: Final = 4  # bytes of a frame's length
 _FIRST_CLIENT_PORT: Final = 32_768  # lower ports are listeners

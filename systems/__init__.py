@@ -6,11 +6,10 @@ base class of every system.
 
 from systems.errors import ClusterError, InputError
 from systems.node_requirements import MachineRoot, Software
-from systems.registry import known, load_system
+from systems.registry import known, load_system, rehearse
 from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
 from systems.system import Deployed, System
-from systems.template_check import rehearse
 from systems.view import Elector, Member, Observer, PartitionState, TopicControl, View
 
 __all__ = [

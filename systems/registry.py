@@ -6,7 +6,8 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -14,9 +15,38 @@ from typing import Any, cast
 import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import ClusterError, InputError
-from systems.system import System
+from systems.system import Deployed, System
 from systems.toml_tables import place_of_key, suggestion
 from workloads.user_module import place_of, place_within, see_beside
+
+# ---- Renders all templates of a run's system for nodes that do not exist yet, before any node starts.
+
+
+@dataclass(frozen=True)
+class _StandIn:
+    """A node with the values of the namespace world."""
+
+    name: str
+    id: int
+    address: str
+    ports: Mapping[str, int]
+    data_dir: str = "/data"
+    etc_dir: str = "/etc/brownout"
+    var_dir: str = "/var/lib/brownout"
+    files_dir: str = "/opt/brownout/files"
+    shared_dir: str = "/brownout-shared"
+    python: str = "/usr/bin/python3"
+    python_path: str = "/opt/brownout/app"
+    is_local: bool = True
+
+
+def rehearse(deployed: Deployed) -> None:
+    """Raises `InputError` naming file and line of a template that cannot be filled in for one of the nodes."""
+    numbers = range(1, len(deployed.roles) + 1)
+    nodes = [_StandIn(f"n{number}", number, f"127.0.0.{number}", deployed.ports(number)) for number in numbers]
+    for node in nodes:
+        deployed.service(node, nodes)
+
 
 DEFAULT = "brownout"
 # Methods that are called during a run; their callers write errors to the run's journal.

@@ -1,24 +1,191 @@
-"""Puts the timeline of a run's page together from its journal, operations and node events."""
+"""Puts the timeline of a run's page together from its journal, operations and node events.
+
+The operations of a page's timeline: columns of fixed-width integers, in base64, in order of invocation.
+
+Theory of operation. A page has at most 10^5 operations, which take 1.5 MB. A run with more is reduced to counts by
+client, kind, outcome and time window, and the page says so. Both are folds over the parts of the tables: the first pass
+finds the names and the number of operations, the second one adds part after part to the columns. So the memory depends
+on what the page shows, and not on the size of the run.
+
+| column | type | content |
+|---|---|---|
+| start | uint32 | invocation, in `TICK_NS` since the start |
+| length | uint32 | duration in `TICK_NS`; `OPEN` for an operation that never returned |
+| lane | uint16 | index of the client |
+| place | uint16 | index of the partition or key |
+| kind | uint8 | operation * 4 + outcome, by `history.schemas` |
+| number | int32 | offset (-1: none), or with counts the number of operations |
+"""
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup
 
 from analysis.page.journal_story import journal_items
 from analysis.page.node_story import DOWN, Focus, event_items
-from analysis.page.operation_columns import OperationNames, operation_columns, operations_of
 from analysis.page.partitions import partition_strip
-from analysis.page.run_clock import RunClock
+from analysis.page.run_clock import NS, RunClock
 from analysis.page.run_facts import fault_spans
 from analysis.page.story import StoryItem
 from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns
 from analysis.plots.colors import NODE_COLORS
+from history.operation_tables import TablesError
+from history.reader import History, read_run
+from history.schemas import INF
+from history.seconds import summed
+from history.stored_operations import StoredOperations
 from installation.sanitize import brief, visible_line
+
+TICK_NS: Final = 10_000
+OPEN: Final = (1 << 32) - 1
+MOST_OPERATIONS: Final = 100_000
+WINDOWS: Final = 1_000
+"""Time windows of a run that is reduced to counts."""
+MOST_PLACES: Final = 4_000
+Ints = npt.NDArray[np.int64]
+Columns = dict[str, Ints]
+
+_TYPES: Final = {"start": "<u4", "length": "<u4", "lane": "<u2", "place": "<u2", "kind": "u1", "number": "<i4"}
+_TIMES: Final = ("client", "f", "type", "inv", "ret")
+_TEXT: Final = pa.string()
+
+
+@contextmanager
+def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[StoredOperations | History]:
+    """The operations of a run. `is_analyzed`: its tables are those of its evidence. Otherwise, or if a table is missing
+    or damaged, the clients' files are read into temporary tables. Raises `HistoryError` for a run without a history."""
+    stored = _stored(run_dir) if is_analyzed else None
+    if stored is not None:
+        yield stored
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        yield read_run(run_dir, tables=Path(scratch))
+
+
+def _stored(run_dir: Path) -> StoredOperations | None:
+    try:
+        return StoredOperations.of(run_dir / "tables")
+    except TablesError:
+        return None
+
+
+@dataclass(frozen=True)
+class OperationNames:
+    """The names of the clients and of the partitions and keys, each sorted, the number of operations, and the latest
+    return, -1 if none returned."""
+
+    clients: Sequence[str]
+    places: Sequence[str]
+    count: int
+    last_ret: int
+
+    @classmethod
+    def of(cls, operations: StoredOperations | History) -> OperationNames:
+        clients, places, count, last_ret = set[str](), set[str](), 0, -1
+        for part in _parts(operations, ("client", "ret")):
+            clients.update(pc.unique(part["client"]).cast(_TEXT).to_pylist())
+            places.update(_places(part.group_by(_place_columns(part), use_threads=False).aggregate([])).to_pylist())
+            returned = part["ret"].to_numpy()
+            count, last_ret = count + part.num_rows, max(last_ret, int(returned[returned < INF].max(initial=-1)))
+        return cls(sorted(clients), sorted(places), count, last_ret)
+
+
+def operation_columns(
+    operations: StoredOperations | History, names: OperationNames, clock: RunClock, end_s: float
+) -> dict[str, Any]:
+    """The operations as the page's JSON: `clients`, `places`, `columns`, the number of all operations, and `window_s`,
+    which is 0 unless they are counts. `end_s`: seconds from the start to the last known time."""
+    is_counted = names.count > MOST_OPERATIONS
+    window_s = max(end_s, 1e-3) / WINDOWS if is_counted else 0.0
+    columns = _counts(operations, names, clock, window_s) if is_counted else _all(operations, names, clock)
+    order = np.lexsort([columns[name] for name in ("length", "number", "place", "kind", "lane", "start")])
+    return {
+        "count": names.count,
+        "window_s": window_s,
+        "clients": [_shown(name) for name in names.clients],
+        "places": [_shown(name) for name in names.places[:MOST_PLACES]],
+        "columns": {name: _packed(name, column[order]) for name, column in columns.items()},
+    }
+
+
+def _packed(name: str, column: Ints) -> str:
+    info = np.iinfo(np.dtype(_TYPES[name]))
+    return base64.b64encode(np.clip(column, info.min, info.max).astype(_TYPES[name]).tobytes()).decode()
+
+
+def _parts(operations: StoredOperations | History, names: Sequence[str]) -> Iterator[pa.Table]:
+    """The parts of both shapes with the columns of these names and of their places."""
+    yield from operations.parts(*names, "topic", "partition", "offset")
+    yield from operations.register_parts(*names, "key")
+
+
+def _place_columns(part: pa.Table) -> list[str]:
+    return ["key"] if "key" in part.column_names else ["topic", "partition"]
+
+
+def _places(part: pa.Table) -> Any:
+    """The name of each row's partition or key."""
+    named = [part[name].cast(_TEXT) for name in _place_columns(part)]
+    return named[0] if len(named) == 1 else pc.binary_join_element_wise(*named, "-")
+
+
+def _index_in(names: Any, known: Sequence[str]) -> Ints:
+    found: Ints = pc.index_in(names.cast(_TEXT), pa.array(known, _TEXT)).to_numpy().astype(np.int64)
+    return found
+
+
+def _timed(part: pa.Table, names: OperationNames, clock: RunClock) -> Columns:
+    """The columns that counts need, too."""
+    f, kind, inv = (part[name].to_numpy().astype(np.int64) for name in ("f", "type", "inv"))
+    start = np.clip((inv - clock.origin_ns) // TICK_NS, 0, OPEN - 1)
+    return {"start": start, "lane": _index_in(part["client"], names.clients), "kind": f * 4 + kind}
+
+
+def _all(operations: StoredOperations | History, names: OperationNames, clock: RunClock) -> Columns:
+    """Every operation."""
+    found: dict[str, list[Ints]] = {name: [np.empty(0, np.int64)] for name in _TYPES}
+    for part in _parts(operations, _TIMES):
+        inv, ret = part["inv"].to_numpy(), part["ret"].to_numpy()
+        length = np.where(ret >= INF, OPEN, np.clip((ret - inv) // TICK_NS, 0, OPEN - 1))
+        is_log = "offset" in part.column_names
+        number = part["offset"].to_numpy() if is_log else np.full(part.num_rows, -1)
+        place = _index_in(_places(part), names.places)
+        more = {"length": length, "place": place, "number": number}
+        for name, column in (_timed(part, names, clock) | more).items():
+            found[name].append(column)
+    return {name: np.concatenate(columns) for name, columns in found.items()}
+
+
+def _counts(operations: StoredOperations | History, names: OperationNames, clock: RunClock, window_s: float) -> Columns:
+    """Counts by client, kind and window in place of the operations."""
+    ticks = max(1, round(window_s * NS / TICK_NS))
+    codes = counts = np.empty(0, np.int64)
+    for part in _parts(operations, _TIMES):
+        timed = _timed(part, names, clock)
+        code = ((timed["start"] // ticks) << 32) | (timed["lane"] << 8) | timed["kind"]
+        codes, counts = summed(np.concatenate((codes, code)), np.concatenate((counts, np.ones(len(code), np.int64))))
+    return {
+        "start": (codes >> 32) * ticks,
+        "length": np.full(len(codes), ticks),
+        "lane": codes >> 8 & 0xFFFF,
+        "place": np.full(len(codes), 0xFFFF),
+        "kind": codes & 0xFF,
+        "number": counts,
+    }
+
 
 STATES: Final = ("up", "down", "suspended")
 Line = Mapping[str, Any]

@@ -26,7 +26,7 @@
     return out.buffer;
   }
 
-  /* One entry per operation in each column; analysis/page/operation_columns.py has their types. */
+  /* One entry per operation in each column; analysis/page/timeline_parts.py has their types. */
   function columns() {
     var c = data.ops.columns;
     return {

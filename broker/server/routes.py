@@ -26,16 +26,14 @@ from broker.server.dispatch import Dispatcher, Later, Q
 from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
 from broker.server.handlers.access_handler import AccessHandler, refuse_without_authorizer
-from broker.server.handlers.configs_handler import ConfigsHandler
+from broker.server.handlers.configs_handler import ConfigsHandler, describe_client_quotas
 from broker.server.handlers.fetch_handler import FetchHandler, serve_quorum_fetch
 from broker.server.handlers.groups_handler import GroupsHandler
-from broker.server.handlers.log_handler import LogHandler, ReplicaLogsHandler
 from broker.server.handlers.metadata_handler import MetadataHandler
-from broker.server.handlers.offsets_handler import OffsetsHandler
+from broker.server.handlers.offsets_handler import LogHandler, OffsetsHandler, ReplicaLogsHandler
 from broker.server.handlers.produce_handler import ProduceHandler
 from broker.server.handlers.producer_ids_handler import ProducerIdsHandler
 from broker.server.handlers.quorum_handler import QuorumHandler
-from broker.server.handlers.quotas_handler import describe_client_quotas
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter
 from orchestrator.campaign.steps import HEAL
 from orchestrator.worlds.namespaces.world import NamespaceWorld
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from orchestrator.worlds.simulation.world import SimulationWorld
 from orchestrator.worlds.vagrant.lab import VagrantLab
 

@@ -2,7 +2,7 @@
 
 A host runs the script, in one round trip; the answer is its `key=value` lines, which the function's docstring defines.
 A simulated host has no shell: a method with the question's name and parameters answers instead
-(`orchestrator/worlds/simulation/answers.py`). The questions of a single mechanism are in the mechanism's module.
+(`orchestrator/worlds/simulation/host.py`). The questions of a single mechanism are in the mechanism's module.
 
 A service may be several processes: an operation acts on its main process and all descendants, and is checked on all of
 them.

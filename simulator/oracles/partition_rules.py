@@ -1,16 +1,29 @@
 """The oracles of the partitions: compares the state of leaders and followers with the logs and disks of all
-replicas."""
+replicas.
+
+The oracle of recovery points: a log's recovery point on the disk is not past the part of the log on that disk.
+
+Everything below a recovery point counts as written, and recovery does not read it (LOG-2, LOG-3). A point that is
+ahead of the disk shows only after a power cut: the log then lacks records that it must have, and does not open.
+
+The oracle of idempotent producers: a log's producer state equals what its batches say (K98-6, K98-7, K98-8).
+
+A replica that knows too little appends a repeated batch again; one that knows too much reports a missing batch as
+written. Both show only when a producer repeats a batch after a change of leader or a restart, which most never do.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.controller.controller import Controller
 from broker.controller.image import MetadataImage, PartitionImage
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC
+from broker.log.log import PartitionLog
 from broker.replica.follower import PartitionFollower, Phase
-from broker.replica.leader import PartitionLeader
+from broker.replica.leader import IsrProposal, PartitionLeader
 from broker.replica.partition import Partition
 from history.damage import Damage
 from simulator.oracles.compacted_rules import CompactedRules
@@ -24,23 +37,277 @@ from simulator.oracles.findings import (
     INCOMPLETE,
     LEASE_SHARED,
     MARK_FELL,
+    MISCOUNTED,
     NARROW_ISR,
     NOT_A_MEMBER,
     NOT_DURABLE,
+    POINT_AHEAD,
+    PRODUCERS_DIFFER,
+    UNMATCHED,
     OracleFindings,
     members_text,
 )
-from simulator.oracles.follower_rules import counted, counts, matched, proposed
 from simulator.oracles.group_rules import GroupRules
 from simulator.oracles.hypothetical_requests import would_answer, would_count, would_grant
 from simulator.oracles.lease_rules import LeaseRules
-from simulator.oracles.log_copy import CopiedLog
-from simulator.oracles.log_rules import LogRules, written_start
+from simulator.oracles.log_copy import CopiedBatch, CopiedLog
+from simulator.oracles.log_rules import HEADER_LINES, LogRules, written_start
 from simulator.oracles.machine_view import MachineView
-from simulator.oracles.producer_rules import look_at_producers, note_begin
-from simulator.oracles.recovery_point_rules import DurablePoints, look_at_recovery_point
 from simulator.oracles.replica import ObservedReplica
+from simulator.oracles.sequence_rules import forgets
 from simulator.oracles.settings import LEASE, least_in_sync
+
+REMEMBERED = 5
+"""The number of batches that are remembered per producer, the most requests that it may have in flight (KIP-98; in
+Apache Kafka `ProducerStateEntry.NUM_BATCHES_TO_RETAIN`)."""
+
+
+class Last(NamedTuple):
+    """A remembered batch of a producer."""
+
+    sequence: int
+    offset: int
+    delta: int
+
+
+class KnownProducer(NamedTuple):
+    """A producer: its epoch and the last batches of that epoch, oldest first."""
+
+    epoch: int
+    batches: tuple[Last, ...]
+
+    def __str__(self) -> str:
+        batches = ", ".join(f"{last.sequence} at offset {last.offset}" for last in self.batches)
+        return f"epoch {self.epoch}, last sequences {batches or 'of no batch'}"
+
+
+def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
+    """Check a replica when its log was opened or truncated, and when its role changes: otherwise it only adds what it
+    appends. `replica.copy` is the content of its log."""
+    partition = replica.partition
+    if partition is None:
+        return
+    log = partition.log
+    now = (log, log.truncations, partition.role)
+    if now == replica.producers_of:  # first, because it is true for nearly every check
+        return
+    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked():
+        return  # with the lock held, a truncation may be in progress: the next check sees its result
+    if forgets(replica.machine):
+        return
+    replica.producers_of = now
+    rules.checked(PRODUCERS_DIFFER)
+    first = log.segments[0].base_offset
+    said = _said_by(replica.copy)
+    known = {
+        producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
+        for producer_id, producer in log.producers
+    }
+    for producer_id in sorted(said.keys() | known.keys()):
+        ours, theirs = known.get(producer_id), said.get(producer_id)
+        # Producers of records that retention removed are still known, but not those from before a restart of the log.
+        removed = [last for last in ours.batches if last.offset < first] if ours is not None else []
+        expected = ours and KnownProducer(ours.epoch, ours.batches[len(removed) :])
+        only_removed = theirs is None and expected is not None and not expected.batches
+        if any(last.offset < replica.restarted_at for last in removed) or not (only_removed or expected == theirs):
+            sentence = (
+                f"{replica.name} knows of producer {producer_id} {ours or 'nothing'}, and the batches of its log, from "
+                f"{first} to {replica.copy.end}, say {theirs or 'nothing'}"
+            )
+            of = {"node": replica.name, "producer": producer_id, "end": replica.copy.end}
+            rules.report(PRODUCERS_DIFFER, sentence, of)
+            return
+
+
+def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
+    """The log's start has moved; `end`: the log's end then. Notes whether the whole log was removed and restarted."""
+    _, cuts, _ = replica.producers_of or (log, log.truncations, None)
+    if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
+        replica.restarted_at = log.log_start_offset
+
+
+def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:
+    """The producer state that the batches of a log imply, by producer id."""
+    epochs: dict[int, int] = {}
+    batches: dict[int, deque[Last]] = {}
+    for batch, said in copy.sequenced():
+        if epochs.get(said.producer_id) != said.epoch:
+            epochs[said.producer_id] = said.epoch
+            batches[said.producer_id] = deque(maxlen=REMEMBERED)
+        batches[said.producer_id].append(Last(said.last_sequence, batch.next - 1, said.delta))
+    return {producer_id: KnownProducer(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}
+
+
+POINTS_FILE = "recovery-point-offset-checkpoint"
+
+Points = dict[tuple[str, int], int]
+
+
+class DurablePoints:
+    """The recovery points that each machine's disk has after a power cut. A file is parsed once for each content, since
+    the oracle looks far more often than it changes."""
+
+    def __init__(self) -> None:
+        self._parsed: dict[str, tuple[bytes, Points]] = {}
+
+    def of(self, machine: MachineView) -> Points:
+        """By topic and partition; a torn file has none."""
+        content = machine.disk.durable(machine.path_of(POINTS_FILE)) or b""
+        parsed = self._parsed.get(machine.name)
+        if parsed is None or parsed[0] != content:
+            parsed = self._parsed[machine.name] = (content, _points_in(content))
+        return parsed[1]
+
+
+def _points_in(content: bytes) -> Points:
+    try:
+        lines = [line.split() for line in content.decode().splitlines()[HEADER_LINES:]]
+        return {(topic, int(partition)): int(offset) for topic, partition, offset in lines}
+    except ValueError:
+        return {}
+
+
+def look_at_recovery_point(rules: LogRules, replica: ObservedReplica, log: PartitionLog, points: Points) -> None:
+    """Check a replica when its point on the disk has changed, or its log was truncated. `replica.copy` is the content
+    of its log. Removed segments are not needed: the point may be at the start of a log that has none."""
+    point = points.get((rules.topic, rules.index), 0)
+    now = (point, log.truncations)
+    if now == replica.point_seen:
+        return
+    replica.point_seen = now
+    if not point or replica.machine.excused(POINT_AHEAD, replica.copy.path):
+        return
+    rules.checked(POINT_AHEAD)
+    durable = max(replica.copy.durable_end(replica.machine.disk), log.local_start_offset)
+    if point > durable:
+        sentence = f"the recovery point of {replica.name} is {point}, and its disk has the log up to {durable}"
+        rules.report(POINT_AHEAD, sentence, {"node": replica.name, "point": point, "durable_end": durable})
+
+
+# ---- The oracles between a leader and its followers: counted ends, requested ISRs, and where followers start.
+
+Counts = tuple[tuple[int, int], ...]
+
+
+def counts(role: PartitionLeader) -> Counts:
+    """The ends of its followers that a leader counts, and the epochs of their processes."""
+    followers = (role.follower(replica) for replica in role.replicas if replica != role.node_id)
+    return tuple((follower.log_end_offset, follower.broker_epoch) for follower in followers)
+
+
+def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, others: Iterable[ObservedReplica]) -> None:
+    """A counted end came in a fetch of the leader's epoch (H3), from a log that equals the leader's up to there (H6).
+
+    A follower that has moved to a newer epoch, or was replaced by another process, cannot be compared.
+    """
+    for other in others:
+        node_id = other.machine.node_id
+        if node_id not in role.replicas:
+            continue
+        state = role.follower(node_id)
+        now = (state.log_end_offset, role.leader_epoch)
+        if state.log_end_offset < 0 or leader.counted.get(node_id) == now:
+            continue
+        leader.counted[node_id] = now
+        theirs = None if other.alive is None else other.alive.role
+        same_process = other.machine.registered_in == state.broker_epoch
+        if not same_process or not isinstance(theirs, PartitionFollower) or theirs.leader_epoch > role.leader_epoch:
+            continue
+        _not_below_start(rules, other)
+        rules.checked(MISCOUNTED)
+        how = f"{leader.name} counts {other.name} up to {state.log_end_offset} in epoch {role.leader_epoch}"
+        of = {"node": leader.name, "epoch": role.leader_epoch, "counts": state.log_end_offset}
+        if theirs.leader_epoch < role.leader_epoch:
+            its = {"node": other.name, "epoch": theirs.leader_epoch, "end": other.copy.end}
+            rules.report(MISCOUNTED, f"{how}, which is still in epoch {theirs.leader_epoch}", of, its)
+            continue
+        lacks = _lacks(rules, leader, other, state.log_end_offset)
+        if lacks is not None:
+            sentence = f"{how}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(MISCOUNTED, sentence, of, {"node": other.name, "end": other.copy.end, **lacks.to_json()})
+
+
+def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
+    """A follower's log must start no later than its high watermark: deleted records were committed (H9)."""
+    if follower.alive is None:
+        return
+    mark, start = follower.alive.high_watermark, follower.alive.log.log_start_offset
+    rules.checked(BAD_MARK)
+    if mark < start:
+        sentence = f"the high watermark of {follower.name}, which fetches, is {mark}, and its log starts at {start}"
+        rules.report(BAD_MARK, sentence, {"node": follower.name, "high_watermark": mark, "start": start})
+
+
+def matched(
+    rules: LogRules, follower: ObservedReplica, role: PartitionFollower, others: Iterable[ObservedReplica]
+) -> None:
+    """A follower that starts to fetch has no record that its leader lacks (H1, K101-7)."""
+    for other in others:
+        theirs = None if other.alive is None else other.alive.role
+        if other.machine.node_id != role.leader_id or not isinstance(theirs, PartitionLeader) or other.alive is None:
+            continue
+        if theirs.leader_epoch != role.leader_epoch or not follower.copy.batches:
+            continue
+        rules.checked(UNMATCHED)
+        rules.follow(other.machine, other.copy, other.alive.log)
+        last = follower.copy.batches[-1]
+        if last.next > other.alive.log.local_start_offset and not other.copy.holds(last):
+            sentence = (
+                f"{follower.name} follows {other.name} in epoch {role.leader_epoch} behind its offset {last.base} of "
+                f"epoch {last.epoch}, which {other.name} has not"
+            )
+            rules.report(UNMATCHED, sentence, {"node": follower.name, **last.to_json()}, {"node": other.name})
+
+
+def proposed(
+    rules: LogRules,
+    leader: ObservedReplica,
+    role: PartitionLeader,
+    proposal: IsrProposal,
+    others: Iterable[ObservedReplica],
+) -> None:
+    """A broker proposed for an ISR has everything that is or may be committed: the leader's log as it was when its
+    epoch started (H5)."""
+    others = list(others)
+    # A deposed leader's log may lack what a later leader has committed; the controller refuses its proposal.
+    deposed = any(other.epoch > role.leader_epoch for other in others)
+    for other in others:
+        node_id = other.machine.node_id
+        if node_id not in proposal.isr or node_id in role.isr:
+            continue
+        rules.checked(NOT_A_MEMBER)
+        state = role.follower(node_id)
+        began_at = leader.copy.end_before(role.leader_epoch)
+        if state.log_end_offset < began_at:
+            sentence = (
+                f"{leader.name} asks for {other.name}, which it knows up to {state.log_end_offset}, in an epoch that "
+                f"started at {began_at}"
+            )
+            rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
+        if other.alive is None or other.machine.registered_in != state.broker_epoch:
+            continue
+        lacks = None if deposed else _lacks(rules, leader, other, rules.committed.end)
+        if lacks is not None:
+            sentence = f"{leader.name} asks for {other.name}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(NOT_A_MEMBER, sentence, {"node": other.name, **lacks.to_json()})
+
+
+def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
+    """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
+    oracle checks that. Batches below either log's start were deleted, and are not served."""
+    if any(it.alive is not None and end <= it.alive.log.local_start_offset for it in (leader, other)):
+        return None
+    if other.alive is None:
+        return None
+    rules.follow(other.machine, other.copy, other.alive.log)
+    last = _last_below(leader.copy, end)
+    return None if last is None or other.copy.holds(last) else last
+
+
+def _last_below(copy: CopiedLog, end: int) -> CopiedBatch | None:
+    batches = copy.between(copy.start, end)
+    return batches[-1] if batches and batches[-1].next <= end else None
+
 
 Key = tuple[bytes, int]
 STARTS_FILE = "log-start-offset-checkpoint"

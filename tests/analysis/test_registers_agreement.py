@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.core.register_operations import by_key, counts
-from analysis.core.register_search import search
-from analysis.core.registers import check
+from analysis.core.registers import check, search
 from tests.analysis.register_histories import Op, explicable, spoilt, table, true_history
 
 PARTS = 4

@@ -18,7 +18,7 @@ from analysis.plots.performance import availability, served_share
 from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
-from analysis.plots.witness import ShortenedAxis, WitnessBar, witness
+from analysis.plots.witness_operations import ShortenedAxis, WitnessBar, witness
 from history.errors import HistoryError
 from history.reader import read_run
 from tests.analysis_pipeline.stored_registers import StoredRegisters

@@ -15,11 +15,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.page.operation_columns import MOST_OPERATIONS, OPEN, OperationNames, operation_columns
 from analysis.page.partitions import UNKNOWN, partition_strip
 from analysis.page.run_clock import RunClock
 from analysis.page.timeline import leader_turns
-from analysis.page.timeline_parts import script_text, timeline_of
+from analysis.page.timeline_parts import (
+    MOST_OPERATIONS,
+    OPEN,
+    OperationNames,
+    operation_columns,
+    script_text,
+    timeline_of,
+)
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.stored_verdict import standing_of

@@ -12,15 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from history import jsonl_reader
-from history.foreign import (
-    jepsen_edn,
-    json_lines,
-    log_rows,
-    numbered_texts,
-    operation_files,
-    porcupine,
-    register_rows,
-)
+from history.foreign import jepsen_edn, json_lines, numbered_texts, operation_files, porcupine, register_rows
 from history.foreign.history import ForeignError, ForeignHistory
 from history.foreign.numbered_texts import NumberedTexts, TextFile
 from history.operation_tables import read_operations
@@ -85,7 +77,7 @@ def test_a_history_that_is_written_in_parts_is_the_same(
     for directory in (tmp_path / "whole", tmp_path / "parts"):
         directory.mkdir()
         found.append(stored(reader(path, directory)))
-        for module in (register_rows, log_rows, jsonl_reader):
+        for module in (register_rows, jepsen_edn, jsonl_reader):
             monkeypatch.setattr(module, "OBJECT_ROWS", at_once)
         monkeypatch.setattr(operation_files, "PART_ROWS", at_once)
         monkeypatch.setattr("history.foreign.value_places._LEAST_RUNS", at_once)

@@ -259,7 +259,7 @@ def test_the_description_of_a_run_is_toml(tmp_path: Path) -> None:
     from orchestrator.campaign.systems import deploy
     from orchestrator.running.runner import describe
     from orchestrator.worlds.base import WorldSpec
-    from orchestrator.worlds.process.world import ProcessWorld
+    from orchestrator.worlds.process.lab import ProcessWorld
     from tests.orchestrator.campaigns import campaign
 
     planned = expand(

@@ -23,7 +23,7 @@ from orchestrator.errors import OverdueError, RunError
 from orchestrator.running.clients import MOST_CROWDED, Fleet, crowding_of, ready_s
 from orchestrator.running.runner import describe
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from tests.orchestrator.campaigns import campaign
 from workloads.command_client import STARTS
 from workloads.control import Append, Appended, AppendResult, Close, Command, Probe, Probed, StopLoad, Stopped

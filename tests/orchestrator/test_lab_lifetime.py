@@ -20,8 +20,7 @@ from orchestrator.running.runner import CampaignInvocation, Runner, RunOptions, 
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec
-from orchestrator.worlds.process.lab import ProcessLab
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessLab, ProcessWorld
 from orchestrator.worlds.selection import Selection
 from tests.orchestrator.campaigns import campaign
 

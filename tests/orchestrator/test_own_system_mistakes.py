@@ -12,7 +12,7 @@ from nemeses import HostError
 from orchestrator.command.line import main
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from systems import Deployed, InputError, load_system
 from systems.description import RoleDescription, read
 from systems.system import settings_used

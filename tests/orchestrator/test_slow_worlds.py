@@ -12,8 +12,7 @@ import pytest
 
 from orchestrator.command.line import main
 from orchestrator.errors import EXIT_PASS
-from orchestrator.worlds.process.lab import ProcessLab
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessLab, ProcessWorld
 from tests.systems.test_apache_kafka import FETCHED, VERSION
 from tests.systems.test_etcd_runs import FAKE, SMALL
 

@@ -14,7 +14,7 @@ from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy
 from orchestrator.running.runner import describe
 from orchestrator.worlds.base import Node, WorldSpec
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from systems import Deployed, Settings, load_system
 from tests.orchestrator.campaigns import campaign
 from workloads.settings import ClientSettings, consumer_config, producer_config

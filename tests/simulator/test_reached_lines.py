@@ -55,9 +55,9 @@ def test_reached_lines_of_a_run_are_kept_and_counted_again(tmp_path: Path) -> No
             [sys.executable, "-m", "tests.simulator.reached_lines", "--seeds", "1", "--jobs", "1", "--keep", tmp_path],
             cwd=ROOT, capture_output=True, text=True, check=False,
         )  # fmt: skip
-        assert "broker.server.sasl_gate" in done.stdout, done.stderr
+        assert "broker.server.security" in done.stdout, done.stderr
     assert next(runs()).made(tmp_path).read_text() == "", "it reached its verdict"
     reached = {it.module: it.share for it in measured(tmp_path)}
     assert reached["broker.replica.leader"] > 0.5
-    assert reached["broker.server.sasl_gate"] < 0.5
+    assert reached["broker.server.security"] < 0.5
     assert len(list(tmp_path.glob(".reached*"))) == 1, "it was made once"

@@ -14,8 +14,8 @@ import pytest
 from broker.log.log import PartitionLog
 from broker.log.remote_start import RemoteStart, StateBelow
 from broker.protocol.messages.topic_apis import DeleteTopicsRequest, DeleteTopicState
-from broker.tiered.leader_task import LeaderTask, SegmentWorker
 from broker.tiered.segments import SegmentEvent, SegmentState, TieredSegment
+from broker.tiered.tiered_storage import LeaderTask, SegmentWorker
 from simulator.client import RefusedError, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.crash_points import Crash, CrashPoint, Io, observed

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from systems.apache_kafka_zk.znodes import UnansweredError
+from systems.apache_kafka_zk.kafka import UnansweredError
 
 
 class FakeZnodes:

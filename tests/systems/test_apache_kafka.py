@@ -14,7 +14,7 @@ import pytest
 
 from orchestrator.command.line import main
 from orchestrator.worlds.base import Node, WorldSpec
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, class_archive, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
 from systems.catalog import find_system

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from systems import Elector, Member, PartitionState
-from systems.apache_kafka_zk.kafka import BrokerReport, ZooKeeperObserver
-from systems.apache_kafka_zk.znodes import ZooKeeperClient
+from systems.apache_kafka_zk.kafka import BrokerReport, ZooKeeperClient, ZooKeeperObserver
 from tests.systems.fake_znodes import FakeZnodes, as_json
 
 MEMBERS = [

@@ -22,10 +22,9 @@ from nemeses.ports import HostError, Site
 from orchestrator.errors import RunError, UsageError, WorldError
 from orchestrator.worlds.inventory.checks import CheckedHost, check_all
 from orchestrator.worlds.inventory.hosts import ANSIBLE_VARIABLES, chosen
-from orchestrator.worlds.inventory.lab import InventoryLab
+from orchestrator.worlds.inventory.lab import InventoryLab, require_ways
 from orchestrator.worlds.inventory.machines import HostLocks, HostsNetwork
 from orchestrator.worlds.inventory.parser import read
-from orchestrator.worlds.inventory.reachability import require_ways
 from orchestrator.worlds.lab import LabSpec
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems import Software

@@ -27,11 +27,10 @@ from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.worlds import node_collection
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces import machine, root_filesystem
+from orchestrator.worlds.namespaces import root_filesystem
 from orchestrator.worlds.namespaces import world as namespaces
-from orchestrator.worlds.namespaces.machine import Machine
 from orchestrator.worlds.namespaces.network import BridgeNetwork
-from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.namespaces.world import Machine, NamespaceWorld
 from systems import Deployed, load_system
 from systems.service import Place, Service
 from tests.worlds.support import STAND_IN, StandIns, own_run_id, send, specification
@@ -304,7 +303,7 @@ def failing_cuts(run_dir: str) -> Any:
     set_down, seen = links.set_down, dict[str, Any]()
     stages = (
         (links, "set_down", fail_for_n2),
-        (machine, "tear", fail),
+        (namespaces, "tear", fail),
         (syscalls, "shut_filesystem_down", fail),
     )
     with world(run_dir, 2) as made:
@@ -374,7 +373,7 @@ def failures(run_dir: str) -> Any:
         spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
         setattr(namespaces, "keep_configuration", keeping)  # noqa: B010 - as above
         setattr(root_filesystem, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
-        machine._SSH_DEADLINE_S = 2.0
+        namespaces._SSH_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()
         except WorldError as error:

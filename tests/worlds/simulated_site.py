@@ -7,16 +7,16 @@ from pathlib import Path
 
 from nemeses import Host, Nemesis, Site
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.simulation.faults import (
+from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
+from orchestrator.worlds.simulation.packets import SimulatedWire
+from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from orchestrator.worlds.simulation.world import (
     SimulatedCables,
+    SimulatedDisks,
     SimulatedOscillators,
     SimulatedPower,
     SimulatedSuspender,
 )
-from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
-from orchestrator.worlds.simulation.packets import SimulatedWire
-from orchestrator.worlds.simulation.scheduling import VirtualScheduler
-from orchestrator.worlds.simulation.world import SimulatedDisks
 from simulator.cluster import PORT, SimulatedCluster
 
 

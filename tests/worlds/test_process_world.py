@@ -23,8 +23,7 @@ from nemeses.ports import HostError, Result
 from orchestrator.errors import WorldError
 from orchestrator.machine.programs import program
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.process.host import Supervisor
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld, Supervisor
 from systems import Deployed, load_system
 from systems.service import Place, Service
 from tests.worlds.support import DEADLINE_S, STAND_IN, StandIns, send, specification
@@ -232,7 +231,7 @@ ORCHESTRATOR = """
 import json, os, sys, time
 from pathlib import Path
 from nemeses import Fault, Nemesis
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from tests.worlds.support import specification
 world = ProcessWorld(specification(Path(sys.argv[1])))
 world.up()
@@ -279,7 +278,7 @@ def test_child_processes_of_a_service_end_with_the_supervisor(tmp_path: Path, en
 
 def test_child_processes_of_a_service_end_with_the_orchestrator(tmp_path: Path) -> None:
     orchestrator = (
-        "import sys, time; from pathlib import Path; from orchestrator.worlds.process.host import Supervisor\n"
+        "import sys, time; from pathlib import Path; from orchestrator.worlds.process.lab import Supervisor\n"
         f"Supervisor().start({WRAPPER!r}, {{}}, Path(sys.argv[1]), Path(sys.argv[1]) / 'log'); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", orchestrator, str(tmp_path)], cwd=PROJECT_ROOT) as process:

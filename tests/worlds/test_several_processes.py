@@ -16,7 +16,7 @@ from nemeses.mechanisms.service import see_process
 from nemeses.mechanisms.shell import terminate_script
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.process.world import ProcessWorld
+from orchestrator.worlds.process.lab import ProcessWorld
 from systems.service import Place, Service
 from tests.worlds.support import StandIns, send
 from tests.worlds.test_process_world import alive, until

@@ -16,8 +16,12 @@ from nemeses.ports import HostUnreachableError
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import WorldError
-from orchestrator.worlds.simulation.faults import SimulatedCables
-from orchestrator.worlds.simulation.world import SimulatedClientProcess, SimulatedDisks, SimulationWorld
+from orchestrator.worlds.simulation.world import (
+    SimulatedCables,
+    SimulatedClientProcess,
+    SimulatedDisks,
+    SimulationWorld,
+)
 from tests.worlds.simulated import ROOT, simulate
 from workloads.control import Probed, ReadDone
 

@@ -7,7 +7,7 @@ import inspect
 
 from nemeses import Fault
 from nemeses.mechanisms.shell import QUESTIONS
-from orchestrator.worlds.simulation.answers import SimulatedAnswers
+from orchestrator.worlds.simulation.host import SimulatedAnswers
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.client import SimulatedClient, UncertainError

@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 from orchestrator.machine import syscalls
-from orchestrator.worlds.namespaces.machine import PAGE, dirty_pages, tear
+from orchestrator.worlds.namespaces.world import PAGE, dirty_pages, tear
 
 
 class FakeFile:

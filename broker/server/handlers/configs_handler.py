@@ -15,12 +15,17 @@ from broker.controller.image import MetadataImage
 from broker.effective_configs import BrokerValues, Source
 from broker.errors import ErrorCode, ProtocolError
 from broker.protocol.messages.config_apis import (
+    ANY,
     BROKER,
     BROKER_LOGGER,
     CLIENT_METRICS,
+    DEFAULT,
+    EXACT,
     GROUP,
     TOPIC,
     ConfigResource,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
     DescribeConfigsRequest,
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
@@ -33,6 +38,29 @@ from broker.protocol.messages.config_apis import (
 from broker.server.work_budget import Work
 from broker.setting_descriptions import OPTIONAL
 from broker.topic_settings import is_for_all_brokers
+
+# ---- DescribeClientQuotas: this broker throttles no clients and has no quotas.
+
+
+def describe_client_quotas(request: DescribeClientQuotasRequest, _version: int) -> DescribeClientQuotasResponse:
+    """No entries; filters that Apache Kafka refuses are refused with its errors."""
+    for number, component in enumerate(request.components):
+        kinds = [before.entity_type for before in request.components[:number]]
+        if why := _wrong(component.entity_type, component.match_type, kinds):
+            return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why, entries=None)
+    return DescribeClientQuotasResponse(error_message=None)
+
+
+def _wrong(kind: str, match_type: int, before: list[str]) -> str:
+    """Why a filter cannot have this component after those of other kinds; empty where it can."""
+    if not kind:
+        return "Invalid empty entity type."
+    if kind in before:
+        return f"Entity type {kind} cannot appear more than once in the filter."
+    if match_type not in (EXACT, DEFAULT, ANY):
+        return f"Unknown match type {match_type}"
+    return ""
+
 
 _TYPES = {"boolean": 1, "string": 2, "int": 3, "long": 5, "double": 6, "list": 7}  # DescribeConfigsResponse.ConfigType
 

@@ -1,16 +1,252 @@
-"""A simulated machine as a host: it has no shell, but answers the commands that faults send."""
+"""A simulated machine as a host: it has no shell, but answers the commands that faults send.
+
+The answers of a simulated machine to the questions of faults, in place of their shell scripts.
+
+One public method for each question, with its name and parameters (`nemeses/mechanisms/shell.py`). It returns the keys
+and values that the script would print, or the printed text.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import shlex
+from collections.abc import Coroutine, Mapping
+from fnmatch import fnmatchcase
 from random import Random
+from typing import Any, TypeVar
 
+from nemeses.mechanisms.netem import HANDLE
 from nemeses.mechanisms.shell import Script
 from nemeses.ports import HostError, HostUnreachableError, Result
 from orchestrator.worlds.base import Node
-from orchestrator.worlds.simulation.answers import SimulatedAnswers, finish
+from orchestrator.worlds.simulation.packets import asked_of_netem, disturb
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster, SimulatedMachine
+
+TICKS = 100  # a second
+_SYNC_S = 10.0
+_SYNCED, _UNSYNCED = ".brownout/synced", ".brownout/unsynced"
+_DEVICE = "eth0"
+_NO_KERNEL = -1  # no context switches: never mistaken for this machine's own count
+
+Answers = dict[str, str]
+T = TypeVar("T")
+
+
+class SimulatedAnswers:
+    """The answers of one machine."""
+
+    def __init__(self, node: Node, cluster: SimulatedCluster, scheduler: VirtualScheduler) -> None:
+        self._node = node
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._moved_in = 0  # the boot in which the clock was set wrong; 0: it is right
+
+    # ---- processes
+
+    def process(self, pid: int) -> Answers:
+        return {"start": self._start(pid), "threads": self._threads(pid)}
+
+    def kill(self, pid: int, address: str, port: int) -> Answers:
+        seen = {"start": self._start(pid)}
+        if seen["start"]:
+            self._cluster.kill(self._node.name)
+            seen["signalled"] = "yes"
+        return {**seen, **self._end(pid)}
+
+    def signal(self, pid: int, signal: str) -> Answers:
+        start, before = self._start(pid), self._threads(pid)
+        if not start:
+            return {"start": "", "before": "", "after": ""}
+        (self._cluster.stand_still if signal == "STOP" else self._cluster.go_on)(self._node.name)
+        return {"start": start, "signalled": "yes", "before": before, "after": self._threads(pid)}
+
+    def terminate(self, pid: int, address: str, port: int, seconds: int) -> Answers:
+        start, started_s = self._start(pid), self._scheduler.monotonic()
+        if not start:
+            return {"start": "", **self._end(pid)}
+        self._cluster.terminate(self._node.name)
+        self._scheduler.until(lambda: not self._runs(pid), seconds)
+        waited = str(int(self._scheduler.monotonic() - started_s))
+        return {"start": start, "signalled": "yes", "waited": waited, **self._end(pid)}
+
+    def end_left(self, pid: int, seconds: int) -> Answers:
+        return {"left": "", "state": "gone"}
+
+    def await_port(self, pid: int, address: str, port: int, seconds: int) -> Answers:
+        self._scheduler.until(lambda: self._listens() or not self._runs(pid), seconds)
+        return {"port": self._port()}
+
+    # ---- connections and packets
+
+    def datagrams(self, addresses: list[str]) -> Answers:
+        for address in addresses:
+            self._cluster.network.count(self._node.address, address)
+        return {"sent": str(len(addresses))}
+
+    def reach(self, targets: list[tuple[str, str, int]]) -> Answers:
+        passes, own = self._cluster.network.passes, self._node.address
+        return {
+            name: "open" if passes(own, address) and passes(address, own) else "closed" for name, address, _ in targets
+        }
+
+    def refusal(self, targets: list[tuple[str, str, int]]) -> Answers:
+        rejects = self._cluster.network.rejects
+        return {name: "refused" if rejects(self._node.address, address) else "silent" for name, address, _ in targets}
+
+    def connect_times(self, address: str, port: int, times: int, seconds: int) -> Answers:
+        network, give_up_s = self._cluster.network, self._scheduler.monotonic() + seconds
+        seen = {"done": "yes"}
+        for number in range(times):
+            left_s = give_up_s - self._scheduler.monotonic()
+            took_s = self._scheduler.run(network.round_trip(self._node.address, address, max(0.0, left_s)))
+            if took_s is not None:
+                seen[f"connect{number}"] = str(round(took_s * 1e6))
+        return seen
+
+    def burst(self, address: str, count: int) -> Answers:
+        self._cluster.network.burst(self._node.address, address, count)
+        return {"sent": str(count)}
+
+    def queues(self) -> Answers:
+        """In the format of `tc -s -j qdisc show`."""
+        outlet = self._cluster.network.outlet(self._node.name)
+        if outlet is None or not (outlet.disturbance.delay_s or outlet.disturbance.loss):
+            return {"queues": "[]"}
+        counted = {"packets": outlet.packets, "drops": outlet.drops}
+        queue = {"kind": "netem", "handle": HANDLE, "dev": _DEVICE, "options": str(outlet.disturbance), **counted}
+        return {"queues": json.dumps([queue])}
+
+    def way(self, address: str) -> str:
+        return f"{address} dev {_DEVICE} src {self._node.address} \\    cache"
+
+    def set_queue(self, device: str, netem: str) -> Answers:
+        disturb(self._cluster, self._node.name, **asked_of_netem(netem))
+        return {"applied": "yes"}
+
+    def remove_queue(self, device: str) -> str:
+        disturb(self._cluster, self._node.name, **asked_of_netem(""))
+        return ""
+
+    # ---- files
+
+    def renew_mark(self, directory: str, mark: str) -> Answers:
+        disk = self._machine.disk
+        for path in (_SYNCED, _UNSYNCED):
+            if disk.exists(path):
+                disk.unlink(path)
+        marks = _SYNCED.rpartition("/")[0]
+        disk.make_directory(marks)
+        file = disk.open(_SYNCED, create=True)
+        file.append([mark.encode()])
+        finish(self._scheduler, self._node.name, file.sync(), _SYNC_S)
+        for directory in (marks, ""):
+            finish(self._scheduler, self._node.name, disk.sync_directory(directory), _SYNC_S)
+        return {"synced": "yes"}
+
+    def leave_mark(self, directory: str, mark: str) -> Answers:
+        disk = self._machine.disk
+        if disk.exists(_UNSYNCED):
+            disk.unlink(_UNSYNCED)
+        disk.open(_UNSYNCED, create=True).append([mark.encode()])
+        return {"written": "yes"}
+
+    def read_marks(self, directory: str, looks: int) -> Answers:
+        content = dict(self._machine.disk.files())
+        return {
+            name: (content.get(path) or b"").decode(errors="replace")
+            for name, path in (("synced", _SYNCED), ("unsynced", _UNSYNCED))
+        }
+
+    def list_files(self, directory: str, pattern: str) -> Answers:
+        return {"listed": "yes", **{path: str(size) for path, size in self._sizes(pattern).items()}}
+
+    def digest_files(self, directory: str, pattern: str) -> Answers:
+        held = {path: size for path, size in self._sizes(pattern).items() if size}
+        return {"noted": "yes", **self.digest_heads(directory, held)}
+
+    def digest_heads(self, directory: str, sizes: Mapping[str, int]) -> Answers:
+        files = self._files()
+        return {
+            path: f"{size} {hashlib.sha256(files.get(path, b'')[:size]).hexdigest()}" for path, size in sizes.items()
+        }
+
+    # ---- clocks
+
+    def read_clocks(self) -> Answers:
+        now, clock = self._cluster.loop.now, self._machine.clock
+        real_s = self._scheduler.wall() + clock.ahead(now)
+        return {"switches": str(_NO_KERNEL), "up": f"{clock.steady(now):.6f}", "real": f"{real_s:.9f}"}
+
+    def move_clock(self, by_s: float) -> str:
+        self._moved_in = self._machine.boots
+        self._cluster.move_clock(self._node.name, by_s)
+        return ""
+
+    def note_move(self) -> str:
+        self._moved_in = self._machine.boots
+        return ""
+
+    def forget_move(self) -> str:
+        self._moved_in = 0
+        return ""
+
+    def was_moved(self) -> Answers:
+        return {"moved": "yes" if self._moved_in == self._machine.boots else "no"}
+
+    # ---- the machine
+
+    @property
+    def _machine(self) -> SimulatedMachine:
+        return self._cluster.machines[self._node.name]
+
+    def _runs(self, pid: int) -> bool:
+        return self._machine.running and self._machine.pid == pid
+
+    def _start(self, pid: int) -> str:
+        """The start time of a process, in ticks since the start of the simulation; empty if it does not run."""
+        return str(1 + round(self._machine.began_s * TICKS)) if self._runs(pid) else ""
+
+    def _threads(self, pid: int) -> str:
+        """The states of a process's threads: S asleep, T suspended; empty if the process does not run."""
+        host = self._machine.host
+        if not host or not self._runs(pid):
+            return ""
+        return "T" if host.backlog is not None else "S"
+
+    def _end(self, pid: int) -> Answers:
+        return {"state": self._threads(pid) or "gone", "port": self._port()}
+
+    def _listens(self) -> bool:
+        return self._cluster.network.is_open(self._node.address, self._node.port)
+
+    def _port(self) -> str:
+        return "open" if self._listens() else "closed"
+
+    def _files(self) -> dict[str, bytes]:
+        return {path: content for path, content in self._machine.disk.files() if content is not None}
+
+    def _sizes(self, pattern: str) -> dict[str, int]:
+        return {path: len(content) for path, content in self._files().items() if _is_like(path, pattern)}
+
+
+def finish(scheduler: VirtualScheduler, name: str, operation: Coroutine[Any, Any, T], timeout_s: float) -> T:
+    """The result of an operation that a command waits for. Raises `HostError` when it takes too long."""
+    try:
+        return scheduler.run(asyncio.wait_for(operation, timeout_s))
+    except TimeoutError:
+        raise HostError(f"{name}: did not end within {timeout_s:g} s") from None
+    except OSError as error:
+        raise HostError(f"{name}: {error}") from error
+
+
+def _is_like(path: str, pattern: str) -> bool:
+    """As a shell's patterns: an asterisk does not match a slash."""
+    parts, patterns = path.split("/"), pattern.split("/")
+    return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 PROBE_PORT = 9  # no listener needed: the simulation knows whether packets pass

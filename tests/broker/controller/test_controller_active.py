@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from broker.clock_rates import PACE
-from broker.controller import operations
+from broker.controller import active
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.protocol.messages.metadata_records import NoOpRecord
 from broker.protocol.messages.partition_apis import (
@@ -129,7 +129,7 @@ def test_a_client_waits_for_its_requested_timeout() -> None:
 
 
 def test_the_queue_is_bounded_except_for_session_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(operations, "MAX_QUEUED", 2)
+    monkeypatch.setattr(active, "MAX_QUEUED", 2)
 
     async def story() -> None:
         node = await a_node(1)

@@ -13,9 +13,9 @@ import pytest
 
 from broker.quorum import core, raft_node
 from broker.quorum.core import Core
-from broker.quorum.following import Following
 from broker.quorum.leading import Leading
 from broker.quorum.messages import OffsetAndEpoch
+from broker.quorum.raft_node import Following
 from broker.quorum.request_pacing import Outreach
 from broker.quorum.roles import Ballot, Follower, Leader, ReplicaProgress, Role
 from tests.broker.quorum.memory import MemoryDisk, MemoryLog

@@ -21,8 +21,7 @@ from broker.protocol.records import BATCH_HEADER_SIZE, CorruptBatch, Record, bui
 from broker.replica.partition import PendingAppend
 from broker.server.connection import Connection, Slot
 from broker.server.dispatch import Call, Dispatcher
-from broker.server.handlers.produce_fast_path import COMPRESSED, MOST_BYTES, ProduceShortcut, learn
-from broker.server.handlers.produce_handler import ProduceHandler
+from broker.server.handlers.produce_handler import COMPRESSED, MOST_BYTES, ProduceHandler, ProduceShortcut, learn
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 from tests.broker.clients.poison import ZSTD, made

@@ -22,10 +22,10 @@ from broker.protocol.schema import Message
 from broker.security.passwords import Password
 from broker.security.sasl import PLAIN, Accounts
 from broker.security.scram import ScramClient, ScramMechanism
-from broker.server import sasl_gate
+from broker.server import security
 from broker.server.connection import ConnectionHost
 from broker.server.frames import FrameBuffer
-from broker.server.sasl_gate import ListenerAuthentication, SaslGate
+from broker.server.security import ListenerAuthentication, SaslGate
 from tests.broker.server.test_connection import Echo, answer, framed, serve
 
 PASSWORD = b"pencil"
@@ -196,7 +196,7 @@ def test_a_shortcut_respects_the_end_of_a_session() -> None:
     "how", ["another user", "another mechanism", "a wrong password", "a request between", "a shortcut between"]
 )
 def test_a_connection_cannot_change_its_user(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sasl_gate, "LEAST_BETWEEN_S", 0.0)
+    monkeypatch.setattr(security, "LEAST_BETWEEN_S", 0.0)
 
     async def tell(client: Client, echo: Echo) -> None:
         await client.log_in()

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from broker.log.epochs import EpochEntry
 from broker.protocol.records import Record, build_batch, parse_header
 from broker.tiered.manifest import Lineage, Manifest, TieredOffset
-from broker.tiered.manifests import Manifests
 from broker.tiered.object_digests import ObjectDigest
 from broker.tiered.segments import (
     EDGES,
@@ -24,6 +23,7 @@ from broker.tiered.segments import (
     TieredSegment,
     segment_id_of,
 )
+from broker.tiered.tiered_metadata import Manifests
 
 PARTITION = RemotePartition("t", bytes(range(16)), 3)
 DIGESTS = tuple(ObjectDigest.of(suffix, suffix.encode()) for suffix in SUFFIXES)
