@@ -1,10 +1,9 @@
 """The register checker: decides whether one atomic register per key could have given all recorded answers.
 
 Keys are independent (locality), so each is checked alone. A value that was read but never written is a phantom,
-reported before any search. A key with only reads and writes of distinct values is decided by its zones
-(`register_zones`), in O(n log n). Compare-and-sets need a search (`register_search`) within a budget, which ends in
-"undecided", never in a guess. Both return the order that explains the history; `shrink` finds the few operations that
-contradict each other.
+reported before any search. A key with only reads and writes of distinct values is decided by its zones, in O(n log n).
+Compare-and-sets need a search within a budget, which ends in "undecided", never in a guess. Both return the order that
+explains the history; `shrink` finds the few operations that contradict each other.
 
 Registers with reads and writes of distinct values, decided by zones (Gibbons and Korach, 1997), in O(n log n).
 

@@ -14,22 +14,20 @@ start would read all of them.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from broker.config import BrokerConfig
 from broker.descriptors import opening, with_descriptors
+from broker.environment import BrokerEnvironment
 from broker.errors import AppendRefusedError, CommitUncertainError, ErrorCode, NotLeaderError, ProtocolError
 from broker.log.checkpoint import OffsetCheckpoint
 from broker.log.log import PartitionLog
-from broker.mutants import Mutants
 from broker.peers import Peers
-from broker.ports import Disk
 from broker.protocol.messages.control_records import LeaderChangeMessage
 from broker.protocol.records import CorruptBatch
 from broker.protocol.uuids import id_text
@@ -271,8 +269,24 @@ BATCHES_IN_A_ROW = 64
 """Committed batches that are delivered before other tasks get the loop: a restarted node may have many."""
 
 Event = Callable[[float], list[do.Effect]]
-OnCommit = Callable[[int, int, list[bytes]], None]
-OnLeadership = Callable[[int | None], None]
+
+
+@dataclass(frozen=True)
+class StateMachine:
+    """The state that the records of the metadata log build, as the quorum uses it."""
+
+    on_commit: Callable[[int, int, list[bytes]], None]
+    """`on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
+    order; after a restart, from the log's start."""
+    on_leadership: Callable[[int | None], None]
+    """Called with the epoch when this node leads and everything up to its own LeaderChange record was passed to
+    `on_commit`; with None when the leadership ends."""
+    records: Callable[[], list[bytes]]
+    """Returns records that represent everything that was passed to `on_commit`."""
+    on_snapshot: Callable[[int, list[bytes]], None]
+    """`on_snapshot(end_offset, records)` replaces the state below `end_offset` by such records."""
+    on_failure: Callable[[Exception], None]
+    """Called with the error for which the node stops itself."""
 
 
 class QuorumFailedError(Exception):
@@ -283,37 +297,22 @@ class QuorumRunner:
     """This node as a member of the metadata quorum, voter or observer: a `RaftNode` on a log, a disk and the running
     loop.
 
-    `on_commit(base_offset, epoch, records)` is called on every node for each committed batch of data records, in
-    order; after a restart, from the log's start. `on_leadership(epoch)` is called when this node leads and everything
-    up to its own LeaderChange record was passed to `on_commit`; `on_leadership(None)` when the leadership ends.
-
     `leader_id`, `epoch`, `is_leader` and `high_watermark` show the state after the last event. Everything below
-    `high_watermark` was passed to `on_commit`. `failure` is the error for which this node stopped itself.
+    `high_watermark` was passed to the state machine. `failure` is the error for which this node stopped itself.
     """
 
     def __init__(
         self,
+        environment: BrokerEnvironment,
+        machine: StateMachine,
         *,
-        config: BrokerConfig,
-        disk: Disk,
         log: PartitionLog,
-        rng: random.Random,
         connector: Peers,
-        tracer: Tracer,
-        on_commit: OnCommit,
-        on_leadership: OnLeadership,
-        on_failure: Callable[[Exception], None] | None = None,
-        clock: Callable[[], int] | None = None,
-        mutants: Mutants | None = None,
-        cluster_id: str | None = None,
+        cluster_id: str | None,
         directory_id: bytes,
-        state: Callable[[], list[bytes]],
-        on_snapshot: Callable[[int, list[bytes]], None],
     ) -> None:
-        """`cluster_id`: None while this node does not know it. `directory_id`: the id of the disk. `state` returns
-        records
-        that represent everything that was passed to `on_commit`. `on_snapshot(end_offset, records)` replaces the
-        state below `end_offset` by such records."""
+        """`cluster_id`: None while this node does not know it. `directory_id`: the id of the disk."""
+        config, disk, mutants = environment.config, environment.disk, environment.mutants
         self.leader_id: int | None = None
         self.epoch = 0
         self.high_watermark = 0
@@ -323,20 +322,16 @@ class QuorumRunner:
         self.listener_name = next(iter(config.controller_names), "PLAINTEXT")
         self._settings = QuorumSettings.from_config(config, cluster_id, directory_id)
         self._history = VoterHistory(self._settings.voters)
-        self._mutants = mutants or Mutants()
-        self._forgets_votes = self._mutants.active("vote_not_persisted")
-        self._forgets_own_votes = self._mutants.active("self_vote_not_persisted")
-        self._votes_before_sync = self._mutants.active("vote_reply_before_fsync")
-        self._flushed_before_sync = self._mutants.active("follower_fetch_before_fsync")
+        self._environment = environment
+        self._machine = machine
+        self._forgets_votes = mutants.active("vote_not_persisted")
+        self._forgets_own_votes = mutants.active("self_vote_not_persisted")
+        self._votes_before_sync = mutants.active("vote_reply_before_fsync")
+        self._flushed_before_sync = mutants.active("follower_fetch_before_fsync")
         self._log = log
-        self._rng = rng
         self._connector = connector
-        self._tracer = tracer
-        self._quorum_trace = QuorumTrace(tracer)
-        self._on_commit = on_commit
-        self._on_leadership = on_leadership
-        self._on_failure = on_failure
-        self._clock = clock
+        self._tracer = environment.tracer
+        self._quorum_trace = QuorumTrace(self._tracer)
         self._file = ElectionFile(disk, f"{log.directory}/{QUORUM_STATE}")
         self._events: asyncio.Queue[Event] = asyncio.Queue(QUEUED_EVENTS)
         self._turn = asyncio.Lock()
@@ -349,8 +344,6 @@ class QuorumRunner:
         self._marks = OffsetCheckpoint(disk, f"{log.directory}/{MARK_FILE}")
         self._mark_interval_s = config.high_watermark_checkpoint_interval_ms / 1000
         self._schedule = SnapshotSchedule.of(config)
-        self._state = state
-        self._on_snapshot = on_snapshot
         self._announced = False
         self.measures = QuorumMeasures()
         self._calls = PendingCalls()
@@ -408,7 +401,8 @@ class QuorumRunner:
         records = [] if snapshot is None else self._recall(snapshot)
         read_voters(self._log, self._history)
         check_lone_voter(self._settings, self._history.current)
-        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, self._rng, self._mutants)
+        rng, mutants = self._environment.rng, self._environment.mutants
+        self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, rng, mutants)
         if snapshot is not None:
             await self._begin_at(snapshot, records)
         known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
@@ -454,8 +448,7 @@ class QuorumRunner:
         self.failure = error
         self._tracer.emit("quorum_failed", error=str(error))
         self._close()
-        if self._on_failure is not None:
-            self._on_failure(error)
+        self._machine.on_failure(error)
 
     # --- events
 
@@ -627,7 +620,7 @@ class QuorumRunner:
     async def _begin_at(self, snapshot: OffsetAndEpoch, records: list[bytes]) -> None:
         """Replace the state by the content of a snapshot."""
         await self._snapshots.remove_older(snapshot)
-        self._on_snapshot(snapshot.offset, records)
+        self._machine.on_snapshot(snapshot.offset, records)
         self._applied = self.high_watermark = snapshot.offset
         self._digest = None
         self._schedule.taken(asyncio.get_running_loop().time())
@@ -640,7 +633,7 @@ class QuorumRunner:
         snapshot = self._running().snapshot
         if snapshot is None or snapshot.offset != self._applied:
             snapshot = OffsetAndEpoch(self._log.epochs.epoch_at(self._applied - 1), self._applied)
-        records, voters, now = self._state(), self._history.as_of(snapshot.offset), self.wall_ms()
+        records, voters, now = self._machine.records(), self._history.as_of(snapshot.offset), self.wall_ms()
         named = None if voters is None else voters_batch(voters, self.voters, self.listener_name, now)
         await with_descriptors(partial(self._snapshots.write_durably, snapshot, records, named, now))
         self._running().snapshot_taken(snapshot)
@@ -680,7 +673,7 @@ class QuorumRunner:
                 self._calls.refuse(ticket)
             case do.LeadershipEstablished(epoch):
                 self._announced = True
-                self._on_leadership(epoch)
+                self._machine.on_leadership(epoch)
             case do.LeadershipLost():
                 self._lose_leadership()
             case do.Fail(reason):
@@ -736,7 +729,7 @@ class QuorumRunner:
             if batch.leader_change is not None:
                 self._quorum_trace.leader_change(batch.leader_change, batch.base_offset, batch.epoch)
             elif batch.records:
-                self._on_commit(batch.base_offset, batch.epoch, batch.records)
+                self._machine.on_commit(batch.base_offset, batch.epoch, batch.records)
             self._applied = batch.next_offset
             self._schedule.applied(sum(map(len, batch.records)))
             if self._digest is not None:
@@ -754,7 +747,7 @@ class QuorumRunner:
         self.is_leader = False
         if self._announced:
             self._announced = False
-            self._on_leadership(None)
+            self._machine.on_leadership(None)
         self._calls.leadership_lost()
 
     async def _keep_flushing(self) -> None:
@@ -814,4 +807,4 @@ class QuorumRunner:
 
     def wall_ms(self) -> int:
         """The wall clock in milliseconds; -1 ("no timestamp") without a clock."""
-        return -1 if self._clock is None else self._clock() // 1_000_000
+        return self._environment.wall_ms()

@@ -24,16 +24,15 @@ from itertools import count
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage
 from broker.descriptors import opening, with_descriptors
+from broker.environment import BrokerEnvironment
 from broker.errors import ErrorCode, ProtocolError, StartupError, is_out_of_descriptors
 from broker.log.checkpoint import AtomicFile, Key
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.recovery_points import RecoveryPoints
-from broker.mutants import Mutants
 from broker.peers import Peers
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import NO_LEADER
@@ -54,7 +53,6 @@ from broker.replica.record_deletion import PendingDeletion, RecordDeletion
 from broker.replica.remote_state import RemoteState
 from broker.replica.tiered_start import TieredStart
 from broker.topic_settings import TopicSettings
-from broker.trace import Tracer
 
 
 class SharedWork:
@@ -271,25 +269,22 @@ class ReplicaManager:
 
     def __init__(
         self,
+        environment: BrokerEnvironment,
         *,
-        config: BrokerConfig,
-        disk: Disk,
         connector: Peers,
-        tracer: Tracer,
-        mutants: Mutants,
         incarnation_id: bytes,
         controller_id: Callable[[], int | None],
         lease_valid: Callable[[], bool],
         on_disk_failure: Callable[[OSError], None],
         on_defect: Callable[[str, BaseException], None] | None = None,
         recovery_points: RecoveryPoints | None = None,
-        clock: Callable[[], int] | None = None,
     ) -> None:
-        """`recovery_points`: those of all logs of the broker; None: this manager has all logs. `clock` returns the wall
-        clock in nanoseconds, which determines the age of records; None: records do not age."""
+        """`recovery_points`: those of all logs of the broker; None: this manager has all logs. Without a wall clock
+        records do not age."""
+        config, disk, mutants = environment.config, environment.disk, environment.mutants
         self._config = config
         self._connector = connector
-        self._tracer = tracer
+        self._tracer = environment.tracer
         self._incarnation_id = incarnation_id
         self._lease_valid = lease_valid
         self._roles_taken = 0
@@ -302,9 +297,9 @@ class ReplicaManager:
         self._offline: dict[Key, Damaged] = {}
         """Replicas that are not served, and whose files do not change."""
         self._starts = LogStarts(disk)
-        self._clock = clock
+        self._now_ms = environment.wall_ms
         self._partitions: dict[Key, Partition] = {}
-        self._high_watermarks = HighWatermarks(disk, self._partitions.values, tracer)
+        self._high_watermarks = HighWatermarks(disk, self._partitions.values, self._tracer)
         self._fetchers: dict[int, LeaderFetcher] = {}
         self.remote_state: RemoteState | None = None
         """From which followers start; None without tiered storage."""
@@ -717,9 +712,6 @@ class ReplicaManager:
         below = partition.expired(now_ms)
         if below is not None:
             await self.move_start(partition, below)
-
-    def _now_ms(self) -> int:
-        return -1 if self._clock is None else self._clock() // 1_000_000
 
     def counts(self) -> ReplicaCounts:
         """The number of replicas, and the state of the partitions that this broker leads."""

@@ -17,15 +17,15 @@ from broker.controller.active import ActiveController
 from broker.controller.image import Changes, MetadataImage
 from broker.controller.image_records import records_of
 from broker.coordinator.group_coordinator import GroupCoordinator
+from broker.environment import BrokerEnvironment
 from broker.errors import StartupError, is_out_of_descriptors
 from broker.listeners import ListenerEndpoint
 from broker.log.meta_properties import UNKNOWN_EPOCH
 from broker.mutants import Mutants
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
-from broker.protocol.records import NO_TIMESTAMP
 from broker.quorum.roles import Leader
-from broker.quorum.runner import QuorumRunner
+from broker.quorum.runner import QuorumRunner, StateMachine
 from broker.quorum.settings import METADATA_BATCH_BYTES
 from broker.replica.manager import ReplicaManager
 from broker.replica.tiered_start import few_local_records
@@ -198,28 +198,26 @@ class BrokerNode:
         """
         mutants = mutants or Mutants()
         config, image = altered(config, mutants), MetadataImage()
+        environment = BrokerEnvironment(config, disk, rng, tracer, mutants, clock)
         security = Security(config, rng, lambda: image)
         directory = await NodeDirectory.open(disk, config, rng)
         store = (object_store or store_of(config)) if config.remote_log_storage_system_enable else None
-        node = cls(config, directory, security, image, disk, rng, tracer, mutants, clock, descriptors, store, say)
+        node = cls(environment, directory, security, image, descriptors, store, say)
         await node.replicas.start(clean_shutdown=directory.closed_in_epoch is not None)
         return node
 
     def __init__(
         self,
-        config: BrokerConfig,
+        environment: BrokerEnvironment,
         directory: NodeDirectory,
         security: Security,
         image: MetadataImage,
-        disk: Disk,
-        rng: random.Random,
-        tracer: Tracer,
-        mutants: Mutants,
-        clock: Callable[[], int] | None,
         descriptors: int | None,
         object_store: ObjectStore | None,
         say: Callable[[str], None],
     ) -> None:
+        config, rng = environment.config, environment.rng
+        tracer, mutants = environment.tracer, environment.mutants
         self.config = config
         self.image = image
         self.metadata_log = directory.metadata_log
@@ -227,7 +225,7 @@ class BrokerNode:
         self._directory = directory
         self._security = security
         self._tracer = tracer
-        self._clock = clock
+        self._environment = environment
         self._say = say
         self._incarnation_id = rng.randbytes(16)
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -248,7 +246,7 @@ class BrokerNode:
         self.doors = Doors(config, tracer, self._disk_failed, security=security, descriptors=descriptors)
         self.connector.serve_locally(self.doors.local.call)
         self.metrics_page = MetricsPage(self._metrics)
-        self.quorum = self._quorum(disk, rng, mutants)
+        self.quorum = self._quorum()
         self.controller = ActiveController(
             config=config,
             image=image,
@@ -259,20 +257,20 @@ class BrokerNode:
             mutants=mutants,
         )
         self.watch = DeathWatch(node_id=config.node_id, image=lambda: image, controller=self.controller, tracer=tracer)
-        self.replicas = self._replicas(disk, mutants)
+        self.replicas = self._replicas()
         self.groups = GroupCoordinator(
             config=config,
             replicas=self.replicas,
             peers=self.connector,
             controller_id=self._controller_id,
             lease_valid=self.lease.valid,
-            wall_ms=self._wall_ms,
+            wall_ms=environment.wall_ms,
             rng=rng,
             tracer=tracer,
             mutants=mutants,
             on_defect=self.fail,
         )
-        self.tiered = None if object_store is None else self._tiered_storage(object_store, disk, rng, mutants)
+        self.tiered = None if object_store is None else self._tiered_storage(object_store)
         if self.tiered is not None:
             self.replicas.remote_state = AuxiliaryState(
                 self.tiered.store,
@@ -310,59 +308,52 @@ class BrokerNode:
             before_heartbeats_end=self.lease.give_up,
         )
 
-    def _quorum(self, disk: Disk, rng: random.Random, mutants: Mutants) -> QuorumRunner:
-        return QuorumRunner(
-            config=self.config,
-            disk=disk,
-            log=self.metadata_log,
-            rng=rng,
-            connector=self.connector,
-            tracer=self._tracer,
+    def _quorum(self) -> QuorumRunner:
+        machine = StateMachine(
             on_commit=self._committed,
             on_leadership=self._leadership_changed,
+            records=lambda: [encode_record(record) for record in records_of(self.image)],
+            on_snapshot=self._restored,
             on_failure=self._quorum_failed,
-            clock=self._clock,
-            mutants=mutants,
+        )
+        return QuorumRunner(
+            self._environment,
+            machine,
+            log=self.metadata_log,
+            connector=self.connector,
             cluster_id=self.cluster_id,
             directory_id=self._directory.id,
-            state=lambda: [encode_record(record) for record in records_of(self.image)],
-            on_snapshot=self._restored,
         )
 
-    def _replicas(self, disk: Disk, mutants: Mutants) -> ReplicaManager:
+    def _replicas(self) -> ReplicaManager:
         return ReplicaManager(
+            self._environment,
             recovery_points=self._directory.recovery_points,
-            config=self.config,
-            disk=disk,
             connector=self.connector,
-            tracer=self._tracer,
-            mutants=mutants,
             incarnation_id=self._incarnation_id,
             controller_id=self._controller_id,
             lease_valid=self.lease.valid,
             on_disk_failure=self._disk_failed,
             on_defect=self.fail,
-            clock=self._clock,
         )
 
-    def _tiered_storage(
-        self, object_store: ObjectStore, disk: Disk, rng: random.Random, mutants: Mutants
-    ) -> TieredStorage:
+    def _tiered_storage(self, object_store: ObjectStore) -> TieredStorage:
+        environment = self._environment
         node_id = self.config.node_id
         timeout_s = self.config.replica_socket_timeout_ms / 1000
         return TieredStorage(
             config=self.config,
-            disk=disk,
+            disk=environment.disk,
             store=ReportingStore(object_store, self._tracer, self.config.rsm_config_timeout_ms / 1000, self._say),
             replicas=self.replicas,
             log=MetadataLog(node_id=node_id, replicas=self.replicas, peers=self.connector, timeout_s=timeout_s),
             controller_id=self._controller_id,
             cluster_id=lambda: self.cluster_id,
-            clock=self._clock,
-            rng=rng,
+            clock=environment.clock,
+            rng=environment.rng,
             tracer=self._tracer,
             say=self._say,
-            compares=not mutants.active("digest_unchecked"),
+            compares=not environment.mutants.active("digest_unchecked"),
             on_disk_failure=self._disk_failed,
             on_refusal=lambda error: self.fail(str(error), error),
             on_defect=self.fail,
@@ -415,9 +406,6 @@ class BrokerNode:
         broker was stopped (KIP-966)."""
         closed_in_epoch = self._directory.closed_in_epoch
         return UNKNOWN_EPOCH if closed_in_epoch is None or self.replicas.damaged else closed_in_epoch
-
-    def _wall_ms(self) -> int:
-        return NO_TIMESTAMP if self._clock is None else self._clock() // 1_000_000
 
     # --- life
 

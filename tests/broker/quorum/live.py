@@ -13,13 +13,14 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from broker.disk import RealDisk
+from broker.environment import BrokerEnvironment
 from broker.errors import CommitUncertainError, NotLeaderError
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.api import ApiKey, api_of
 from broker.protocol.codec import decode, encode
 from broker.protocol.schema import Message
-from broker.quorum.runner import QuorumRunner
+from broker.quorum.runner import QuorumRunner, StateMachine
 from broker.server.handlers.quorum_handler import QuorumHandler
 from broker.trace import Tracer, Value
 
@@ -99,21 +100,22 @@ class LiveCluster:
             seat.leadership.clear()
             seat.log = await PartitionLog.open(seat.disk, DIRECTORY, LogConfig(), clean_shutdown=False)
             config = self.config(node, **properties)
-            seat.quorum = QuorumRunner(
-                config=config,
-                cluster_id=config.cluster_id,
-                directory_id=seat.directory_id,
-                state=list,
-                on_snapshot=lambda _end, _records: None,
-                disk=seat.disk,
-                log=seat.log,
-                rng=random.Random(node),
-                connector=_Connector(self, node),
-                tracer=Tracer(node, lambda: WALL_NS, seat.events.append),
+            tracer = Tracer(node, lambda: WALL_NS, seat.events.append)
+            environment = BrokerEnvironment(config, seat.disk, random.Random(node), tracer, clock=lambda: WALL_NS)
+            machine = StateMachine(
                 on_commit=seat.commit,
                 on_leadership=seat.leadership.append,
+                records=list,
+                on_snapshot=lambda _end, _records: None,
                 on_failure=seat.failures.append,
-                clock=lambda: WALL_NS,
+            )
+            seat.quorum = QuorumRunner(
+                environment,
+                machine,
+                log=seat.log,
+                connector=_Connector(self, node),
+                cluster_id=config.cluster_id,
+                directory_id=seat.directory_id,
             )
             await seat.quorum.start()
 

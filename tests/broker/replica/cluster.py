@@ -13,6 +13,7 @@ from broker.controller.controller import alter_partitions
 from broker.controller.image import MetadataImage
 from broker.controller.partition_elections import Elections
 from broker.disk import RealDisk
+from broker.environment import BrokerEnvironment
 from broker.errors import ErrorCode
 from broker.listeners import plaintext
 from broker.mutants import Mutants
@@ -89,12 +90,13 @@ class Node:
             log_dir=str(root),
             **{**quick, **settings},
         )
+        tracer = Tracer(node_id, lambda: 0, self.events.append)
+        environment = BrokerEnvironment(
+            self.config, self.disk, random.Random(node_id), tracer, Mutants(cluster.mutants)
+        )
         self.manager = ReplicaManager(
-            config=self.config,
-            disk=self.disk,
+            environment,
             connector=Peers(cluster, node_id),
-            tracer=Tracer(node_id, lambda: 0, self.events.append),
-            mutants=Mutants(cluster.mutants),
             incarnation_id=self.incarnation,
             controller_id=lambda: CONTROLLER,
             lease_valid=lambda: self.lease,
