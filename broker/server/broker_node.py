@@ -338,22 +338,16 @@ class BrokerNode:
         )
 
     def _tiered_storage(self, object_store: ObjectStore) -> TieredStorage:
-        environment = self._environment
         node_id = self.config.node_id
         timeout_s = self.config.replica_socket_timeout_ms / 1000
         return TieredStorage(
-            config=self.config,
-            disk=environment.disk,
+            self._environment,
             store=ReportingStore(object_store, self._tracer, self.config.rsm_config_timeout_ms / 1000, self._say),
             replicas=self.replicas,
             log=MetadataLog(node_id=node_id, replicas=self.replicas, peers=self.connector, timeout_s=timeout_s),
             controller_id=self._controller_id,
             cluster_id=lambda: self.cluster_id,
-            clock=environment.clock,
-            rng=environment.rng,
-            tracer=self._tracer,
             say=self._say,
-            compares=not environment.mutants.active("digest_unchecked"),
             on_disk_failure=self._disk_failed,
             on_refusal=lambda error: self.fail(str(error), error),
             on_defect=self.fail,

@@ -17,10 +17,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
+from broker.environment import BrokerEnvironment
 from broker.errors import StartupError
-from broker.ports import Disk
 from broker.replica.background import Background, end
 from broker.replica.leader import PartitionLeader
 from broker.replica.manager import ReplicaManager
@@ -36,7 +35,6 @@ from broker.tiered.store_owner import StoreOwner
 from broker.tiered.tiered_log import RemoteSizes, TieredLog
 from broker.tiered.tiered_metadata import TieredMetadata
 from broker.tiered.uploads import SourceGoneError, Upload, next_stretch
-from broker.trace import Tracer
 
 COMPARE_EVERY = 20
 """Passes between two comparisons of the store's listing with the metadata."""
@@ -289,35 +287,29 @@ FIRST_CHECK_S = 2.0
 
 
 class TieredStorage:
-    """Created with the broker; `apply` is called after its replicas have followed the metadata. `compares`: objects are
-    compared with the metadata when they are read."""
+    """Created with the broker; `apply` is called after its replicas have followed the metadata."""
 
     def __init__(
         self,
+        environment: BrokerEnvironment,
         *,
-        config: BrokerConfig,
-        disk: Disk,
         store: ReportingStore,
         replicas: ReplicaManager,
         log: MetadataLog,
         controller_id: Callable[[], int | None],
         cluster_id: Callable[[], str | None],
-        clock: Callable[[], int] | None,
-        rng: random.Random,
-        tracer: Tracer,
         say: Callable[[str], None],
-        compares: bool,
         on_disk_failure: Callable[[OSError], None],
         on_refusal: Callable[[StartupError], None],
         on_defect: Callable[[str, BaseException], None],
     ) -> None:
+        config, disk = environment.config, environment.disk
         self._config = config
+        self._environment = environment
         self.store = store
         self._replicas = replicas
         self._controller_id = controller_id
         self._cluster_id = cluster_id
-        self._clock = clock
-        self._rng = rng
         self._say = say
         self._on_disk_failure = on_disk_failure
         self._on_refusal = on_refusal
@@ -328,7 +320,12 @@ class TieredStorage:
         self._tasks: dict[Partition, tuple[PartitionLeader, asyncio.Task[None]]] = {}
         self._main: list[asyncio.Task[None]] = []
         self.metadata = TieredMetadata(
-            config=config, disk=disk, log=log, wall_ms=lambda: max(0, self._now_ms()), tracer=tracer, say=say
+            config=config,
+            disk=disk,
+            log=log,
+            wall_ms=lambda: max(0, environment.wall_ms()),
+            tracer=environment.tracer,
+            say=say,
         )
 
         self.owner = StoreOwner(
@@ -337,7 +334,7 @@ class TieredStorage:
             cluster_id=cluster_id,
             node_id=config.node_id,
             interval_s=self._interval_s,
-            rng=rng,
+            rng=environment.rng,
             source=config.source,
             url=config.rsm_config_url,
         )
@@ -348,7 +345,7 @@ class TieredStorage:
             chunk_bytes=config.remote_log_reader_chunk_bytes,
             run=self._background.run,
             say=say,
-            compares=compares,
+            compares=not environment.mutants.active("digest_unchecked"),
         )
 
     @property
@@ -414,9 +411,6 @@ class TieredStorage:
             await asyncio.sleep(interval_s)
             await action()
 
-    def _now_ms(self) -> int:
-        return -1 if self._clock is None else self._clock() // 1_000_000
-
     # -- roles --------------------------------------------------------------------------------------------------
 
     def apply(self, image: MetadataImage) -> None:
@@ -457,7 +451,7 @@ class TieredStorage:
             worker = self._worker()
             if worker is not None and remote.partition.serving is role:
                 move_start = partial(self._replicas.move_start, remote.partition)
-                task = task or LeaderTask(remote, role, worker, self._rng, move_start)
+                task = task or LeaderTask(remote, role, worker, self._environment.rng, move_start)
                 await self._replicas.work.attempt("remote segments", remote.partition, partial(_pass, task))
             await asyncio.sleep(self._interval_s if remote.ready else min(self._interval_s, 1.0))
 
@@ -488,7 +482,7 @@ class TieredStorage:
             return
         if self.metadata.unreadable(key):
             return
-        await partition.remove_local_copies(self._now_ms())
+        await partition.remove_local_copies(self._environment.wall_ms())
 
     async def _delete_removed_topics(self) -> None:
         """The leader of a partition of the metadata topic deletes the segments of removed topics. As with local data, a
