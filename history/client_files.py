@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.checksummed_lines import LineReader
 from history.regular_files import size_and_digest
 
 STREAM: Final = ".arrows"
@@ -23,37 +20,9 @@ _SEGMENT: Final = re.compile(r"(?P<stem>.+-\d+)\.(?P<number>[1-9]\d{0,8})")
 _ELSEWHERE: Final = re.compile(r"(?P<client>.+?)(?:-\d+)?\.jsonl")
 
 
-@dataclass(frozen=True)
-class ClientFiles:
-    """`files`: by name, each with its size in `bytes` and its `sha256`. `operations`: the number of each kind that the
-    client stated when it closed its record; None if it did not close it."""
-
-    files: dict[str, dict[str, Any]]
-    operations: dict[str, int] | None
-
-
-def left_by(directory: Path, client: str) -> ClientFiles:
-    """The files of an ended client in a directory."""
-    paths = [path for path in sorted(directory.glob("*")) if belongs(path.name, client)]
-    counts: Counter[str] = Counter()
-    closed = [closing_counts(path) for path in paths if path.suffix in (RESERVED, INVOKED)]
-    for each in closed:
-        counts.update(each or {})
-    return ClientFiles(
-        files={path.name: size_and_digest(path) for path in paths},
-        operations=dict(counts) if closed and None not in closed else None,
-    )
-
-
-def closing_counts(announced: Path) -> dict[str, int] | None:
-    """The numbers of operations in the last line of a client's announcements; None if it is another kind of line."""
-    last = deque(LineReader(announced).contents(), maxlen=1)
-    counts = last[0][1].get("closed") if last else None
-    return counts if is_counts(counts) else None
-
-
-def is_counts(counts: object) -> bool:
-    return isinstance(counts, dict) and all(type(count) is int and count >= 0 for count in counts.values())
+def left_by(directory: Path, client: str) -> dict[str, dict[str, Any]]:
+    """The files of an ended client in a directory, by name, each with its size in `bytes` and its `sha256`."""
+    return {path.name: size_and_digest(path) for path in sorted(directory.glob("*")) if belongs(path.name, client)}
 
 
 def segment_of(stream: str) -> tuple[str, int]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from history.announcements import AnnouncedBlock, RecordHeader, UnusedValues, converted
 from history.arrow_stream import segment_path
 from history.checksummed_lines import Lines, read_lines
-from history.client_files import INVOKED, RESERVED, is_counts
+from history.client_files import INVOKED, RESERVED
 from history.errors import UNFINISHED
 from history.log_pieces import AnnouncedValues, PieceRead, PieceTask, read_piece
 from history.operation_tables import IndexedGroup, record_name
@@ -316,7 +316,7 @@ def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], a
     """Checks that the numbers of operations equal those that the client stated when it closed its record."""
     closing = [line["closed"] for _, line in lines.contents if "closed" in line]
     last = lines.contents[-1][1] if lines.contents else {}
-    part.closed = len(closing) == 1 and is_counts(last.get("closed"))
+    part.closed = len(closing) == 1 and _is_counts(last.get("closed"))
     if not part.closed:
         part.defects.append(f"{announced.name}: it has no end mark, its client did not close it")
         return
@@ -324,6 +324,10 @@ def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], a
         part.defects.append(
             f"{stream.name}: it has {_told(counts)}, but its client recorded {_told(closing[0])} (fewer or more rows)"
         )
+
+
+def _is_counts(counts: object) -> bool:
+    return isinstance(counts, dict) and all(type(count) is int and count >= 0 for count in counts.values())
 
 
 def _require_index(part: ClientRecording, stream: Path) -> None:

@@ -3,15 +3,14 @@
 The lines have checksums (`history.checksummed_lines`): a reader (`history.journal_reader`) detects lost, changed and
 moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
-producers}, `client_ended` {client, exit_code, operations, files}, `fault_invoked` / `fault_injected` / `fault_healed`
+producers}, `client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed`
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined`
 {node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
 {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
 pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was healed,
 the former only where the campaign states a bound. `final_read_stalled` {place, bound_s, reads, takes_writes, ended,
-running, reached}: a final read was given up, and another reader's, too. `outputs` {files}: the last event before the
-end, size and digest of each output file of services and clients. `tester_short` {resource, since, seen}: the tester
-itself ran out of something.
+running, reached}: a final read was given up, and another reader's, too. `tester_short` {resource, since, seen}: the
+tester itself ran out of something.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from history.checksummed_lines import LineWriter
-from history.client_files import ClientFiles
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
@@ -44,7 +42,6 @@ PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
 FINAL_READ_STALLED: Final = "final_read_stalled"
-OUTPUTS: Final = "outputs"
 STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
 
 
@@ -155,13 +152,13 @@ class Journal:
             CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **more
         )
 
-    def client_ended(self, client: str, *, exit_code: int | None, left: ClientFiles, killed: int = 0) -> int:
-        """A client process has ended and left these files. `killed`: the number of its child processes that were
-        killed."""
+    def client_ended(
+        self, client: str, *, exit_code: int | None, files: Mapping[str, Mapping[str, Any]], killed: int = 0
+    ) -> int:
+        """A client process has ended and left these files, as `history.client_files` lists them. `killed`: the number
+        of its child processes that were killed."""
         more = {"killed": killed} if killed else {}
-        return self.event(
-            CLIENT_ENDED, client=client, exit_code=exit_code, operations=left.operations, files=left.files, **more
-        )
+        return self.event(CLIENT_ENDED, client=client, exit_code=exit_code, files=dict(files), **more)
 
     def fault_invoked(
         self,
@@ -285,11 +282,6 @@ class Journal:
             running=list(running),
             reached=list(reached),
         )
-
-    def outputs(self, files: Mapping[str, Mapping[str, Any]]) -> int:
-        """What the services and the clients printed, when all had ended; `files` as `history.output_files` lists
-        them."""
-        return self.event(OUTPUTS, files={name: dict(content) for name, content in files.items()})
 
     def note(self, text: str, **fields: Any) -> int:
         """A remark for readers of the journal."""

@@ -24,7 +24,6 @@ from history.journal import (
     FINAL_READ_STALLED,
     JOINED,
     NOT_CONVERGED,
-    OUTPUTS,
     PHASES,
     REASSIGNED,
     STATUSES,
@@ -96,12 +95,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "starts_at": str | None,
     },
     CLIENT: {"client": str, "process": int, "role": str, "session": int, "producers": _Range},
-    CLIENT_ENDED: {
-        "client": str,
-        "exit_code": int | None,
-        "operations": dict[str, _Natural] | None,
-        "files": dict[str, _File],
-    },
+    CLIENT_ENDED: {"client": str, "exit_code": int | None, "files": dict[str, _File]},
     "fault_invoked": {"id": str, "kind": str, "targets": list[str], "parameters": dict[str, Any]},
     "fault_injected": {"id": str, "status": Literal[*STATUSES], "evidence": dict[str, Any]},
     "fault_healed": {"id": str, "evidence": dict[str, Any]},
@@ -122,8 +116,8 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "running": list[str],
         "reached": list[str],
     },
-    OUTPUTS: {"files": dict[str, _File]},
     TESTER_SHORT: {"resource": str, "since": int, "seen": str},
+    "outputs": {},  # older runs have it
 }
 """The required fields of each event's line; others are allowed."""
 

@@ -1,16 +1,13 @@
 """The nodes' configuration files: each node has those that `run.toml` states, line by line.
 
 `[configuration.<node>]` of run.toml has, for each file, its lines as glob patterns. In a pattern, `*` stands for what
-depends on the run's name and on the place of the node: addresses, ports, directories. `[settings]` of run.toml, by
-which other checkers judge, is what these files set. Its times are those of an ordinary world, and those of the files
-are multiplied by the world's time scale.
+depends on the run's name and on the place of the node: addresses, ports, directories.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from glob import escape
 from itertools import zip_longest
 from typing import Final
 
@@ -19,12 +16,9 @@ from analysis.doubt import Reason
 from analysis.evidence.run_directory import RunDescription
 from analysis.verdict import NOT_APPLICABLE, PASS, UNKNOWN
 from history.regular_files import read_text
-from history.time_scale import scaled
 from installation.counted import counted
 from installation.sanitize import quoted
 
-KAFKA: Final = "kafka"
-"""The replica format of systems whose settings are in properties files."""
 MISCONFIGURED: Final = Reason(
     "node-misconfigured", "A node's configuration file is missing, or is not what run.toml states."
 )
@@ -55,7 +49,6 @@ def _doubts(run: CheckedRun) -> Iterator[str]:
                 continue
             if difference := different_line(stated, found):
                 yield f"{path} is not the configuration that run.toml states: {difference}"
-        yield from _other_settings(node, description)
 
 
 def different_line(stated: Sequence[str], found: Sequence[str]) -> str:
@@ -68,34 +61,6 @@ def different_line(stated: Sequence[str], found: Sequence[str]) -> str:
         if not fnmatchcase(line, due):
             return f"line {number} is {quoted(line)}, not {quoted(due)}"
     return ""
-
-
-def _other_settings(node: str, description: RunDescription) -> Iterator[str]:
-    """Settings of `run.toml` that the stated files of a node do not set, or set to another value."""
-    sets: dict[str, str] = {}
-    for lines in description.configuration[node].values():
-        sets |= {_key(line): line.partition("=")[2] for line in lines if "=" in line}
-    settings = description.node_settings.get(node, {})
-    in_files = description.replica_format == KAFKA and not sets.keys().isdisjoint(settings)
-    for key, value in settings.items():
-        if key not in sets:
-            if in_files:
-                yield f"[settings] of run.toml has {key} = {value} for {node}, whose configuration files do not set it"
-        elif "*" not in sets[key] and sets[key] not in map(escape, _values(value, description.time_scale)):
-            yield f"[settings] of run.toml has {key} = {value} for {node}, and its configuration files have {sets[key]}"
-
-
-def _values(value: str, time_scale: float) -> Iterator[str]:
-    """A setting as a file may have it: unchanged, or as a time of a slower world."""
-    yield value
-    if value.isascii() and value.isdigit():
-        yield str(scaled(int(value), time_scale))
-
-
-def _key(line: str) -> str:
-    """The key that a line of a properties file sets; empty for another line."""
-    key, equals, _ = line.partition("=")
-    return key.strip() if equals and not line.lstrip().startswith("#") else ""
 
 
 def _states_none(description: RunDescription) -> bool:

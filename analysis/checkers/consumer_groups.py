@@ -75,13 +75,7 @@ def check(run: CheckedRun) -> Outcome:
         *forgotten,
         *_out_of_life(run, groups),
         *_unseen(run, groups),
-        *contradictions(
-            groups,
-            run.history,
-            run.description.topic,
-            frozenset(client for client, role in roles.items() if role == MEMBER),
-            all_kept=not run.forgetting,
-        ),
+        *contradictions(groups, all_kept=not run.forgetting),
     )
     acknowledged = sum(commit.acknowledged for commit in groups.commits)
     size = (
@@ -151,7 +145,7 @@ def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
 
 def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Lines whose times are outside of their client's lifetime: nothing shows that they are of this run."""
-    from analysis.evidence.journal_order import lives_of
+    from analysis.evidence.event_times import lives_of
     from history.schemas import INF
 
     lives = lives_of(run.history.journal)
@@ -168,7 +162,7 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
 
 def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Partitions that were never checked, or that do not exist."""
-    from analysis.evidence.journal_order import began_at
+    from analysis.evidence.event_times import began_at
 
     if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
         yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"

@@ -163,6 +163,8 @@ def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
     if healed is None:
         yield f"{fault.name} was never healed"
         return
+    if (injected := fault.one("injected")) is not None and injected["t"] >= healed["t"]:
+        yield f"{fault.name} was healed before it had been injected"
     heal = (healed.get("evidence") or {}).get("healed")
     if not isinstance(heal, Mapping):
         yield f"nothing shows that {fault.name} was healed"

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
     from analysis.core.quorum import QuorumMember
     from analysis.core.replica_evidence import ReplicaReport
-    from analysis.evidence.earlier_dumps import Demanded
     from analysis.evidence.run_directory import RunDescription
     from analysis.evidence.traces import Event
     from analysis.replicafiles.kraft import MetadataReplica
@@ -119,7 +118,7 @@ def _check(run: QuorumTask) -> Outcome:
     of = "files and traces" if description.metadata_traced else "files"
     who = f"the {of} of {', '.join(member.node for member in members)}"
     missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.journal))
-    doubts = tuple(dict.fromkeys((*missing, *_foreign(run, members), *logs.undecided, *earlier.undecided)))
+    doubts = tuple(dict.fromkeys((*missing, *_identities(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)} in {who}", anomalies, doubts)
     if doubts:
@@ -171,7 +170,7 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
         if later is None or not heals or member.node not in set(dumps.nodes) - dumps.lost:
             continue
         found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
-        undecided += _doubts_of_dump(run, member, found, dumps)
+        undecided += _doubts_of_dump(run, member, found)
         if found.log is None:
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
@@ -188,58 +187,32 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 
-def _doubts_of_dump(run: QuorumTask, member: QuorumMember, found: MetadataReplica, dumps: Demanded) -> Iterator[str]:
-    """What is wrong with the files of a dump beside its log's records: missing and damaged ones, and a vote that the
-    node had not on its disk then."""
+def _doubts_of_dump(run: QuorumTask, member: QuorumMember, found: MetadataReplica) -> Iterator[str]:
+    """Missing and damaged files of a dump beside its log's records."""
     for name in ("quorum-state", "leader-epoch-checkpoint"):
         if not (run.directory / "nodes" / member.node / "earlier" / "__cluster_metadata-0" / name).is_file():
             yield f"the earlier dump of {member.node} has no {name} beside its metadata log"
     yield from (f"{doubt}, in the earlier dump" for doubt in found.doubts)
     if found.log is not None:
         yield from (f"the metadata log in the earlier dump of {member.node} {doubt}" for doubt in found.log.doubts)
-        if 0 <= dumps.latest < found.log.latest:
+
+
+def _identities(run: QuorumTask, members: Sequence[QuorumMember]) -> Iterator[str]:
+    """Missing identities in the nodes' files, and those of another disk than the node's trace names. A run that did not
+    reach its final reads may have stopped before brokers wrote them."""
+    from analysis.replicafiles.kafka_nodes import directory_id, missing_identities
+
+    if "final" not in run.phases:
+        return
+    for member in members:
+        data = run.directory / "nodes" / member.node / "data"
+        yield from missing_identities(member.node, data)
+        reported = [event.get("directory") for event in member.events_named("quorum_restored")]
+        if reported and reported[-1] != (found := directory_id(data)):
             yield (
-                f"the earlier dump of {member.node} has metadata with the timestamp {found.log.latest} ms, which were "
-                "written after that dump had been made"
+                f"{member.node} has the directory.id {found or 'none'}, but its trace names {reported[-1] or 'none'}: "
+                "its files are of another disk"
             )
-    if found.state is None or not run.description.metadata_traced:
-        return
-    known = list(dict.fromkeys(map(_content, _persisted_during(run.journal, member, dumps))))
-    if known and found.state[:3] not in known:
-        yield (
-            f"the earlier dump of {member.node} has a quorum-state file with epoch {found.state.epoch}, leader "
-            f"{found.state.leader} and vote {found.state.voted}, which the node had not on its disk at that time"
-        )
-
-
-def _persisted_during(journal: Sequence[Event], member: QuorumMember, dumps: Demanded) -> Iterator[Event]:
-    """The reports of the states that the disk of a node may have had while it was dumped: also the first one that a
-    later process restored, because a killed process may not have reported its last state. If a fault changed a clock,
-    the order of reports and dump is not known: all of them."""
-    from analysis.evidence.earlier_dumps import DUMPED
-    from analysis.evidence.identities import RESTORED
-    from analysis.evidence.run_directory import moment
-
-    reports = list(member.events_named("quorum_persisted", RESTORED))
-    if any(str(line.get("kind", "")).startswith("clock-") for line in journal):
-        yield from reports
-        return
-    first_dump = min((line["wall"] * 1e9 for line in journal if line["t"] >= dumps.at), default=0.0) - CLOCK_SLACK_NS
-    last_dump = max((line["wall"] * 1e9 for line in journal if DUMPED in line), default=0.0) + CLOCK_SLACK_NS
-    yield from [each for each in reports if moment(each) < first_dump][-1:]
-    yield from (each for each in reports if first_dump <= moment(each) <= last_dump)
-    yield from [each for each in reports if moment(each) > last_dump and each["event"] == RESTORED][:1]
-
-
-def _foreign(run: QuorumTask, members: Sequence[QuorumMember]) -> Iterator[str]:
-    """Identities in the nodes' files that the quorum does not know. A run that did not reach its final reads may have
-    stopped before a broker had registered."""
-    from analysis.evidence.identities import RESTORED, unknown_identities
-
-    if "final" in run.phases:
-        nodes = {member.node: run.directory / "nodes" / member.node / "data" for member in members}
-        traces = {member.node: list(member.events_named(RESTORED)) for member in members}
-        yield from unknown_identities(nodes, traces, traced=run.description.metadata_traced)
 
 
 def _quiet_from(journal: Sequence[Event], members: Sequence[QuorumMember]) -> int | None:

@@ -1,8 +1,8 @@
 """What the oracles of a simulated run have found: they look after every step at the brokers' own state and disks.
 
 The oracles' record is `history/oracles.json`. It is believed only if it is complete and of this run: it has the run's
-name, seed and digest, every oracle with its number of comparisons, and the number of the simulation's steps. Another
-record is rejected with its findings.
+name, every oracle with its number of comparisons, and the number of the simulation's steps. `simulation.json`, with
+the digest of the simulation, must be there and of this run, too. Another record is rejected with its findings.
 """
 
 from __future__ import annotations
@@ -337,11 +337,9 @@ class _Finding(msgspec.Struct):
 
 
 class _Simulated(msgspec.Struct):
-    """The identity of a simulation: its run, the seed of its world, the digest of its events, its number of steps."""
+    """The simulation of a run, and its number of steps."""
 
     run: str
-    seed: int
-    digest: str
     steps: _Count
 
 
@@ -419,13 +417,9 @@ def _read(run: CheckedRun, name: str, kind: type[Read]) -> Read:
 
 def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
     """What is missing from the record, or is of another run. Raises `_UnreadableError`."""
-    if record.run != run.description.id:
-        yield f"{RECORD} is of the run {record.run}, run.toml of {run.description.id}"
-    summary = _read(run, SUMMARY, _Simulated)
-    for key in _Simulated.__struct_fields__:
-        ours, its = getattr(record, key), getattr(summary, key)
-        if ours != its:
-            yield f"{RECORD} is of {key} {quoted(ours)}, the simulation of {quoted(its)}"
+    for name, content in ((RECORD, record), (SUMMARY, _read(run, SUMMARY, _Simulated))):
+        if content.run != run.description.id:
+            yield f"{name} is of the run {quoted(content.run)}, run.toml of {quoted(run.description.id)}"
     if not (record.looks and record.steps):
         yield f"the oracles never looked: {record.looks} looks in {record.steps} steps"
     known = {kind.name for kind in ANOMALIES}

@@ -42,23 +42,22 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 
 class AcknowledgedAppends(NamedTuple):
-    """Acknowledged appends that name their offset: `value`, ascending, `offset`, and when they were invoked."""
+    """Acknowledged appends that name their offset: `value`, ascending, and `offset`."""
 
     value: I64 = _NOTHING
     offset: I64 = _NOTHING
-    inv: I64 = _NOTHING
 
     @classmethod
-    def of(cls, value: I64, offset: I64, inv: I64) -> AcknowledgedAppends:
+    def of(cls, value: I64, offset: I64) -> AcknowledgedAppends:
         order = np.argsort(value, kind="stable")
-        return cls(value[order], offset[order], inv[order])
+        return cls(value[order], offset[order])
 
-    def names(self, log: ReplicaLog, until: int) -> Bools:
-        """Which records of a log such an append, invoked by then, names at their offsets."""
+    def names(self, log: ReplicaLog) -> Bools:
+        """Which records of a log such an append names at their offsets."""
         if not len(self.value):
             return np.zeros(len(log.value), np.bool_)
         at = np.minimum(np.searchsorted(self.value, log.value), len(self.value) - 1)
-        return np.asarray((self.value[at] == log.value) & (self.offset[at] == log.offset) & (self.inv[at] <= until))
+        return np.asarray((self.value[at] == log.value) & (self.offset[at] == log.offset))
 
 
 NO_NAMES: Final = AcknowledgedAppends()
@@ -78,15 +77,13 @@ class RangeView:
     """What is known of a range of offsets: each log with its records there, the same for earlier dumps, what clients
     were shown (`order`, None without operations), and their appends that name offsets there.
 
-    `wanted`: by log. `sent_by`: appends to an earlier dump count only if they were invoked by then. `has_appends`: it
-    is known what clients sent."""
+    `wanted`: by log. `has_appends`: it is known what clients sent."""
 
     logs: Sequence[ReplicaLog]
     earlier: Sequence[ReplicaLog] = ()
     order: ClientOrder | None = None
     named: AcknowledgedAppends = NO_NAMES
     wanted: Sequence[Wanted] = ()
-    sent_by: int = np.iinfo(np.int64).max
     has_appends: bool = True
 
 
@@ -180,7 +177,7 @@ def examine(view: RangeView, around: Circumstances) -> RangeFindings:
     nothing = no_records()
     return RangeFindings(
         tuple(_of_log(log, view, around, each, shown) for log, each in zip(view.logs, wanted, strict=True)),
-        tuple(_sent_on(log, view, view.sent_by, Wanted(), _NOTHING) for log in view.earlier),
+        tuple(_sent_on(log, view, Wanted(), _NOTHING) for log in view.earlier),
         tuple(
             PairFindings(
                 divergence(a, b, around.quiet),
@@ -201,7 +198,7 @@ def _of_log(log: ReplicaLog, view: RangeView, around: Circumstances, wanted: Wan
     corrupt = list(contents.corrupt_records(log, around, doubts.append))
     misplaced = [] if view.order is None else list(contents.order_mismatch(log, view.order, around))
     return replace(
-        _sent_on(log, view, np.iinfo(np.int64).max, wanted, shown),
+        _sent_on(log, view, wanted, shown),
         controls=contents.control_records(log, around),
         corrupt=corrupt[0] if corrupt else None,
         suspicious=tuple(doubts),
@@ -209,9 +206,9 @@ def _of_log(log: ReplicaLog, view: RangeView, around: Circumstances, wanted: Wan
     )
 
 
-def _sent_on(log: ReplicaLog, view: RangeView, until: int, wanted: Wanted, shown: I64) -> LogFindings:
+def _sent_on(log: ReplicaLog, view: RangeView, wanted: Wanted, shown: I64) -> LogFindings:
     """The records of a range that the conclusion needs."""
-    is_named = view.named.names(log, until)
+    is_named = view.named.names(log)
     is_last = (log.offset >= wanted.tail) if wanted.tail >= 0 else np.zeros(len(log.offset), np.bool_)
     mine = is_last
     if view.has_appends:
@@ -243,7 +240,7 @@ class Questions:
 
 def questions_of(found: RangeFindings) -> Questions:
     """What is open after all ranges have been examined."""
-    asked = [each.others for each in (*found.logs, *found.earlier)]
+    asked = [each.others for each in found.logs]
     values = np.unique(np.concatenate((*asked, _NOTHING if found.unheld is None else found.unheld.value)))
     removed = [rows.key for pair in found.pairs for rows in (pair.first_only, pair.second_only)]
     keys = np.unique(np.concatenate((*removed, *(each.gone.key for each in found.dumps), _NOTHING.astype(np.uint64))))

@@ -29,7 +29,7 @@ from analysis.core.explain import Key
 from analysis.core.offset_ranges import RowGroup
 from analysis.core.range_evidence import batches_of
 from analysis.core.replica_epochs import contradictory_epochs
-from analysis.core.replica_evidence import Circumstances, ReplicaReport, log_name
+from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replica_ranges import (
     Held,
     Questions,
@@ -197,7 +197,6 @@ class RangeOfLogs:
     earlier: tuple[LaidOut, ...]
     operations: tuple[RowGroup, ...] | None
     wanted: tuple[Wanted, ...]
-    sent_by: int
     around: Circumstances
     compiled: bool
 
@@ -210,7 +209,6 @@ class RangeOfLogs:
             self._read(self.logs),
             self._read(self.earlier),
             wanted=self.wanted,
-            sent_by=self.sent_by,
             has_appends=self.operations is not None,
         )
         if self.operations is not None:
@@ -321,14 +319,13 @@ class Judgement:
         starts = sorted({0, *(cut for each in whole for cut in cuts(each.pieces, self.span))})
         compiled = sum(group.rows for group in task.operations) >= ROWS_FOR_LOOPS
         wanted = tuple(self._wanted(log) for log in self.replicas)
-        sent_by = task.dumps.ended if task.dumps.nodes else INF
         for start, stop in zip(starts, (*starts[1:], INF), strict=True):
             logs, earlier = (tuple(each.between(start, stop) for each in some) for some in (self.logs, self.earlier))
             groups = tuple(each for each in task.operations if each.overlaps(start, stop))
             self.ranges.append(
                 RangeOfLogs(
                     *(task.key, start, stop, logs, earlier, groups if task.operations else None),
-                    *(wanted, sent_by, task.around, compiled),
+                    *(wanted, task.around, compiled),
                 )
             )
         yield from self.ranges
@@ -353,7 +350,7 @@ class Judgement:
 
     def plan_sent(self) -> Iterator[AskedTask]:
         for groups in batches_of(self.task.operations) if len(self.questions.values) else ():
-            yield AskedTask(tuple(groups), self.questions.values, self.task.dumps.ended)
+            yield AskedTask(tuple(groups), self.questions.values)
 
     def take_sent(self, found: Sequence[SentValues]) -> None:
         self.sent = functools.reduce(SentValues.merge, found, NOT_SENT)
@@ -377,7 +374,6 @@ class Judgement:
                 marked = dumps.marked(log.node, log.partition)
                 yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=marked)
                 yield from contradictory_epochs(log)
-        yield from self._made_later(earlier)
         may_be_gone = dumps.lost | dumps.shortened
         whole = set(dumps.nodes) - may_be_gone
         if self.task.replicas and {node for node, _ in self.task.replicas} <= whole and not around.deletes:
@@ -385,16 +381,6 @@ class Judgement:
             longest = max((log.end for log in earlier), default=0)
             if known >= longest:
                 yield f"no earlier dump of {self.name} has offset {known}, which had been acknowledged by then"
-
-    def _made_later(self, earlier: Sequence[ReplicaLog]) -> Iterator[str]:
-        """Dumps with records that were sent after all dumps had been made: a copy of later files in place of a dump
-        would agree with these."""
-        for log in earlier if self.task.dumps.nodes else ():
-            if len(found := log.offset[np.isin(log.value, self.sent.late)]):
-                yield (
-                    f"the earlier dump of {log_name(log)} has offset {found[0]}, whose record was sent after that dump "
-                    "had been made"
-                )
 
     def report(self) -> ReplicaReport:
         """The report; an error made the partition undecided."""

@@ -94,24 +94,20 @@ def shown(
 
 
 def _named(groups: Iterable[RowGroup], start: int, stop: int) -> AcknowledgedAppends:
-    found = [np.empty((3, 0), np.int64)]
+    found = [np.empty((2, 0), np.int64)]
     for group in groups:
-        f, type_, value, offset, inv = (
-            each.to_numpy() for each in _columns(group, "f", "type", "value", "offset", "inv").columns
-        )
+        f, type_, value, offset = (each.to_numpy() for each in _columns(group, "f", "type", "value", "offset").columns)
         mine = (f == APPEND) & (type_ == OK) & (offset >= start) & (offset < stop)
-        found.append(np.stack((value[mine], offset[mine], inv[mine])))
+        found.append(np.stack((value[mine], offset[mine])))
     return AcknowledgedAppends.of(*np.concatenate(found, axis=1))
 
 
 class SentValues(NamedTuple):
-    """What clients sent of some values; `late`: the values that they sent after a time; `again`: those that client
-    libraries may have sent more than once."""
+    """What clients sent of some values; `again`: those that client libraries may have sent more than once."""
 
     sent: I64 = _NOTHING
     refused: I64 = _NOTHING
     loose: I64 = _NOTHING
-    late: I64 = _NOTHING
     again: I64 = _NOTHING
 
     def merge(self, other: SentValues) -> SentValues:
@@ -127,11 +123,10 @@ NOT_SENT: Final = SentValues()
 
 @dataclass(frozen=True)
 class AskedTask:
-    """Row groups of one partition, and the values in question; `ended`: what was invoked later is late."""
+    """Row groups of one partition, and the values in question."""
 
     groups: tuple[RowGroup, ...]
     values: I64
-    ended: int
 
     @property
     def weight(self) -> int:
@@ -142,12 +137,10 @@ def sent(task: AskedTask) -> SentValues:
     """What some operations say of the values in question."""
     found = SentValues()
     for group in task.groups:
-        rows = _columns(group, "f", "type", "acks", "offset", "value", "inv", "error")
+        rows = _columns(group, "f", "type", "acks", "offset", "value", "error")
         rows = rows.filter(pa.array((rows["f"].to_numpy() == APPEND) & np.isin(rows["value"].to_numpy(), task.values)))
-        type_, acks, offset, value, inv = (each.to_numpy() for each in rows.columns[1:-1])
+        type_, acks, offset, value = (each.to_numpy() for each in rows.columns[1:-1])
         again = sent_again(rows)
         loose = again | ((type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0)))
-        found = found.merge(
-            SentValues(value, value[type_ == FAIL], value[loose], value[inv > task.ended], value[again])
-        )
+        found = found.merge(SentValues(value, value[type_ == FAIL], value[loose], value[again]))
     return found

@@ -31,9 +31,6 @@ ALL_PARTITIONS: Final = -1
 SLACK_S: Final = 1.0
 """How much later than its interval a node may write its high watermarks."""
 
-CLOCKS_APART_S: Final = 0.5
-"""How much the real-time clocks of a node and of the orchestrator may differ in these worlds."""
-
 Line = Mapping[str, Any]
 
 
@@ -42,8 +39,6 @@ class Demanded:
     """The earlier dumps that the journal names.
 
     `nodes`: nodes that must have a dump. `at`: when the first dump was started, CLOCK_MONOTONIC ns; -1 without dumps.
-    `ended`: when all were complete. `latest`: the largest timestamp, in ms, that a broker could write by then; -1 if a
-    fault changed a clock, or without dumps.
     `lost`: nodes whose dumps must exist but may be incomplete; `shortened`: nodes whose logs may have lost their ends.
     `doubts`: why this is not known, as sentences. `failed`: the run could not dump all nodes. `unmarked`: the replicas,
     as (node, partition), whose high watermark may not have been written by then; `ALL_PARTITIONS` stands for each.
@@ -51,8 +46,6 @@ class Demanded:
 
     nodes: tuple[str, ...] = ()
     at: int = -1
-    ended: int = -1
-    latest: int = -1
     lost: frozenset[str] = frozenset()
     shortened: frozenset[str] = frozenset()
     doubts: tuple[str, ...] = ()
@@ -72,8 +65,6 @@ def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_int
     return Demanded(
         nodes=dumped,
         at=_started_at(journal, lines[0]["t"]) if dumped else -1,
-        ended=lines[-1]["t"] if dumped else -1,
-        latest=_latest(journal, lines[-1]) if dumped else -1,
         unmarked=frozenset(_unmarked(journal, nodes, lines[0]["t"], mark_interval_s)) if dumped else frozenset(),
         lost=frozenset(node for node in nodes if suffered(journal, node, LOST)),
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
@@ -170,11 +161,6 @@ def _started_at(journal: Sequence[Line], recorded_at: int) -> int:
     complete. What was acknowledged in between need not be in them."""
     starts = (int(line["t"]) for line in journal if line["event"] == "phase" and line.get("name") == "heal")
     return max((at for at in starts if at <= recorded_at), default=recorded_at)
-
-
-def _latest(journal: Sequence[Line], line: Line) -> int:
-    changed = any(str(each.get("kind", "")).startswith("clock-") for each in journal)
-    return -1 if changed else int((line["wall"] + CLOCKS_APART_S) * 1000)
 
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:

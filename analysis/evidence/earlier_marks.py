@@ -1,8 +1,8 @@
 """Holds the high watermarks in earlier dumps against the nodes' traces.
 
-D7 compares a dump below the high watermarks in its checkpoint, so a lowered checkpoint would hide a changed prefix. A
-node with a trace reports each high watermark after the write to its disk. Invariant: the checkpoint in a dump has at
-least the last value that its node had reported before the dump, unless the node reports a lower value later.
+D7 compares a dump below the high watermarks in its checkpoint, so an absent or older checkpoint would hide a changed
+prefix. A node with a trace reports each high watermark after the write to its disk. Invariant: the checkpoint in a dump
+has at least the last value that its node had reported before the dump, unless the node reports a lower value later.
 """
 
 from __future__ import annotations

@@ -252,7 +252,6 @@ def _assembled(
         breaks=content.breaks,
         doubts=tuple(content.doubts),
         own_start=own_start,
-        latest=content.latest,
         prefix=tuple(content.prefix),
     )
     return log, taken
@@ -285,7 +284,6 @@ class SegmentContents:
     doubts: list[str] = field(default_factory=list)
     stop: EndOfLog | None = None
     zeros: bool = False
-    latest: int = -1
     compacted: bool = False
     segment: str = ""
     base: int = 0
@@ -312,7 +310,6 @@ class SegmentContents:
         for name in ("pieces", "sequences", "opaque", "gaps", "absent", "doubts"):
             getattr(self, name).extend(getattr(part, name))
         self.formats |= part.formats
-        self.latest = max(self.latest, part.latest)
         self.stop, self.zeros = part.stop, part.zeros
         self.breaks = self.breaks.joined(part.breaks)
         return True
@@ -399,7 +396,6 @@ class SegmentContents:
             table = table[:whole]
         if len(table):
             self.formats.add(batches.MAGIC)
-            self.latest = max(self.latest, int(table[:, batches.LATEST].max()))
         self.pieces.append(records)
         self.sequences.append(batches.sequences(table))
         self.opaque += opaque

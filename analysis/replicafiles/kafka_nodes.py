@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from analysis.replicafiles.checkpoints import read_high_watermarks, read_properties
-from analysis.replicafiles.kafka import HIGH_WATERMARKS, all_partitions, is_internal, partitions
+from analysis.replicafiles.kafka import HIGH_WATERMARKS, all_partitions, is_internal, partitions, segments_of
 from analysis.replicafiles.log import ReplicaFileError
 
 _VERSIONS = ("0", "1")
@@ -61,6 +61,31 @@ def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> li
         except ReplicaFileError as error:
             said.append(f"the earlier dump of {node} has a damaged {error}")
     return said
+
+
+def missing_identities(node: str, data: Path) -> Iterator[str]:
+    """Identities that a broker with a metadata log always writes, and that this data directory lacks: the id of its
+    cluster, and of the topic of each replica with records."""
+    held = all_partitions(data)
+    if held and not _property(data / "meta.properties", "=", "cluster.id"):
+        yield f"meta.properties of {node} has no cluster.id"
+    for topic, partition in held:
+        has_records = any(segment.stat().st_size for segment in segments_of((topic, partition), data))
+        if has_records and not _property(data / f"{topic}-{partition}" / "partition.metadata", ":", "topic_id"):
+            yield f"{topic}-{partition} on {node} has records, but its partition.metadata has no topic_id"
+
+
+def directory_id(data: Path) -> str:
+    """The id of the disk of a data directory; empty without one."""
+    return _property(data / "meta.properties", "=", "directory.id")
+
+
+def _property(path: Path, separator: str, key: str) -> str:
+    """Empty if the file does not have it; `survey` reports a damaged file."""
+    try:
+        return (read_properties(path, separator) or {}).get(key, "")
+    except ReplicaFileError:
+        return ""
 
 
 def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:

@@ -216,23 +216,6 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
     return tuple(changes), Digests(*columns)
 
 
-def record_values(data: Path) -> Iterator[bytes]:
-    """The values of a node's metadata records, from its log and its snapshots; without control records, and up to the
-    first batch that cannot be understood in each file."""
-    for path in sorted((data / f"{TOPIC}-{PARTITION}").glob("*")):
-        if path.suffix not in (".log", ".checkpoint") or not path.is_file():
-            continue
-        content = read_bytes(path)
-        base = int(path.stem) if path.suffix == ".log" and path.stem.isdecimal() else 0
-        for row in batches.scan(content, 0, base).table.tolist():
-            if row[batches.ATTRIBUTES] & batches.CONTROL:
-                continue
-            try:
-                yield from (value for _, _, value in _records(content, row))
-            except (ValueError, IndexError):
-                break
-
-
 def _records(data: bytes, row: list[int]) -> Iterator[tuple[int, bytes, bytes]]:
     """The offset, key and value of each record of a batch; an absent key is empty. Raises ValueError or IndexError for
     a malformed one."""

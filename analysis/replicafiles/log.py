@@ -103,8 +103,7 @@ class ReplicaLog:
     epoch, the sequence numbers of its first and last record, and its first offset again. Batches that continue may be
     one row: the first offset of the first one is then in front, that of the last one is last. `breaks`: those between
     the batches of such rows. `own_start`: the start of the replica's own files;
-    below it, the records are those of remote segments. -1: the log has no remote segments. `latest`: the largest
-    timestamp of a batch of format 2 in the replica's own files, in ms; -1 without one.
+    below it, the records are those of remote segments. -1: the log has no remote segments.
     `prefix`: the records before the replica's own files are those of remote segments: their id, and the offsets (first,
     after the last) that are taken from each.
 
@@ -138,7 +137,6 @@ class ReplicaLog:
     sequences: I64 = field(default_factory=no_sequences)
     doubts: tuple[str, ...] = ()
     own_start: int = -1
-    latest: int = -1
     breaks: SequenceBreaks = NO_BREAKS
     prefix: tuple[tuple[str, int, int], ...] = ()
 

@@ -296,8 +296,8 @@ class Fleet:
         for client in self._clients:
             for text in client.trouble:
                 self._journal.note(f"client {client.name}: {text}")
-            left = left_by(self._records, client.name)
-            self._journal.client_ended(client.name, exit_code=client.exit_code, left=left, killed=client.killed)
+            files = left_by(self._records, client.name)
+            self._journal.client_ended(client.name, exit_code=client.exit_code, files=files, killed=client.killed)
 
     def kill(self) -> None:
         """Kill every client."""

@@ -39,7 +39,6 @@ from typing import Any, Final
 
 from history import seal
 from history.journal import TOPIC_READY, Journal
-from history.output_files import output_files
 from history.service_events import STARTED
 from installation.counted import counted
 from nemeses import HostError, Nemesis
@@ -654,7 +653,6 @@ class Run:
         if not self._dependencies.keep:
             steps.append(("taking the world down", self._world.down))
         steps.append(("cluster client", self._cluster.close))
-        steps.append(("listing the outputs", self._list_outputs))  # last: none of them changes afterwards
         for name, step in steps:
             try:
                 step()
@@ -672,10 +670,6 @@ class Run:
             self._seal()
         for unknown in unforeseen:
             raise unknown
-
-    def _list_outputs(self) -> None:
-        if self._finished:
-            self._journal.outputs(output_files(self._dependencies.directory.path))
 
     def _seal(self) -> None:
         """Record the digests of all evidence. Later changes are detected; a run without a seal is never a pass."""

@@ -34,7 +34,6 @@ from analysis.engines.processor_time import tree_of
 from analysis.verdict import first_reasons
 from history import seal
 from history.journal import Journal
-from history.regular_files import sha256_of
 from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT
@@ -418,15 +417,7 @@ class Runner:
         description = describe(planned, world, deployed, self._options.selection.reason)
         directory.write_description(description)
         with Journal(directory.path, clock=world.scheduler.monotonic_ns, wall=world.scheduler.wall) as journal:
-            journal.run_started(
-                run=planned.id,
-                cell=planned.cell.name,
-                seed=planned.seed,
-                world=world.name,
-                started=description["started"],
-                versions=description["versions"],
-                plan=sha256_of(directory.description),
-            )
+            journal.run_started(run=planned.id, cell=planned.cell.name, seed=planned.seed, world=world.name)
             Run(
                 RunDependencies(
                     planned=planned,

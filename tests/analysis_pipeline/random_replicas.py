@@ -73,7 +73,7 @@ class RandomReplicas:
         for node in dumped:
             self._replica(run / "nodes" / node / "earlier", self._changed(entries[: rng.randint(1, len(entries))]), 0)
         at = rng.choice([100, 200, 300])
-        self.dumps = Demanded(nodes=tuple(dumped), at=at, ended=at + 5) if dumped else Demanded()
+        self.dumps = Demanded(nodes=tuple(dumped), at=at) if dumped else Demanded()
 
     def _clients(self, *, resends: float) -> list[int]:
         log = Simulated(self.rng, resends)

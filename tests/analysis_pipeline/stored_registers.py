@@ -9,7 +9,6 @@ from pathlib import Path
 
 from history.client_files import left_by
 from history.journal import Journal
-from history.output_files import output_files
 from history.registers import RegisterWriter
 from history.seal import seal
 from orchestrator.campaign import toml_text
@@ -71,8 +70,6 @@ class StoredRegisters:
             journal.run_started(run=self.path.name, cell="main", seed=3, world="paper")
             for phase in self.phases:
                 self.clock.now += 10 * MS
-                if phase == "done":
-                    journal.outputs(output_files(self.path))
                 journal.phase(phase)
                 if phase == "setup":
                     journal.note("nodes_up", endpoints={node: f"{node}:9" for node in NODES})
@@ -96,6 +93,9 @@ class StoredRegisters:
 
     def _work(self, journal: Journal) -> tuple[list[RegisterWriter], Held, Held]:
         """The clients, and what each key held first and holds now."""
+        (self.path / "clients").mkdir()
+        for name in ("c0", "c1", *(["elsewhere"] if self.elsewhere else [])):
+            (self.path / "clients" / f"{name}.log").touch()
         for n in (0, 1):
             journal.client(f"c{n}", process=n, role="client", session=1, producers=(n, 1))
         directory = self.path / "history" / "operations"
@@ -124,12 +124,12 @@ class StoredRegisters:
         directory = self.path / "history" / "operations"
         for client in clients:
             client.close()
-            journal.client_ended(client.client, exit_code=0, left=left_by(directory, client.client))
+            journal.client_ended(client.client, exit_code=0, files=left_by(directory, client.client))
         if self.elsewhere:
             text = "".join(json.dumps(line) + "\n" for line in self.elsewhere) + '{"f": "write"'[: self.torn]
             (directory / "elsewhere.jsonl").write_text(text)
-            left = left_by(directory, "elsewhere")
-            journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, left=left, killed=self.killed)
+            files = left_by(directory, "elsewhere")
+            journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, files=files, killed=self.killed)
 
     def _final(self, client: RegisterWriter, first: Held, held: Held) -> None:
         client.phase = "final"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from analysis.evidence.earlier_dumps import REACHING
 from history.client_files import left_by
 from history.groups import GroupWriter
 from history.journal import Journal
-from history.output_files import output_files
-from history.regular_files import sha256_of
 from history.schemas import PHASE_FINAL
 from history.seal import seal
 from history.values import encode_value
@@ -149,20 +146,9 @@ class StoredRun:
 
     def _record(self) -> None:
         journal = Journal(self.path, clock=self.clock, wall=self.clock.wall)
-        description = self.path / "run.toml"
-        journal.run_started(
-            run=self.path.name,
-            cell=self.cell,
-            seed=self.seed,
-            world=self.world,
-            started=tomllib.loads(description.read_text()).get("started"),
-            versions=tomllib.loads(description.read_text()).get("versions"),
-            **({} if self.described is None else {"plan": sha256_of(description)}),
-        )
+        journal.run_started(run=self.path.name, cell=self.cell, seed=self.seed, world=self.world)
         for phase in self.phases:
             self.clock.now += 100 * MS
-            if phase == "done":
-                journal.outputs(output_files(self.path))
             journal.phase(phase)
             if phase == "setup":
                 journal.assignment([[1, 2, 3]])
@@ -228,17 +214,16 @@ class StoredRun:
 
     def _client(self, journal: Journal, name: str, *, process: int, role: str, producers: tuple[int, int]) -> None:
         seed = derived_seed(self.seed, f"client/{name}")
-        if self.described is not None:
-            (self.path / "clients").mkdir(exist_ok=True)
-            (self.path / "clients" / f"{name}.log").touch()
+        (self.path / "clients").mkdir(exist_ok=True)
+        (self.path / "clients" / f"{name}.log").touch()
         journal.client(name, process=process, role=role, session=1, producers=producers, seed=seed)
 
     def _left(self, journal: Journal, client: str) -> None:
-        left = left_by(self.path / "history" / "operations", client)
-        journal.client_ended(client, exit_code=0, left=left)
+        files = left_by(self.path / "history" / "operations", client)
+        journal.client_ended(client, exit_code=0, files=files)
 
     def _group(self, journal: Journal) -> None:
-        journal.client("member-0", process=2, role="member", session=1, producers=(0, 0))
+        self._client(journal, "member-0", process=2, role="member", producers=(0, 0))
         operations = OperationWriter(
             self.path / "history" / "operations", client="member-0", session=1, process=2, clock=self.clock
         )

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from analysis import run_statistics
-from analysis.evidence import group_history, load
-from analysis.evidence.journal_order import out_of_life
+from analysis.evidence import load
+from analysis.evidence.event_times import out_of_life
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
 from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.plots import data
@@ -23,7 +23,6 @@ from analysis.plots.performance import latency, rate
 from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
 from history import reader
-from history.groups import Delivered, GroupRecords
 from history.operation_tables import IndexedGroup, TablesError, read_parts
 from history.reader import History
 from history.schemas import (
@@ -182,33 +181,6 @@ def test_operations_outside_of_lives_agree_with_the_rows(histories: Histories) -
     for history in found:
         run: Any = SimpleNamespace(history=history)
         assert list(out_of_life(run)) == expected
-
-
-def test_deliveries_and_reads_that_lack_each_other_are_found(histories: Histories) -> None:
-    rows, found, rng = histories
-    reads = [
-        (row["client"], row["partition"], row["offsets"][0], row["offsets"][-1], row["ret"])
-        for row in rows
-        if row["f"] == READ and row["type"] == OK and row["offsets"]
-    ]
-    given = [Delivered(member, partition, first, last, at) for member, partition, first, last, at in reads]
-    unread = Delivered("client-1", 3, 99, 99, 5)
-    lacks = rng.choice(given)
-    for history in found:
-
-        def said(*deliveries: Delivered, history: History = history) -> list[str]:
-            groups = GroupRecords(deliveries=deliveries)
-            every = group_history.contradictions(
-                groups, history, "log", frozenset(row["client"] for row in rows), all_kept=False
-            )
-            return [each for each in every if "did not hold" not in each]
-
-        assert said(*given) == []
-        assert said(*given, unread) == [
-            "the record of client-1 has 1 deliveries that it did not read, such as offsets 99 to 99 of partition 3"
-        ]
-        (missing,) = said(*(each for each in given if each is not lacks))
-        assert missing.startswith(f"{lacks.member} read {given.count(lacks)} times what its record of the group lacks")
 
 
 def test_the_load_is_not_counted_from_the_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

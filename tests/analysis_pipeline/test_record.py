@@ -20,7 +20,6 @@ from analysis.verdict import PASS, UNKNOWN
 from history import seal
 from history.checksummed_lines import read_lines, text_of
 from history.reader import read_run
-from history.regular_files import sha256_of
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 from tests.mutations.stored import Stored
@@ -185,21 +184,18 @@ RESEALED: dict[str, tuple[Change, str]] = {
         rewrite(JOURNAL, without(event="fault_invoked")),
         "is a fault_injected of f1, which was never invoked",
     ),
-    "a phase is missing": (rewrite(JOURNAL, without(name="quiesce")), "the journal has no phase quiesce"),
-    "phases change places": (rewrite(JOURNAL, swapped("heal", "quiesce")), "the phases are not in their order"),
-    "a phase comes twice": (rewrite(JOURNAL, added(event="phase", name="main")), "has the phase main 2 times"),
-    "it goes on behind its end": (
-        rewrite(JOURNAL, lambda lines: [*lines, {**lines[-1], "event": "note", "text": "still here"}]),
-        "the journal continues after the end of the run, with note",
+    "a phase is missing": (
+        rewrite(JOURNAL, without(name="quiesce")),
+        "phases are setup, main, heal, final, collect, done, not setup",
+    ),
+    "phases change places": (
+        rewrite(JOURNAL, swapped("heal", "quiesce")),
+        "phases are setup, main, quiesce, heal, final, collect, done, not setup",
     ),
     "the end is missing": (rewrite(JOURNAL, without(name="done")), "the run ended in phase collect, not by its plan"),
     "the journal is another run's": (
         rewrite(JOURNAL, with_({"event": "run_started"}, seed=9)),
         "is of seed 9, run.toml",
-    ),
-    "the plan differs from the one at the start": (
-        rewrite(JOURNAL, with_({"event": "run_started"}, plan="0" * 64)),
-        r"run\.toml is not the plan with which the run started",
     ),
     "a node was not started": (
         rewrite(JOURNAL, without(event="node", node="n2", what="started")),
@@ -215,6 +211,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "a node's files are gone": (remove("nodes/n2"), "the files of n2 are missing"),
     "a node's log is gone": (remove("nodes/n2/service.log"), r"nodes/n2/service\.log is missing"),
+    "what a client printed is gone": (remove("clients/reader-0.log"), r"clients/reader-0\.log is missing"),
     "files of no node": (add("nodes/n7/data/x"), "nodes/n7 is not of a node of the plan"),
     "replicas moved to unknown nodes": (
         rewrite(JOURNAL, without(event="assignment")),
@@ -260,7 +257,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     ),
     "a partition on an unknown node": (
         replace("run.toml", r"assignment = .*", "assignment = [[1, 2, 4]]"),
-        r"partition 0 is assigned to \[1, 2, 4\]",
+        "partition 0 is assigned to 1, 2, 4: nodes",
     ),
 }
 
@@ -423,7 +420,7 @@ def test_a_killed_client_is_read_with_all_its_possible_records(tmp_path: Path) -
     (run / name).write_bytes(b"".join((run / name).read_bytes().splitlines(True)[:-2]))
     digest = seal.content_of(run)[name]
     left = {"producer-0-1.reserved": digest, "producer-0-1.arrows": seal.content_of(run)[name[:-8] + "arrows"]}
-    ended = with_({"event": "client_ended", "client": "producer-0"}, exit_code=-9, operations=None, files=left)
+    ended = with_({"event": "client_ended", "client": "producer-0"}, exit_code=-9, files=left)
     rewrite(JOURNAL, ended)(run)
     history = read_run(run)
     (producer,) = [each for each in history.records if each.client == "producer-0"]
@@ -457,10 +454,3 @@ def test_a_symbolic_link_is_not_evidence_of_the_run(tmp_path: Path, name: str) -
     (run / name).symlink_to(tmp_path / "elsewhere")
     seal.seal(run)
     assert f"{name} is neither a file nor a directory: what it shows need not be of this run" in looked_at(run).doubts
-
-
-def test_a_plan_with_the_digest_from_the_journal_passes(tmp_path: Path) -> None:
-    run = StoredRun(tmp_path / "run").write()
-    rewrite(JOURNAL, with_({"event": "run_started"}, plan=sha256_of(run / "run.toml")))(run)
-    seal.seal(run)
-    assert looked_at(run).verdict == PASS

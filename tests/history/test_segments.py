@@ -121,7 +121,7 @@ def test_a_distant_segment_number_needs_no_extra_memory(tmp_path: Path) -> None:
 
 def test_every_segment_is_among_the_files_of_a_client(tmp_path: Path) -> None:
     record(tmp_path)
-    assert list(left_by(tmp_path, "c").files) == ["c-1.1.arrows", "c-1.2.arrows", "c-1.arrows", "c-1.reserved"]
+    assert list(left_by(tmp_path, "c")) == ["c-1.1.arrows", "c-1.2.arrows", "c-1.arrows", "c-1.reserved"]
     assert not belongs("c-1.0.arrows", "c")
     assert not belongs("c-1.1.reserved", "c")
     assert not belongs("c-1-1.1.arrows", "c")

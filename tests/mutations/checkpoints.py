@@ -161,8 +161,3 @@ def no_node_names_its_cluster(run: Stored) -> None:
 @mutation(unknown("meta.properties of the unknown version 99"))
 def the_properties_of_a_node_have_an_unknown_version(run: Stored) -> None:
     run.text("nodes/n1/data/meta.properties", r"^version=1$", "version=99")
-
-
-@mutation(unknown("__transaction_state-0 on n1 is of the topic .* with which no topic of that name was created"))
-def an_internal_topic_that_was_never_created(run: Stored) -> None:
-    run.copy("nodes/n1/data/log-0", "nodes/n1/data/__transaction_state-0")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.mutations.mutation import PASSES, Catalog, Change, unknown
-from tests.mutations.stored import Line, Stored
+from tests.mutations.stored import Stored
 from tests.mutations.streams import OPERATIONS, as_left, borders, reannounce
 
 mutation = Catalog("client files")
@@ -185,40 +185,10 @@ def a_records_announcements_were_never_closed(run: Stored) -> None:
     reannounce(run, RESERVED, lambda lines: lines[:-1])
 
 
-@mutation(HARMLESS, TELLS)
-def a_records_announcements_give_back_nothing(run: Stored) -> None:
-    """As if values that were never sent might still come."""
-    reannounce(run, RESERVED, lambda lines: [line for line in lines if "unused" not in line])
-
-
-@mutation(HARMLESS, TELLS)
-def a_records_announcements_give_back_too_little(run: Stored) -> None:
-    reannounce(
-        run,
-        RESERVED,
-        lambda lines: [line | {"count": line["count"] - 5} if "unused" in line else line for line in lines],
-    )
-
-
-@mutation(HARMLESS, TELLS)
-def a_records_announcements_give_back_too_much(run: Stored) -> None:
-    """Values that were used."""
-
-    def more(line: Line) -> Line:
-        return line | {"unused": line["unused"] - 3, "count": line["count"] + 3} if "unused" in line else line
-
-    reannounce(run, RESERVED, lambda lines: [more(line) for line in lines])
-
-
 @mutation(TELLS)
 def a_records_announcements_lack_a_block(run: Stored) -> None:
     """Values were sent that had not been announced."""
     reannounce(run, RESERVED, lambda lines: [*lines[:1], *lines[2:]])
-
-
-@mutation(HARMLESS, TELLS)
-def a_records_announcements_have_a_block_twice(run: Stored) -> None:
-    reannounce(run, RESERVED, lambda lines: [*lines[:2], *lines[1:]])
 
 
 @mutation(TELLS)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history.schemas import APPEND, END, FAIL, INF, INFO, OK, READ
-from tests.mutations.mutation import PASSES, Catalog, Want, fails, unknown
+from history.schemas import APPEND, END, FAIL, OK, READ
+from tests.mutations.mutation import Catalog, Want, fails, unknown
 from tests.mutations.stored import Stored
 from tests.mutations.streams import Row, rewrite
 
@@ -62,40 +62,14 @@ def an_acknowledged_append_removed(run: Stored) -> None:
     rewrite(run, PRODUCER, lambda rows: [*rows[:3], *rows[4:]], recount=False)
 
 
-@mutation(PASSES, TELLS)
-def an_acknowledged_append_removed_and_not_counted(run: Stored) -> None:
-    """Undetectable but for the seal and the journal's digests: the value was announced, and may have been sent."""
-    rewrite(run, PRODUCER, lambda rows: [*rows[:3], *rows[4:]])
-
-
 @mutation(TELLS, fails("duplicate"))
 def a_row_doubled_and_counted(run: Stored) -> None:
     rewrite(run, PRODUCER, lambda rows: [*rows[:3], rows[2], *rows[3:]])
 
 
 @mutation(TELLS)
-def the_last_rows_removed(run: Stored) -> None:
-    rewrite(run, PRODUCER, lambda rows: rows[:-4], recount=False)
-
-
-@mutation(TELLS)
-def all_rows_of_a_producer_removed(run: Stored) -> None:
-    rewrite(run, PRODUCER, lambda _: [], recount=False)
-
-
-@mutation(TELLS)
 def a_row_doubled(run: Stored) -> None:
     rewrite(run, PRODUCER, lambda rows: [*rows[:3], rows[2], *rows[3:]], recount=False)
-
-
-@mutation(unknown("reader-1"))
-def all_reads_removed(run: Stored) -> None:
-    rewrite(run, CONSUMER, lambda rows: [row for row in rows if row["f"] != READ], recount=False)
-
-
-@mutation(unknown("reader-1"))
-def a_read_removed(run: Stored) -> None:
-    rewrite(run, CONSUMER, lambda rows: rows[1:], recount=False)
 
 
 @mutation(unknown("read to its end|reader-2"))
@@ -223,22 +197,6 @@ def an_append_that_was_read_had_failed(run: Stored) -> None:
         row.update(type=FAIL, offset=-1, error="refused")
 
     rewrite(run, PRODUCER, one(produced, change))
-
-
-@mutation(PASSES, TELLS)
-def an_append_was_never_answered(run: Stored) -> None:
-    """Undetectable but for the seal and counts: a client may have given up on it."""
-
-    def change(row: Row) -> None:
-        row.update(type=INFO, offset=-1, ret=INF, error="timed out")
-
-    rewrite(run, PRODUCER, one(produced, change))
-
-
-@mutation(PASSES, TELLS)
-def an_append_asked_for_one_acknowledgement(run: Stored) -> None:
-    """Undetectable but for the seal: less was promised of it, and it holds."""
-    rewrite(run, PRODUCER, one(produced, lambda row: row.update(acks=1)))
 
 
 @mutation(TELLS, fails("duplicate", "lost-acknowledged-write", "offset-mismatch", "phantom"))

@@ -1,4 +1,4 @@
-"""Mutations of the nodes' configuration files, and of the settings that checkers use."""
+"""Mutations of the nodes' configuration files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from tests.mutations.stored import Stored
 
 FILE: Final = "nodes/n2/server.properties"
 UNLIKE: Final = unknown("server.properties", "n2")
-SETTINGS: Final = unknown("settings|configuration", "run.toml")
 
 _OF_FILES: Final[dict[str, Callable[[Stored], None]]] = {
     "missing": lambda run: run.remove(FILE),
@@ -23,26 +22,7 @@ _OF_FILES: Final[dict[str, Callable[[Stored], None]]] = {
     "with a setting that is repeated": lambda run: run.edit(FILE, lambda data: data + b"min.insync.replicas=1\n"),
     "with bytes that are not UTF-8": lambda run: run.edit(FILE, lambda data: b"\xff" + data),
 }
-_OF_SETTINGS: Final = {
-    "another minimum of in-sync replicas": (r'^"min.insync.replicas" = "2"$', '"min.insync.replicas" = "1"'),
-    "a retention": (r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "9"'),
-    "a retention of one node": (
-        r"^\[settings.broker\]$",
-        '[settings.broker.n1]\n"log.retention.ms" = "9"\n[settings.broker]',
-    ),
-    "no configuration of a node": (r"^\[configuration.n3\]\n.*$", ""),
-}
-
-
-def _replanned(pattern: str, replacement: str) -> Callable[[Stored], None]:
-    return lambda run: run.plan(pattern, replacement)
-
 
 mutation = Catalog("configuration files")
 for name, change in _OF_FILES.items():
     mutation.add(name, change, UNLIKE)
-of_settings = Catalog("settings in run.toml")
-for name, (pattern, replacement) in _OF_SETTINGS.items():
-    of_settings.add(name, _replanned(pattern, replacement), SETTINGS)
-
-CATALOGS: Final = (mutation, of_settings)

@@ -12,82 +12,79 @@ from tests.mutations.stored import Stored
 
 mutation = Catalog("derived")
 
-AS_IS = (PASSES,)
-"""The seal is over the evidence alone."""
 
-
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def tables_deleted(run: Stored) -> None:
     run.remove("tables")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def tables_of_a_partition_that_is_not_there(run: Stored) -> None:
     run.copy("tables/operations/topic=log/partition=1", "tables/operations/topic=log/partition=6")
     run.copy("tables/replicas/topic=log/partition=1", "tables/replicas/topic=log/partition=6")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def tables_of_another_history(run: Stored) -> None:
     for path in sorted((run / "tables/operations").glob("*/*/appends-*.parquet")):
         pq.write_table(pq.read_table(path, partitioning=None).slice(3), path)
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def tables_garbled(run: Stored) -> None:
     for path in sorted((run / "tables").rglob("*.parquet")):
         path.write_bytes(b"garbage")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def certificate_deleted(run: Stored) -> None:
     run.remove("certificate")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def certificate_garbled(run: Stored) -> None:
     for path in sorted((run / "certificate").iterdir()):
         path.write_bytes(b"garbage")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def certificate_of_another_history(run: Stored) -> None:
     path = run / "certificate/part-00000.parquet"
     table: pa.Table = pq.read_table(path)
     pq.write_table(table.slice(2), path)
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def verdict_deleted(run: Stored) -> None:
     run.remove("verdict.json")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def verdict_garbled(run: Stored) -> None:
     run.edit("verdict.json", lambda data: data[:100])
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def verdict_says_fail(run: Stored) -> None:
     run.edit("verdict.json", lambda data: json.dumps(json.loads(data) | {"verdict": "fail", "met": False}).encode())
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def verdict_is_a_directory(run: Stored) -> None:
     _directory(run, "verdict.json")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def verdicts_draft_is_a_directory(run: Stored) -> None:
     _directory(run, "verdict.json.tmp")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def report_is_a_directory(run: Stored) -> None:
     _directory(run, "report.html")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def tables_and_certificate_are_files(run: Stored) -> None:
     for name in ("tables", "certificate"):
         run.remove(name)
@@ -100,12 +97,12 @@ def _directory(run: Stored, name: str) -> None:
     (run / name / "notes").mkdir(parents=True)
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def a_note_of_a_user(run: Stored) -> None:
     (run / "notes.txt").write_text("looked at this on Monday\n")
 
 
-@mutation(PASSES, as_is=AS_IS)
+@mutation(PASSES)
 def the_runs_directory_has_been_copied(run: Stored) -> None:
     """Hard links, owners and times are others; what is in the files is not."""
     for path in sorted((run / "history").rglob("*")):

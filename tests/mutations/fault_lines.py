@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.mutations.journal_lines import moved
-from tests.mutations.mutation import Catalog, fails, unknown
+from tests.mutations.mutation import Catalog, unknown
 from tests.mutations.stored import Line, Stored, event, phase
 
 mutation = Catalog("faults")
@@ -67,11 +67,6 @@ def evidence_is_of_another_node(run: Stored) -> None:
 
 
 @mutation(F1)
-def evidence_is_a_text(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.update(evidence="it was killed, believe me"))
-
-
-@mutation(F1)
 def a_kill_after_which_the_process_ran_on(run: Stored) -> None:
     def change(line: Line) -> None:
         for each in line["evidence"].values():
@@ -97,16 +92,6 @@ def a_fault_was_not_confirmed(run: Stored) -> None:
 @mutation(F2)
 def a_fault_took_no_effect(run: Stored) -> None:
     run.change_lines(mine(INJECTED, "f2"), lambda line: line.update(status="mismatch"))
-
-
-@mutation(F1)
-def a_fault_has_a_status_that_there_is_not(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.update(status="certain"))
-
-
-@mutation(F1)
-def a_fault_has_no_status(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.pop("status"))
 
 
 @mutation(F1)
@@ -138,42 +123,6 @@ def a_heal_after_which_the_port_stayed_closed(run: Stored) -> None:
     run.change_lines(mine(HEALED), change)
 
 
-@mutation(F2)
-def a_heal_before_the_fault(run: Stored) -> None:
-    lines = run.lines()
-    healed = next(line for line in lines if mine(HEALED, "f2")(line))
-    began = next(line for line in lines if mine(INVOKED, "f2")(line))
-    lines.remove(healed)
-    lines.insert(lines.index(began), healed | {"t": began["t"] - 1_000, "wall": began["wall"] - 1e-6})
-    run.write_lines(lines)
-
-
-@mutation(F1)
-def a_fault_injected_twice(run: Stored) -> None:
-    again = next(line for line in run.lines() if mine(INJECTED)(line))
-    run.insert_line(mine(HEALED), **{key: value for key, value in again.items() if key not in ("t", "wall")})
-
-
-@mutation(F2)
-def two_faults_with_one_id(run: Stored) -> None:
-    run.change_lines(lambda line: line.get("id") == "f2", lambda line: line.update(id="f1"))
-
-
-@mutation(unknown("f1|f7"))
-def an_injection_without_an_invocation(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.update(id="f7"))
-
-
-@mutation(F1)
-def a_fault_of_another_kind(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.update(kind="stop"))
-
-
-@mutation(unknown("earthquake|kill"))
-def a_fault_of_a_kind_that_there_is_not(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.update(kind="earthquake"))
-
-
 @mutation(unknown("f1|n9"))
 def a_fault_of_an_unplanned_node(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(targets=["n9"]))
@@ -182,11 +131,6 @@ def a_fault_of_an_unplanned_node(run: Stored) -> None:
 @mutation(F1)
 def a_fault_of_no_node(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(targets=[]))
-
-
-@mutation(unknown("f1|kill|journal"))
-def a_fault_without_an_id(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.pop("id"))
 
 
 @mutation(unknown("heal"))
@@ -225,26 +169,9 @@ def a_fault_that_was_never_healed(run: Stored) -> None:
     run.insert_line(mine(INVOKED, "f9"), event=INJECTED, **injected)
 
 
-@mutation(unknown("f1|end of the run"), fails())
-def a_fault_of_a_time_after_the_run(run: Stored) -> None:
-    lines = run.lines()
-    late = [line for line in lines if line.get("id") == "f1"]
-    end = next(line for line in lines if phase("done")(line))
-    for n, line in enumerate(late, 1):
-        lines.remove(line)
-        lines.append(line | {"t": end["t"] + n * 1_000, "wall": end["wall"] + n * 1e-6})
-    run.write_lines(lines)
-
-
 @mutation(F1)
 def a_fault_that_need_not_show_anything(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(must_show={}))
-
-
-@mutation(F1)
-def a_fault_that_need_not_show_anything_and_does_not(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": [], "healed": []}))
-    run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))
 
 
 # ---- heals that show less than they say
@@ -253,11 +180,6 @@ def a_fault_that_need_not_show_anything_and_does_not(run: Stored) -> None:
 @mutation(F1)
 def nothing_says_what_a_heal_must_show(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line["must_show"].pop("healed"))
-
-
-@mutation(unknown("f1|journal"))
-def the_required_evidence_has_the_wrong_type(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.update(must_show={"seen": ["gone"], "healed": []}))
 
 
 @mutation(F1)
@@ -304,6 +226,6 @@ for _name in ("setup", "quiesce", "final", "collect"):
     _in_phase(_name)
 
 
-@mutation(unknown("fault_injected of f2 behind fault_healed"))
+@mutation(unknown("f2", "healed before it had been injected"))
 def a_heal_before_the_injection(run: Stored) -> None:
     moved(run, mine(INJECTED, "f2"), behind=mine(HEALED, "f2"))

@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from analysis.evidence.journal_order import lives_of
+from analysis.evidence.event_times import lives_of
 from history.checksummed_lines import text_of
 from history.groups import ATTEMPT_S
-from history.schemas import READ
 from tests.analysis.offset_records import commit_batch
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.segments import Batches, end_of, of_batches, rebased
 from tests.mutations.stored import FIRST_SEGMENT, Line, Stored, checked, event, phase
-from tests.mutations.streams import OPERATIONS, Row, rows_of
-from tests.mutations.streams import rewrite as rewrite_stream
 
 mutation = Catalog("groups", base="group")
 
@@ -382,69 +379,6 @@ def records_were_given_out_before_the_run(run: Stored) -> None:
 
 
 # ---- what the members' own operations say
-
-
-def _rewrite_reads(run: Stored, change: Callable[[list[Row]], list[Row]]) -> None:
-    """Every member that read anything recorded other reads."""
-    for path in sorted((run / OPERATIONS).glob("member-*.arrows")):
-        if any(map(shows_records, rows_of(path))):
-            rewrite_stream(run, path.name, change)
-
-
-def shows_records(row: Row) -> bool:
-    return bool(row["f"] == READ and row["offsets"])
-
-
-@mutation(unknown("deliveries that it did not read"), fails())
-def all_reads_of_members_removed(run: Stored) -> None:
-    _rewrite_reads(run, lambda rows: [row for row in rows if not shows_records(row)])
-
-
-@mutation(unknown("deliveries that it did not read"), fails())
-def a_read_of_a_member_removed(run: Stored) -> None:
-    def fewer(rows: list[Row]) -> list[Row]:
-        at = next(at for at, row in enumerate(rows) if shows_records(row))
-        return [*rows[:at], *rows[at + 1 :]]
-
-    _rewrite_reads(run, fewer)
-
-
-@mutation(unknown("deliveries that it did not read"))
-def a_delivery_beyond_the_end_of_the_log(run: Stored) -> None:
-    _one(run, "delivered", lambda line: line.update(last=line["last"] + 1000))
-
-
-@mutation(unknown("deliveries that it did not read"))
-def a_delivery_that_was_not_read(run: Stored) -> None:
-    def more(lines: Lines) -> Lines:
-        at = next(at for at, line in enumerate(lines) if line["what"] == "delivered")
-        return [*lines[: at + 1], lines[at], *lines[at + 1 :]]
-
-    rewrite(run, having(run, "delivered"), more)
-
-
-@mutation(unknown("its record of the group lacks"), fails("skipped-record"))
-def a_read_that_was_not_delivered(run: Stored) -> None:
-    name = having(run, "delivered")
-
-    def fewer(lines: Lines) -> Lines:
-        at = [at for at, line in enumerate(lines) if line["what"] == "delivered"][-1]
-        return [*lines[:at], *lines[at + 1 :]]
-
-    rewrite(run, name, fewer)
-
-
-@mutation(unknown("member-2.*did not read|member-1.*did not read"), fails())
-def the_members_operations_exchanged(run: Stored) -> None:
-    """Each delivery is a read of the other."""
-    for path in sorted((run / GROUPS).glob("member-*.jsonl")):
-        other = path.name.translate(str.maketrans("12", "21"))
-        run.copy(f"{GROUPS}/{path.name}", f"{GROUPS}/{other}.new")
-    for path in sorted((run / GROUPS).glob("*.new")):
-        member = path.name.removesuffix(".jsonl.new")
-        lines = [line | ({"member": member} if "member" in line else {}) for line in checked(path)]
-        path.unlink()
-        (run / f"{GROUPS}/{member}.jsonl").write_bytes(text_of(lines))
 
 
 @mutation(unknown("while it did not hold it"))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from tests.mutations.mutation import PASSES, Catalog, fails, unknown
+from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.segments import (
     Batches,
     epoch_of,
@@ -229,25 +229,15 @@ def a_node_voted_for_an_unknown_node(run: Stored) -> None:
     of_state(run, votedId=8)
 
 
-def another_nodes_state(run: Stored, place: str) -> None:
-    """The quorum-state of another node that has another vote, in place of the own; if all have the same, the state of a
-    node that did not vote."""
-    states = {node: (run / f"nodes/{node}/{place}/__cluster_metadata-0/quorum-state") for node in run.nodes()}
-    content = {node: json.loads(path.read_bytes()) for node, path in states.items()}
-    voted = {node: state["votedId"] for node, state in content.items()}
-    one, other = next(((a, b) for a in voted for b in voted if voted[a] != voted[b]), (next(iter(voted)), ""))
-    state = content[other] if other else content[one] | {"votedId": -1}
-    states[one].write_text(json.dumps(state))
-
-
 @mutation(unknown("quorum-state file of n", "but the node last reported"))
 def a_nodes_state_is_another_nodes(run: Stored) -> None:
-    another_nodes_state(run, "data")
-
-
-@mutation(unknown("earlier dump", "quorum-state file", "had not on its disk"))
-def a_nodes_state_in_a_dump_is_another_nodes(run: Stored) -> None:
-    another_nodes_state(run, "earlier")
+    """That of a node that has another vote; if all have the same, of one that did not vote."""
+    files = {node: f"nodes/{node}/data/__cluster_metadata-0/quorum-state" for node in run.nodes()}
+    states = {node: json.loads((run / name).read_bytes()) for node, name in files.items()}
+    votes = {node: state["votedId"] for node, state in states.items()}
+    one, other = next(((a, b) for a in votes for b in votes if votes[a] != votes[b]), ("n1", ""))
+    state = states[other] if other else states[one] | {"votedId": -1}
+    run.edit(files[one], lambda _: json.dumps(state).encode())
 
 
 @mutation(*SOMEHOW)
@@ -405,18 +395,3 @@ def a_partition_had_committed_more_than_it_has(run: Stored) -> None:
         return [*events[: at + 1], events[at] | more, *events[at + 1 :]]
 
     of_trace(run, change)
-
-
-@mutation(PASSES, fails("unexpected-exit"), unknown("n3"))
-def a_node_started_more_often_than_recorded(run: Stored) -> None:
-    """Only the seal detects it: an observer of a restarted process writes a line to the journal.
-
-    The process starts before its first write: later, it would have reported a vote without writing it, or would not
-    have read committed records again.
-    """
-
-    def change(events: list[Event]) -> list[Event]:
-        at = next(n for n, each in enumerate(events) if each["event"] == "quorum_persisted")
-        return [*events[:at], events[0] | {"wall": events[at]["wall"], "incarnation": "another"}, *events[at:]]
-
-    of_trace(run, change, node="n3")

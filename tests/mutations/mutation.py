@@ -70,18 +70,15 @@ def fails(*anomalies: str) -> Want:
 class Mutation:
     """One change of a stored run.
 
-    `file`: the module that declares it, relative to the project's root. `resealed`: the honest verdicts when the
-    run had ended with this change. `as_is`: the honest verdicts, besides *unknown* with the name of a changed file,
-    when the change was made after the end of the run. `replans`: the run had started with the changed `run.toml`.
+    `file`: the module that declares it, relative to the project's root. `wants`: the honest verdicts when the run had
+    ended with this change.
     """
 
     name: str
     base: str
     file: str
     apply: Callable[[Stored], None]
-    resealed: tuple[Want, ...]
-    as_is: tuple[Want, ...]
-    replans: bool = True
+    wants: tuple[Want, ...]
 
     def __str__(self) -> str:
         return self.name
@@ -98,23 +95,19 @@ class Catalog:
     base: str = "log"
     mutations: list[Mutation] = field(default_factory=list)
 
-    def __call__(
-        self, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
-    ) -> Callable[[Change], Change]:
+    def __call__(self, *wants: Want) -> Callable[[Change], Change]:
         """Declares a mutation that is called as its function; any of the wants is honest."""
 
         def declare(change: Change) -> Change:
-            self.add(change.__name__, change, *resealed, as_is=as_is, replans=replans)
+            self.add(change.__name__, change, *wants)
             return change
 
         return declare
 
-    def add(
-        self, name: str, change: Change, *resealed: Want, as_is: tuple[Want, ...] = (), replans: bool = True
-    ) -> None:
+    def add(self, name: str, change: Change, *wants: Want) -> None:
         name = f"{self.subject}: {name.replace('_', ' ')}"
         file = change.__module__.replace(".", "/") + ".py"
-        self.mutations.append(Mutation(name, self.base, file, change, resealed, as_is, replans))
+        self.mutations.append(Mutation(name, self.base, file, change, wants))
 
     def __iter__(self) -> Iterator[Mutation]:
         return iter(self.mutations)

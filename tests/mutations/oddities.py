@@ -1,5 +1,4 @@
-"""Evidence that no run produces: links, pipes, strange bytes, missing or excessive numbers, plans changed after the
-run."""
+"""Evidence that no run produces: links, pipes, strange bytes, missing or excessive numbers."""
 
 from __future__ import annotations
 
@@ -11,40 +10,16 @@ from history.schemas import INF
 from tests.mutations.client_rows import one, produced
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.segments import of_batches, put, summed
-from tests.mutations.stored import FIRST_SEGMENT, Line, Stored, event
+from tests.mutations.stored import FIRST_SEGMENT, Stored
 from tests.mutations.streams import Row, rewrite
 
 mutation = Catalog("oddity")
 
 PLAN = "run.toml"
-REPLANNED = unknown("run.toml")
 SEGMENT = f"nodes/n2/data/log-0/{FIRST_SEGMENT}"
 HIGH_WATERMARKS = "nodes/n1/data/replication-offset-checkpoint"
 EPOCHS = "nodes/n1/data/log-0/leader-epoch-checkpoint"
 NO_TEXT = b"\xff\xfe\x80"
-
-
-def replanned(name: str, pattern: str, replacement: str) -> None:
-    """The plan demands less than at the start of the run; all sums are right."""
-    mutation.add(name, lambda run: run.plan(pattern, replacement), REPLANNED, replans=False)
-
-
-replanned("a lower minimum than at the start", r"^min_ok = \d+$", "min_ok = 1")
-replanned("fewer queries than at the start", r"^min_queries = [1-9]\d*$", "min_queries = 0")
-replanned("no required faults, some at the start", r"^required_faults = .*$", "required_faults = []")
-replanned("weaker bounds than at the start", r'^upper_bound = "strict"$', 'upper_bound = "lower-bound-only"')
-replanned("replicas of no format, of one at the start", r'^format = "kafka"$', 'format = "none"')
-replanned("records of another form than at the start", r'^records = "derived"$', 'records = "value-first"')
-replanned("a client fewer than at the start", r'^clients = \["producer-1", ', "clients = [")
-replanned("another expectation than at the start", r'^verdict = "pass"$', 'verdict = "fail"')
-replanned(
-    "retention that is new since the start", r"^\[settings.broker\]$", '[settings.broker]\n"log.retention.ms" = "1"'
-)
-replanned(
-    "compaction that is new since the start",
-    r"^\[settings.broker\]$",
-    '[settings.broker]\n"log.cleanup.policy" = "compact"',
-)
 
 
 # ---- links and the like
@@ -82,29 +57,6 @@ def the_plan_is_a_link_to_a_copy(run: Stored) -> None:
     _linked(run, PLAN, "tables/copy.toml")
 
 
-def _directory(name: str) -> Callable[[Stored], None]:
-    def change(run: Stored) -> None:
-        run.remove(name)
-        (run / name).mkdir()
-
-    return change
-
-
-for _name, _want in (
-    (SEGMENT, unknown("log-0", "n2")),
-    (HIGH_WATERMARKS, unknown("replication-offset-checkpoint", "n1")),
-    (EPOCHS, unknown("leader-epoch-checkpoint", "n1")),
-    ("nodes/n1/data/meta.properties", unknown("n1")),
-    ("nodes/n1/data/log-0/partition.metadata", unknown("partition.metadata|topic")),
-    ("nodes/n1/events.jsonl", unknown("n1|events")),
-    ("nodes/n1/service.log", unknown("n1")),
-    ("nodes/n1/data/__cluster_metadata-0/quorum-state", unknown("n1|quorum-state")),
-    ("history/journal.jsonl", unknown("journal")),
-    ("history/operations/producer-1-1.arrows", unknown("producer-1")),
-):
-    mutation.add(f"a directory in the place of {_name}", _directory(_name), _want)
-
-
 # ---- strange bytes
 
 
@@ -138,23 +90,6 @@ def a_huge_high_watermark(run: Stored) -> None:
 @mutation(unknown("leader-epoch-checkpoint", "n1"), fails("epoch-start-mismatch"))
 def a_huge_epoch(run: Stored) -> None:
     run.edit(EPOCHS, lambda data: data.replace(data.split(b"\n")[-2], b"%d 0" % HUGE))
-
-
-def _journal(name: str, which: Callable[[Line], bool], **fields: object) -> None:
-    mutation.add(
-        name, lambda run: run.change_lines(which, lambda line: line.update(fields)), unknown("journal|fault f1")
-    )
-
-
-for _number, _word in (
-    (float("nan"), "no number"),
-    (float("inf"), "endless"),
-    (HUGE, "huge"),
-    (-HUGE, "hugely negative"),
-):
-    _journal(f"a phase at {_word} time", event("phase", name="main"), t=_number)
-    _journal(f"a fault at {_word} time", event("fault_injected", id="f1"), t=_number)
-    _journal(f"the run started by the wall clock at {_word} time", event("run_started"), wall=_number)
 
 
 TELLS = unknown("producer-1")

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
-from tests.mutations.stored import Stored, event
+from tests.mutations.stored import Stored
 
 mutation = Catalog("oracles", base="simulated")
 
@@ -57,31 +57,9 @@ def an_oracle_found_something(run: Stored) -> None:
 
 
 @mutation(TELLS)
-def the_record_is_of_another_seed_and_has_a_finding(run: Stored) -> None:
-    says(run, RECORD, seed=8, findings=[FINDING])
-
-
-@mutation(TELLS)
-def the_record_is_of_another_simulation_and_has_a_finding(run: Stored) -> None:
-    says(run, RECORD, digest="0" * 64, findings=[FINDING])
-
-
-@mutation(TELLS)
 def record_and_summary_are_another_runs(run: Stored) -> None:
     """As those of another cell would be, whose world has the same seed."""
     says(run, *BOTH, run="20260101T000000ff-other-1", digest="0" * 64)
-
-
-@mutation(TELLS)
-def record_and_summary_name_no_run(run: Stored) -> None:
-    for name in BOTH:
-        run.edit(name, lambda data: json.dumps({k: v for k, v in json.loads(data).items() if k != "run"}).encode())
-
-
-@mutation(PASSES)
-def record_and_summary_agree_on_another_digest(run: Stored) -> None:
-    """Undetectable but for the seal: nothing else says what happened in a simulation."""
-    says(run, *BOTH, digest="0" * 64)
 
 
 @mutation(TELLS)
@@ -114,34 +92,5 @@ for _oracle in ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted
 
 
 @mutation(TELLS)
-def findings_of_no_kind(run: Stored) -> None:
-    says(run, RECORD, findings={})
-
-
-@mutation(TELLS)
-def a_finding_without_its_sentence(run: Stored) -> None:
-    says(run, RECORD, findings=[{key: value for key, value in FINDING.items() if key != "sentence"}])
-
-
-@mutation(TELLS)
 def the_oracles_made_no_check(run: Stored) -> None:
     says(run, RECORD, looks=0)
-
-
-@mutation(TELLS)
-def fewer_steps_than_the_simulation_took(run: Stored) -> None:
-    steps = json.loads((run / RECORD).read_text())["steps"]
-    says(run, RECORD, steps=steps // 2)
-
-
-@mutation(TELLS)
-def a_simulation_of_no_steps(run: Stored) -> None:
-    says(run, *BOTH, steps=0)
-
-
-@mutation(unknown("oracles", "only simulated"))
-def the_run_is_called_one_of_another_world(run: Stored) -> None:
-    """In that world no check reads the findings of oracles."""
-    run.plan(r'^world = "simulation"$', 'world = "process"')
-    run.change_lines(event("run_started"), lambda line: line.update(world="process"))
-    says(run, RECORD, findings=[FINDING])

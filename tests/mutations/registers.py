@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history.schemas import CAS, FAIL, INF, INFO, OK, READ, WRITE
-from tests.mutations.mutation import PASSES, Catalog, fails, unknown
-from tests.mutations.stored import Stored, event, phase
+from history.schemas import CAS, FAIL, OK, READ, WRITE
+from tests.mutations.mutation import Catalog, fails, unknown
+from tests.mutations.stored import Stored
 from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of
 
 mutation = Catalog("registers", base="register")
@@ -121,11 +121,6 @@ def an_acknowledged_write_removed(run: Stored) -> None:
     )
 
 
-@mutation(unknown("client-"))
-def all_reads_removed(run: Stored) -> None:
-    rewrite(run, busiest(run), lambda rows: [row for row in rows if row["f"] != READ], recount=False)
-
-
 @mutation(FINAL)
 def the_final_read_of_a_key_removed(run: Stored) -> None:
     rewrite(run, READER, lambda rows: [row for row in rows if row["key"] != "k1"])
@@ -178,12 +173,6 @@ def a_key_was_read_that_had_another_ones_value(run: Stored) -> None:
 @mutation(WRONG, unknown("client-"))
 def a_write_that_was_read_had_failed(run: Stored) -> None:
     rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=FAIL, error="refused")))
-
-
-@mutation(PASSES, unknown("probe|client-"))
-def a_write_was_never_answered(run: Stored) -> None:
-    """Undetectable but for the seal and counts: a client may have given up on it."""
-    rewrite(run, PROBE, last(WRITE, lambda row: row.update(type=INFO, ret=INF, error="timed out")))
 
 
 @mutation(unknown("client-"), WRONG)
@@ -247,41 +236,11 @@ def operations_an_hour_late(run: Stored) -> None:
     )
 
 
-@mutation(unknown("client-9"))
-def more_clients_were_planned(run: Stored) -> None:
-    run.plan(r'^clients = \["client-1"', 'clients = ["client-9", "client-1"')
-
-
 @mutation(unknown("k2|keys|register"))
 def more_keys_were_planned(run: Stored) -> None:
     run.plan(r"^keys = 2$", "keys = 3")
 
 
-@mutation(unknown("log|judge|register"))
-def judged_as_a_log(run: Stored) -> None:
-    run.plan(r'^judge = "register"$', 'judge = "log"')
-
-
-@mutation(unknown("replica|partition|kafka|n1"))
-def replicas_were_to_be_compared(run: Stored) -> None:
-    run.plan(r'^format = "none"$', 'format = "kafka"')
-
-
 @mutation(unknown("n1"))
 def the_node_deleted(run: Stored) -> None:
     run.remove("nodes/n1")
-
-
-@mutation(unknown("done|phase"))
-def the_run_never_ended(run: Stored) -> None:
-    run.drop_lines(phase("done"))
-
-
-@mutation(unknown("n1", "stopped"))
-def the_node_never_stopped(run: Stored) -> None:
-    run.drop_lines(event("node", what="stopped"))
-
-
-@mutation(unknown("pause|f1"))
-def a_pause_has_no_evidence(run: Stored) -> None:
-    run.change_lines(event("fault_injected", id="f1"), lambda line: line.update(evidence={}))

@@ -73,12 +73,6 @@ def a_partition_replaced_by_another_everywhere(run: Stored) -> None:
         run.copy(f"nodes/{node}/data/log-1", f"nodes/{node}/data/log-0")
 
 
-@mutation(PASSES)
-def equal_replicas_of_two_nodes_swapped(run: Stored) -> None:
-    """Undetectable but for the seal: they are equal to the last byte."""
-    run.swap(f"nodes/n1/data/log-1/{FIRST_SEGMENT}", f"nodes/n2/data/log-1/{FIRST_SEGMENT}")
-
-
 @mutation(fails("not-converged"))
 def an_older_copy_of_a_replica(run: Stored) -> None:
     run.edit(f"nodes/n2/data/log-0/{FIRST_SEGMENT}", of_batches(lambda batches: batches[: len(batches) // 2]))

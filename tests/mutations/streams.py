@@ -48,7 +48,6 @@ def rewrite(run: Stored, name: str, change: Callable[[list[Row]], list[Row]], *,
     if recount:
         counts = Counter(NAMES.get(row["f"], str(row["f"])) for row in after)
         _reannounce(announced(path), lambda lines: [*lines[:-1], {"closed": dict(counts)}])
-        run.change_lines(_ended(path), lambda line: line.update(operations=dict(counts)))
     as_left(run, path)
 
 

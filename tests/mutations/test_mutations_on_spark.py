@@ -11,7 +11,7 @@ from analysis.engines.spark import SparkHandle
 from tests.mutations.bench import Bench
 from tests.mutations.every import MUTATIONS, OF_FILES, OF_OPERATIONS, ON_WORKERS, parameters
 from tests.mutations.mutation import Mutation
-from tests.mutations.requiring import require_honesty, require_that_the_seal_reveals
+from tests.mutations.requiring import require_honesty
 
 FEW: Final = 15
 """How many mutations of files are judged on Spark: all of them would take long, and show the same."""
@@ -24,12 +24,6 @@ PARTS: Final = 24
 @pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
 def test_the_verdict_is_honest_about_a_mutation(bench: Bench, mutation: Mutation) -> None:
     require_honesty(bench, mutation)
-
-
-@pytest.mark.rotating(32)
-@pytest.mark.parametrize("mutation", list(parameters(ON_WORKERS)))
-def test_the_seal_reveals_every_change(bench: Bench, mutation: Mutation) -> None:
-    require_that_the_seal_reveals(bench, mutation)
 
 
 @pytest.mark.spark

@@ -23,14 +23,12 @@ def took_part(run: Stored, *operations: Mapping[str, Any]) -> None:
     when = {key: lines[at - 1][key] for key in ("t", "wall")}
     timed = [{**each, "inv": when["t"], "ret": when["t"]} for each in operations]
     (directory / f"{CLIENT}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in timed))
-    left = left_by(directory, CLIENT)
+    (run / f"clients/{CLIENT}.log").touch()
     lines[at:at] = [
         when
         | {"event": "client", "client": CLIENT, "role": "client", "process": 99, "session": 1}
         | {"producers": [9000, 500]},
-        when
-        | {"event": "client_ended", "client": CLIENT, "exit_code": 0}
-        | {"operations": left.operations, "files": left.files},
+        when | {"event": "client_ended", "client": CLIENT, "exit_code": 0, "files": left_by(directory, CLIENT)},
     ]
     run.write_lines(lines)
 
