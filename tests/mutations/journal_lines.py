@@ -168,7 +168,7 @@ def a_client_was_killed_with_its_record_closed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=-9))
 
 
-@mutation(unknown("producer-1", "ended with 1"))
+@mutation(unknown("producer-1", "ended with exit code 1"))
 def a_client_failed_with_its_record_closed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=1))
 
