@@ -12,12 +12,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from history import strict_json
+from history.field_types import ONE_OR_MORE, one_of
 from history.known_digests import digest_of
 from history.regular_files import read_bytes, replace_text
 from installation.commands import command
@@ -42,20 +44,23 @@ class Check:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True)
-class Expectation:
-    """The result that a campaign's cell expects; `analysis.expectation` decides whether a run meets it.
+class Expectation(msgspec.Struct, frozen=True):
+    """The required result of each run of a campaign's cell: its table `expect`, and that of run.toml.
+    `analysis.expectation` decides whether a run meets it."""
 
-    `verdict`. For *fail*: the `anomaly` that must be found, in `must_hold` what must hold in spite of it, in `may_show`
-    anomalies that may accompany it although `must_hold` or their class would exclude them. For *unknown*: the
-    codes of the accepted `reasons`; the run must have at least one of them and no other.
-    """
-
-    verdict: str = PASS
+    verdict: Annotated[str, one_of((PASS, FAIL, UNKNOWN))] = PASS
+    """The verdict that each run of the cell must have."""
     anomaly: str | None = None
-    reasons: tuple[str, ...] = ()
+    """With `fail`, needed: the anomaly that the run must show ([anomalies](anomalies.md))."""
+    reasons: Annotated[tuple[str, ...], Meta(extra_json_schema=ONE_OR_MORE)] = msgspec.field(default=(), name="reason")
+    """With `unknown`, needed: the code of the reason, or a list of codes. The run must have at least one of them, and
+    no other."""
     must_hold: tuple[str, ...] = ()
+    """With `fail`: what the run must not show besides: a list of the words below."""
     may_show: tuple[str, ...] = ()
+    """With `fail`: anomalies that may accompany the expected one: of a class that stands alone, such as
+    `unexpected-exit` of a broker that finds its metadata wrong; or of any class, as exceptions from
+    `no-other-anomaly`."""
 
     def __str__(self) -> str:
         named = (*((self.anomaly,) if self.anomaly else ()), *self.reasons)
@@ -65,9 +70,7 @@ class Expectation:
 
     def to_toml(self) -> dict[str, Any]:
         """As run.toml and campaigns have it; keys without a value are left out."""
-        content = {"verdict": self.verdict, "anomaly": self.anomaly}
-        lists = {"reason": list(self.reasons), "must_hold": list(self.must_hold), "may_show": list(self.may_show)}
-        return {key: value for key, value in {**content, **lists}.items() if value}
+        return {key: value for key, value in msgspec.to_builtins(self).items() if value}
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ class Verdict:
 
     def _content(self) -> dict[str, Any]:
         """As JSON has it, without the checksum."""
-        content = asdict(self)
+        content = asdict(self) | {"expected": msgspec.to_builtins(self.expected)}
         text = json.dumps(content, default=str, ensure_ascii=False)
         # A node's output may hold bytes that are not UTF-8; as lone surrogates they could not be read back.
         written: dict[str, Any] = json.loads(text.encode("utf-8", errors="replace"))

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+_NAME = r"(?!\.{1,2}(/|$))[A-Za-z0-9_.*?-]+"
+_PATHS = rf"^{_NAME}(/{_NAME})*$"
+
 
 class ParameterError(ValueError):
     """An invalid value of a fault's parameter; `parameter` is its name, the message states the allowed values."""
@@ -48,6 +51,14 @@ class Parameter:
         signs = ", forward or (negative) back" if self.signed else ""
         return f"{self.least:g} to {self.most:g} {self.unit}{signs}"
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The JSON Schema of the allowed values."""
+        if not self.signed:
+            return {"type": "number", "minimum": self.least, "maximum": self.most}
+        ahead, back = (self.least, self.most), (-self.most, -self.least)
+        return {"anyOf": [{"type": "number", "minimum": low, "maximum": high} for low, high in (ahead, back)]}
+
     def draw(self, rng: Random) -> float:
         """A number with a log-uniform distribution over the drawn range, because mistakes show at small and at large
         values."""
@@ -65,6 +76,11 @@ class Choice:
     drawn: bool = True
     scripted: bool = False
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The JSON Schema of the values in scripts; empty if scripts cannot set it."""
+        return {"type": "boolean"} if self.scripted else {}
+
 
 @dataclass(frozen=True)
 class Files:
@@ -74,11 +90,14 @@ class Files:
     name: str
     meaning: str
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The JSON Schema of the pattern."""
+        return {"type": "string", "pattern": _PATHS}
+
     def check(self, value: Any) -> None:
         """Raises `ParameterError`."""
-        parts = value.split("/") if isinstance(value, str) else ()
-        sensible = [re.fullmatch(r"[\w.*?-]+", part, re.ASCII) and part not in (".", "..") for part in parts]
-        if not sensible or not all(sensible):
+        if not isinstance(value, str) or re.fullmatch(_PATHS, value) is None:
             raise ParameterError(
                 self.name, f"{value!r} is not a pattern for files below the data directory, such as log/log-0/*.log"
             )

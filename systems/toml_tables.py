@@ -14,13 +14,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from history.field_types import LONGEST_S
 from history.regular_files import read_bytes
 from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_lines import key_lines
 
-LONGEST_S = 10_000_000
-"""The longest time that a file may name, a third of a year: a longer wait would not end."""
 _MISSING: Any = object()
 _BITS = 63
 
@@ -196,19 +195,11 @@ class Table:
         def read() -> int:
             value: int = self._take(key, default, (int,), "a whole number")
             self._at_least(key, value, minimum)
-            if maximum is not None and value > maximum:
-                self.refuse(f"{key}: {value} is larger than {maximum}", key)
+            self._at_most(key, value, maximum)
             return value
 
         value: int = self._attempt(key, default, read)
         return value
-
-    def integer_if_given(self, key: str, *, minimum: int | None = None, maximum: int | None = None) -> int | None:
-        """None if the key is absent: its value then follows from other keys."""
-        if key not in self.data:
-            self._asked.add(key)
-            return None
-        return self.source.attempt(lambda: self.integer(key, minimum=minimum, maximum=maximum), None)
 
     def number(
         self, key: str, default: float = _MISSING, *, minimum: float | None = None, maximum: float | None = None
@@ -218,8 +209,7 @@ class Table:
             if not math.isfinite(value):
                 self.refuse(f"{key}: {value} is not a number that can be waited for or counted to", key)
             self._at_least(key, value, minimum)
-            if maximum is not None and value > maximum:
-                self.refuse(f"{key}: {value:g} is larger than {maximum:g}", key)
+            self._at_most(key, value, maximum)
             return value
 
         value: float = self._attempt(key, default, read)
@@ -233,7 +223,9 @@ class Table:
         value: bool = self._attempt(key, default, lambda: self._take(key, default, (bool,), "true or false"))
         return value
 
-    def texts(self, key: str, default: Iterable[str] = _MISSING, *, choices: Collection[str] = ()) -> tuple[str, ...]:
+    def texts(
+        self, key: str, default: Iterable[str] = _MISSING, *, choices: Collection[str] = (), unique: bool = True
+    ) -> tuple[str, ...]:
         def read() -> tuple[str, ...]:
             values = self._take(key, default, (list, tuple), 'a list of texts such as ["...", "..."]')
             for value in values:
@@ -241,31 +233,25 @@ class Table:
                     self.refuse(f"{key}: {_show(value)} is not a text", key)
                 if choices and value not in choices:
                     self.refuse(f"{key}: {value!r} is not known; {suggestion(value, choices)}", key)
-            if len(set(values)) != len(values):
+            if unique and len(set(values)) != len(values):
                 self.refuse(f"{key}: a name is given twice", key)
             return tuple(values)
 
         return tuple(self._attempt(key, default, read))
 
-    def range(self, key: str, default: tuple[float, float] = _MISSING) -> tuple[float, float]:
-        """`[low, high]`, both positive, in the unit at the end of the key's name."""
-        pair: tuple[float, float] = self._attempt(key, default, lambda: self._read_range(key, default))
-        return pair
-
-    def _read_range(self, key: str, default: tuple[float, float]) -> tuple[float, float]:
-        values = self._take(key, default, (list, tuple), "a pair [low, high]")
-        numbers = [float(v) for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    def range(self, key: str, *, minimum: float, maximum: float, whole: bool) -> tuple[float, float]:
+        """`[low, high]`, in the unit at the end of the key's name; `whole`: both are whole numbers."""
+        values = self._take(key, _MISSING, (list, tuple), "a pair [low, high]")
+        numbers = [v for v in values if isinstance(v, int if whole else int | float) and not isinstance(v, bool)]
         if len(numbers) != 2 or len(values) != 2:
-            self.refuse(f"{key}: {_show(values)} is not a pair [low, high]", key)
-        low, high = numbers
+            self.refuse(f"{key}: {_show(values)} is not a pair [low, high]{' of whole numbers' if whole else ''}", key)
+        low, high = numbers if whole else map(float, numbers)
         if not math.isfinite(low + high):
             self.refuse(f"{key}: {_show(values)} is not a pair of finite numbers", key)
-        if low < 0:
-            self.refuse(f"{key}: {low:g} is negative", key)
         if high < low:
             self.refuse(f"{key}: the upper bound {high:g} is smaller than the lower bound {low:g}", key)
-        if high > LONGEST_S:
-            self.refuse(f"{key}: {high:g} is larger than {LONGEST_S:g}", key)
+        self._at_least(key, low, minimum)
+        self._at_most(key, high, maximum)
         return low, high
 
     def raw(self, key: str, default: Any) -> Any:
@@ -292,7 +278,12 @@ class Table:
 
     def _at_least(self, key: str, value: float, minimum: float | None) -> None:
         if minimum is not None and value < minimum:
-            self.refuse(f"{key}: {value:g} is smaller than {minimum:g}", key)
+            self.refuse(f"{key}: {_number(value)} is smaller than {_number(minimum)}", key)
+
+    def _at_most(self, key: str, value: float, maximum: float | None) -> None:
+        if maximum is not None and value > maximum:
+            share = "; it is a share, such as 0.25" if isinstance(value, float) and maximum == 1 else ""
+            self.refuse(f"{key}: {_number(value)} is larger than {_number(maximum)}{share}", key)
 
 
 def place_of_key(path: Path, *keys: str | int) -> str:
@@ -307,6 +298,10 @@ def suggestion(word: str, known: Collection[str]) -> str:
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(sorted(known))}" if known else "nothing is known here"
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _show(value: Any) -> str:

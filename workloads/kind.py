@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
+from msgspec import Meta
+
+from history.field_types import COMPUTED, SETTINGS, Count, Positive, Seconds, one_of
 from workloads.control import Control
 from workloads.settings import ClientSettings
 
@@ -16,24 +20,30 @@ ScriptStep = Literal["produce", "consume"]
 MAX_CLIENTS: Final = 64  # each client is a process, and a machine has room for a limited number
 JUDGES: Final = ("log", "register")
 SCRIPT_STEPS: Final = ("produce", "consume")
-# The keys of [workload] that have the same meaning for every kind.
-SHARED_KEYS: Final = frozenset(
-    {
-        "kind",
-        "rate",
-        "duration_s",
-        "operations",
-        "topic",
-        "partitions",
-        "replication_factor",
-        "assignment",
-        "placement",
-        "topic_creation",
-    }
-)
+MAX_RATE: Final = 1e6  # beyond what a machine can send
+MAX_PARTITIONS: Final = 1000  # what one machine and a run of minutes can handle
+PLACEMENTS: Final = ("spread", "off-controller")
+BEFORE_LOAD, UNDER_LOAD = "before-load", "under-load"
+LONGEST_TOPIC: Final = 200  # file and directory names contain it and a suffix
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]*")
 _KEY: Final = re.compile(r"[a-z][a-z0-9_]*")
+
+
+_TOPIC_NAME: Final = Meta(
+    pattern=rf"^(?!\.{{1,2}}$)[A-Za-z0-9._-]{{1,{LONGEST_TOPIC}}}$",
+    title=f"a topic's name; use 1 to {LONGEST_TOPIC} of the characters a-z, A-Z, 0-9, '.', '_' and '-', and neither "
+    "'.' nor '..'",
+)
+_ASSIGNMENT: Final = Meta(
+    title="one list of node numbers per partition, such as [[1, 2], [2, 3]]",
+    extra_json_schema={
+        "instead": {
+            "minItems": 1,
+            "items": {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 1}},
+        }
+    },
+)
 
 
 class KindError(Exception):
@@ -61,6 +71,17 @@ class WorkloadParameter:
             return self.default in self.choices
         return self.minimum <= self.default and (self.maximum is None or self.default <= self.maximum)
 
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The JSON Schema of the key, as `systems.declared_tables` reads it."""
+        if isinstance(self.default, bool):
+            return {"type": "boolean"}
+        if isinstance(self.default, str):
+            return {"type": "string", "enum": list(self.choices)}
+        kind = "integer" if isinstance(self.default, int) else "number"
+        bounds = {"minimum": self.minimum} | ({} if self.maximum is None else {"maximum": self.maximum})
+        return {"type": kind, **bounds}
+
 
 @dataclass(frozen=True)
 class Load:
@@ -70,6 +91,63 @@ class Load:
     rate: float
     partitions: int
     parameters: Mapping[str, Any]
+
+
+class LoadKeys(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of [workload] that every kind has, beside its own."""
+
+    kind: str = "log"
+    """The kind of workload ([workloads](workloads.md)): each has keys of its own. Some have a user-defined client."""
+    rate: Annotated[float, Meta(ge=0.1, le=MAX_RATE)] = 100.0
+    """Operations per second, all clients together."""
+    duration_s: Seconds = 60.0
+    """How long the load lasts at least, unless a script decides it."""
+    operations: Count = 0
+    """The load continues, up to 1.5 times `duration_s`, until this number of operations is completed."""
+
+
+class Workload(LoadKeys, frozen=True, kw_only=True):
+    """[workload] of a campaign: the keys of a kind whose data is in the partitions of a topic. Other kinds have no
+    topic and no partitions. `parameters`: the kind's own keys."""
+
+    topic: Annotated[str, _TOPIC_NAME] = "log"
+    """The topic's name."""
+    partitions: Annotated[int, Meta(ge=1, le=MAX_PARTITIONS)] = 4
+    """Partitions of the topic."""
+    replication_factor: Positive = 3
+    """Replicas of each partition; at most one on each node."""
+    assignment: Annotated[tuple[tuple[Positive, ...], ...], _ASSIGNMENT] | None = None
+    """Instead of the two above: the numbers of the nodes with the replicas of each partition, preferred leader
+    first."""
+    placement: Annotated[str, one_of(PLACEMENTS)] = "spread"
+    """Of replicas without an `assignment`: `spread`, each partition's on the next nodes; `off-controller`: no replica
+    on the node that leads the quorum when the topic is created."""
+    topic_creation: Annotated[str, one_of((BEFORE_LOAD, UNDER_LOAD))] = BEFORE_LOAD
+    """`before-load`: the load starts when all partitions have a leader and in-sync replicas. `under-load`: the load
+    runs for a second, then the topic is created; producers have appends waiting at that moment, and send them as soon
+    as they learn of a leader."""
+    topic_settings: Annotated[Mapping[str, str], Meta(extra_json_schema=SETTINGS)] = {}
+    """The settings with which the topic is created, by the system's names; Apache Kafka with KRaft, and our broker."""
+    parameters: Annotated[Mapping[str, int | float | str], COMPUTED] = {}
+
+    @property
+    def load(self) -> Load:
+        """The part that the workload's kind needs."""
+        return Load(self.rate, self.partitions, self.parameters)
+
+    def assign(self, ids: Sequence[int], controller: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """By partition: which of these nodes have its replicas, the preferred leader first."""
+        if self.assignment is not None:
+            return self.assignment
+        among = [n for n in ids if self.placement == "spread" or n != controller]
+        return tuple(
+            tuple(among[(partition + offset) % len(among)] for offset in range(self.replication_factor))
+            for partition in range(self.partitions)
+        )
+
+
+SHARED_KEYS: Final = frozenset(Workload.__struct_fields__) - {"parameters"}
+"""The keys of [workload] that a kind cannot declare."""
 
 
 @dataclass(frozen=True)

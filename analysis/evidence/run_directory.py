@@ -112,7 +112,7 @@ def describe(run_dir: Path) -> RunDescription:
         ) from None
     except (OSError, ValueError) as error:
         raise RunDirectoryError(f"{path}: {error}") from error
-    workload, nemesis, expect, roles = content.workload, content.nemesis, content.expect, content.system.roles
+    workload, nemesis, roles = content.workload, content.nemesis, content.system.roles
     partitioned = bool(workload.topic or workload.partitions)
     steps = nemesis.steps if nemesis.kind == STEPS else ()
     description = RunDescription(
@@ -125,7 +125,7 @@ def describe(run_dir: Path) -> RunDescription:
         time_scale=content.time_scale,
         nodes=content.topology.nodes,
         mutants=content.mutants,
-        expected=Expectation(expect.verdict, expect.anomaly or None, expect.reason, expect.must_hold, expect.may_show),
+        expected=content.expect,
         requirements=content.checks,
         limits=content.limits,
         replay=content.replay,

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from analysis.verdict import FAIL, PASS, UNKNOWN
+from analysis.verdict import Expectation
+from history.field_types import Count, Positive, Share, WholeSeconds, one_of
 from history.upper_bounds import UPPER_BOUNDS
 from history.values import ANY_SEQUENCE, RECORD_FORMS
 from installation.sanitize import brief, quoted, visible_line
@@ -27,58 +28,58 @@ SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""
 NO_FORMAT: Final = "none"
 
-_Count = Annotated[int, Meta(ge=0)]
-_Positive = Annotated[int, Meta(ge=1)]
-_Share = Annotated[float, Meta(ge=0, le=1)]
 _Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
-# `$` would also accept a line feed behind the text.
-_UpperBound = Annotated[str, Meta(pattern=rf"^({'|'.join(UPPER_BOUNDS)})\Z")]
-_RecordForm = Annotated[str, Meta(pattern=rf"^({'|'.join(RECORD_FORMS)})\Z")]
-_Judgement = Annotated[str, Meta(pattern=rf"^({PASS}|{FAIL}|{UNKNOWN})\Z")]
-_Nemesis = Annotated[str, Meta(pattern=rf"^(none|{RANDOM}|{STEPS})\Z")]
+_UpperBound = Annotated[str, one_of(UPPER_BOUNDS)]
 
 
-class Requirements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What must have happened for a pass to be meaningful. An unknown key may strengthen or weaken a requirement, so it
-    is a defect.
+class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[checks] of a campaign, and of run.toml: what must have happened for a pass to be meaningful. An unknown key may
+    strengthen or weaken a requirement, so it is an error in a campaign, and a defect in run.toml."""
 
-    `upper_bound`: how strictly queries bound the log's length from above, one of `UPPER_BOUNDS`. `min_ok`:
-    acknowledged changes that the system promises to keep, see `analysis.evidence.load`. `min_queries`: answered
-    queries under load (of logs' ends, or reads of registers). `min_share`: the share of planned changes that must
-    be acknowledged under load; a campaign that throttles its load on purpose states less than `LEAST_SHARE`.
-    `required_faults`: kinds that must have been confirmed at least once. `converge_s`: the bound for the cluster's
-    recovery after the heal, if one is stated. `progress_s`: the bound within which partitions that no fault affects
-    make progress during faults; None: the settings decide. `min_remote_segments`: complete remote segments of a topic
-    with tiered storage."""
+    upper_bound: _UpperBound | None = None
+    """How strictly queries bound the log's length from above (docs/architecture.md). Default: as the system
+    promises."""
+    min_ok: Count | None = None
+    """Fewer acknowledged changes (appends, or writes) are *unknown*. Only those count that the system promises to keep:
+    of appends those with acks = `"all"`. Default: half of the planned ones."""
+    min_queries: Count | None = None
+    """Fewer answered queries under load (of logs' ends, or reads of registers) are *unknown*. Default: a quarter of the
+    planned ones, or less in proportion to `min_ok`."""
+    min_share: Share = LEAST_SHARE
+    """A smaller share of the planned changes acknowledged under load is *unknown*, whatever `min_ok` is. Less than the
+    default is for load that is throttled on purpose, and the verdict says so."""
+    required_faults: tuple[str, ...] = ()
+    """Kinds of fault that must have been confirmed at least once; none of `optional_faults`."""
+    converge_s: WholeSeconds | None = None
+    """After the last heal the cluster must be whole and take writes within this time; a longer time is the anomaly
+    `not-converged`. Default: 90 s, which are an anomaly only if all heals are confirmed, every service runs, this
+    machine reaches every node, and the system's timeouts need less."""
+    progress_s: WholeSeconds | None = None
+    """During faults, writes must be acknowledged within this time wherever a majority of the nodes and enough in-sync
+    replicas are untouched; a longer time is the anomaly `no-acknowledgement`. Default: 10 s and twice the session
+    timeout and the longest lag of a replica, at least 20 s."""
+    min_remote_segments: Count | None = None
+    """Of a topic with tiered storage: fewer complete remote segments are *unknown*. Default: 1, and 0 in the runs of a
+    swarm, where faults may prevent that a segment is complete."""
+
+
+class Requirements(Checks, frozen=True, forbid_unknown_fields=True):
+    """The checks of a run, whose plan has settled what a campaign may leave open. The defaults are the weakest."""
 
     upper_bound: _UpperBound = UPPER_BOUNDS[-1]
-    min_ok: _Count = 1
-    min_queries: _Count = 0
-    min_share: _Share = LEAST_SHARE
-    required_faults: tuple[str, ...] = ()
-    converge_s: _Positive | None = None
-    progress_s: _Positive | None = None
-    min_remote_segments: _Count = 1
+    min_ok: Count = 1
+    min_queries: Count = 0
+    min_remote_segments: Count = 1
 
 
 class TopologyTable(msgspec.Struct, frozen=True):
-    nodes: _Positive = 0
+    nodes: Positive = 0
 
 
 class SystemTable(msgspec.Struct, frozen=True):
     """`roles`: by node name, in the order of the nodes' numbers."""
 
     roles: dict[str, str] = {}
-
-
-class ExpectTable(msgspec.Struct, frozen=True):
-    """The fields of `analysis.verdict.Expectation`."""
-
-    verdict: _Judgement = PASS
-    anomaly: str = ""
-    reason: tuple[str, ...] = ()
-    must_hold: tuple[str, ...] = ()
-    may_show: tuple[str, ...] = ()
 
 
 class WorkloadTable(msgspec.Struct, frozen=True):
@@ -88,22 +89,22 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     kind: str = ""
     judge: str = ""
     topic: str = ""
-    partitions: _Positive = 0
+    partitions: Positive = 0
     placement: str = ""
     assignment: tuple[tuple[int, ...], ...] = ()
     topic_settings: dict[str, str] = {}
-    record_bytes: _Count = 0
-    keys: _Count = 0
+    record_bytes: Count = 0
+    keys: Count = 0
     duration_s: Annotated[float, Meta(ge=0)] = 0.0
     idempotent: bool | None = None
     compression: str = ""
-    batch_records: _Count = 0
+    batch_records: Count = 0
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):
     format: str = NO_FORMAT
     sequences: str = ANY_SEQUENCE
-    records: _RecordForm = ""
+    records: Annotated[str, one_of(RECORD_FORMS)] = ""
 
 
 class MetadataTable(msgspec.Struct, frozen=True):
@@ -113,12 +114,12 @@ class MetadataTable(msgspec.Struct, frozen=True):
 
 class PlanTable(msgspec.Struct, frozen=True):
     clients: tuple[str, ...] = ()
-    changes: _Count = 0
-    queries: _Count = 0
+    changes: Count = 0
+    queries: Count = 0
 
 
 class NemesisTable(msgspec.Struct, frozen=True):
-    kind: _Nemesis = ""
+    kind: Annotated[str, one_of(("none", RANDOM, STEPS))] = ""
     faults: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
 
@@ -129,14 +130,14 @@ class RunToml(msgspec.Struct, frozen=True):
     run: str = ""
     campaign: str = ""
     cell: str = ""
-    seed: _Count = 0
+    seed: Count = 0
     world: str = "unknown"
     time_scale: _Factor = 1.0
     mutants: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     replay: str = ""
     versions: dict[str, str] = {}
-    expect: ExpectTable = ExpectTable()
+    expect: Expectation = Expectation()
     checks: Requirements = Requirements()
     topology: TopologyTable = TopologyTable()
     system: SystemTable = SystemTable()

@@ -10,13 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import asdict, replace
+
 from history.values import DERIVED, VALUE_FIRST
 from orchestrator.campaign.configuration import expected_files
 from orchestrator.campaign.load_targets import stake_of
-from orchestrator.campaign.model import Campaign, NemesisSettings, Workload
+from orchestrator.campaign.model import Campaign, NemesisSettings
 from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.systems import client_nodes
 from systems import Deployed
+from workloads.kind import Workload
 from workloads.kinds import KINDS
 
 PROBE = "probe"
@@ -60,16 +63,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "mutants": list(cell.mutants),
         "limits": [*world.limits, *_limits_of_choice(world), *stake.limits],
         "expect": cell.expect.to_toml(),
-        "checks": {
-            "upper_bound": campaign.checks.upper_bound,
-            "min_ok": stake.min_ok,
-            "min_queries": stake.min_queries,
-            "min_share": stake.min_share,
-            "required_faults": list(campaign.checks.required_faults),
-            "converge_s": campaign.checks.converge_s,
-            "progress_s": campaign.checks.progress_s,
-            "min_remote_segments": campaign.checks.min_remote_segments,
-        },
+        "checks": asdict(replace(campaign.checks, min_ok=stake.min_ok, min_queries=stake.min_queries)),
         "topology": {
             "nodes": campaign.topology.nodes,
             "filesystem": campaign.topology.filesystem,

@@ -6,42 +6,32 @@ inconclusive run, would meet the expectation.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from typing import Final
 
 from analysis.checker_registry import CLASSES as ANOMALIES
 from analysis.checker_registry import REASONS
 from analysis.expectation import ABOVE_UPLOADS, BEFORE_FAULTS, DEMANDS, contradicts
-from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
-from orchestrator.campaign.model import VERDICTS
-from systems.toml_tables import Table, suggestion
+from analysis.verdict import FAIL, UNKNOWN, Expectation
+from systems.declared_tables import read
+from systems.toml_tables import Table
 
 LOG: Final = "log"
+COMES_WITH: Final = {"anomaly": FAIL, "must_hold": FAIL, "may_show": FAIL, "reason": UNKNOWN}
+"""By key: the verdict with which alone it has a meaning."""
+EXPECT_WORDS: Final = {"anomaly": ANOMALIES, "reason": REASONS, "must_hold": DEMANDS, "may_show": ANOMALIES}
 
 
 def read_expect(table: Table, judge: str = LOG, *, is_tiered: bool = True) -> Expectation:
     """The expectation of a cell. `judge`: the data type of its workload's operations. `is_tiered`: its topic uses
     remote storage. Raises `InputError`."""
-    verdict = table.text("verdict", PASS, choices=VERDICTS)
-    anomaly = table.text("anomaly", "") or None
-    reasons = _one_or_more(table, "reason")
-    must_hold = table.texts("must_hold", ())
-    may_show = table.texts("may_show", ())
-    for key, given, comes_with in (
-        ("anomaly", anomaly, FAIL),
-        ("must_hold", must_hold, FAIL),
-        ("may_show", may_show, FAIL),
-        ("reason", reasons, UNKNOWN),
-    ):
-        if given and verdict != comes_with:
+    expected = read(table, Expectation, EXPECT_WORDS)
+    verdict, anomaly, must_hold = expected.verdict, expected.anomaly, expected.must_hold
+    for key, comes_with in COMES_WITH.items():
+        if key in table and verdict != comes_with:
             table.refuse(f'{key}: only verdict = "{comes_with}" takes it, and it is {verdict!r}; leave it out', key)
-    _check_known(table, "anomaly", (anomaly,) if anomaly else (), ANOMALIES)
-    _check_known(table, "reason", reasons, REASONS)
-    _check_known(table, "must_hold", must_hold, DEMANDS)
-    _check_known(table, "may_show", may_show, ANOMALIES)
-    if verdict == FAIL and anomaly is None:
+    if verdict == FAIL and not table.data.get("anomaly"):
         table.refuse("anomaly is missing; a cell that must fail names it", "verdict")
-    if verdict == UNKNOWN and not reasons:
+    if verdict == UNKNOWN and not table.data.get("reason"):
         table.refuse("reason is missing; a cell that must be unknown says why: a code of docs/anomalies.md", "verdict")
     for demand in must_hold:
         if demand in (BEFORE_FAULTS, ABOVE_UPLOADS) and judge != LOG:
@@ -53,19 +43,4 @@ def read_expect(table: Table, judge: str = LOG, *, is_tiered: bool = True) -> Ex
     for demand in must_hold:
         if contradicts(demand, anomaly):
             table.refuse(f"must_hold: {demand!r} cannot hold where {anomaly} is expected; leave it out", "must_hold")
-    table.done()
-    return Expectation(verdict, anomaly, reasons, must_hold, may_show)
-
-
-def _one_or_more(table: Table, key: str) -> tuple[str, ...]:
-    """A text, or several in a list; empty if the key is missing."""
-    if isinstance(table.data.get(key), list):
-        return table.texts(key)
-    given = table.text(key, "")
-    return (given,) if given else ()
-
-
-def _check_known(table: Table, key: str, given: Sequence[str], known: Collection[str]) -> None:
-    for each in given:
-        if each not in known:
-            table.refuse(f"{key}: {each!r} is not known; {suggestion(each, known)}", key)
+    return expected

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
-from analysis.evidence.run_toml import LEAST_SHARE
+import msgspec
+from msgspec import Meta
+
+from analysis.evidence.run_toml import Checks
 from analysis.verdict import Expectation
+from history.field_types import LONGEST_S, Count, Positive, Seconds, one_of
+from nemeses import KINDS
 from orchestrator.campaign.steps import Step
 from orchestrator.world_kind import AUTO
+from orchestrator.world_kinds import NAMES
 from systems import RoleSettings
-from workloads.kind import Load
+from workloads.kind import MAX_RATE, Workload
 from workloads.settings import OwnClient
 
 SIMULATION = "simulation"
@@ -20,31 +27,60 @@ NODE_ROOTS = ("machine", "image")
 FILESYSTEMS = ("ext4", "xfs")
 STRICT = "strict"
 """Simulation only: a filesystem that guarantees exactly what POSIX promises and no more."""
-PLACEMENTS = ("spread", "off-controller")
-BEFORE_LOAD, UNDER_LOAD = "before-load", "under-load"
-TOPIC_CREATIONS = (BEFORE_LOAD, UNDER_LOAD)
-VERDICTS = ("pass", "fail", "unknown")
 MAX_NODES = 9
 MAX_SEED = (1 << 63) - 1  # exclusive, so that the number of seeds still fits
-MAX_RATE = 1e6  # beyond what a machine can send
-MAX_PARTITIONS = 1000  # what one machine and a run of minutes can handle
+LEAST_RATE = 0.1
+NEMESES = ("random", "steps", "none")
+
+_NAME_OF_A_DIRECTORY = "[a-z0-9][a-z0-9._-]{0,63}$"
+_LETTERS = "use small letters, digits, '.', '_' and '-'"
+CELL_NAME = Meta(pattern=f"^{_NAME_OF_A_DIRECTORY}", title=f"a name for a directory; {_LETTERS}")
+# The store has a link to the last run.
+CAMPAIGN_NAME = Meta(
+    pattern=f"^(?!latest$){_NAME_OF_A_DIRECTORY}",
+    title=f"a name for a directory in the store; {_LETTERS}, not 'latest'",
+)
+
+_CLIENT_CLASS = Meta(pattern=r"^.+:[A-Za-z_]\w*$", title='of the form "parser.py:Class" or "module:Class"')
+FaultName = Annotated[str, one_of(KINDS)]
+_Rate = Annotated[float, Meta(ge=LEAST_RATE, le=MAX_RATE)]
+_SwarmNodes = Annotated[int, Meta(ge=1, le=7)]  # the sizes at which replicated logs are run
+_Voters = Annotated[int, Meta(ge=1, le=5)]
+_SwarmSeconds = Annotated[float, Meta(ge=5, le=10_000)]  # less has no room for a fault; more, too many of the shortest
 
 
-@dataclass(frozen=True)
-class Topology:
-    """`inventory`: of the inventory world, relative to the campaign's file; the command line may give it, too.
+class Topology(msgspec.Struct, frozen=True):
+    """[topology] of a campaign."""
 
-    `node_root`: of the namespaces world, whether nodes run on the machine's root filesystem or on the nodes' image."""
-
-    nodes: int = 3
-    world: str = AUTO
-    filesystem: str = "ext4"
+    nodes: Annotated[int, Meta(ge=1, le=MAX_NODES)] = 3
+    """The nodes are n1, n2, ..."""
+    world: Annotated[str, one_of(NAMES)] = AUTO
+    """`namespaces` (root on Linux), `process` (faults of processes only), `auto`: the better of these; `vagrant`
+    (virtual machines), `inventory` (hosts of an Ansible inventory), `simulation` (our own broker in virtual time, every
+    run from its seed: docs/simulation.md)."""
+    filesystem: Annotated[str, one_of((*FILESYSTEMS, STRICT))] = "ext4"
+    """Of each node's own disk; `strict`, in the simulation only, keeps exactly what POSIX promises."""
     inventory: str | None = None
-    node_root: str = "machine"
+    """With `world = "inventory"`: the inventory file, relative to the campaign's. The command line may give it, too."""
+    node_root: Annotated[str, one_of(NODE_ROOTS)] = "machine"
+    """With `world = "namespaces"`: the root filesystem of nodes; `image`: from `./brownout image build`."""
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+
+class SystemKeys(msgspec.Struct, frozen=True):
+    """[system] of a campaign: what is tested; without this table our own broker."""
+
+    name: str | None = None
+    """[systems](systems.md) has all systems. Default: `brownout`, or the name in the description at `path`."""
+    version: str | None = None
+    """Default: the first version of the system's description."""
+    path: str | None = None
+    """The directory of a [system of your own](your-system.md), relative to the campaign's file."""
+    roles: Mapping[str, str] = {}
+    """By node name, such as `n3 = "controller"`: roles that are not the system's default."""
 
 
 @dataclass(frozen=True)
@@ -58,60 +94,27 @@ class SystemUnderTest:
     roles: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Workload:
-    """`rate`: operations per second of all clients. The load ends after `duration_s`, with at least `operations` done.
-    `parameters`: the kind's own. A kind whose data is not in a topic has no partitions.
+class RandomFaults(msgspec.Struct, frozen=True, kw_only=True):
+    """[nemesis] of a campaign with `kind = "random"`."""
 
-    `placement`: of replicas without an explicit `assignment`. `spread`: each partition's on the next nodes.
-    `off-controller`: all on nodes other than the controller at the time when the topic is created.
-    `topic_creation`: `before-load`: the load starts when all partitions have a leader and in-sync replicas.
-    `under-load`: the producers already have appends waiting when the topic is created.
-    `topic_settings`: those with which the topic is created, by the system's names.
-    """
-
-    kind: str = "log"
-    topic: str = "log"
-    partitions: int = 4
-    replication_factor: int = 3
-    assignment: tuple[tuple[int, ...], ...] | None = None
-    placement: str = "spread"
-    topic_creation: str = BEFORE_LOAD
-    rate: float = 100.0
-    duration_s: float = 60.0
-    operations: int = 0
-    parameters: Mapping[str, int | float | str] = field(default_factory=dict)
-    topic_settings: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def load(self) -> Load:
-        """The part that the workload's kind needs."""
-        return Load(self.rate, self.partitions, self.parameters)
-
-    def assign(self, ids: Sequence[int], controller: int | None = None) -> tuple[tuple[int, ...], ...]:
-        """By partition: which of these nodes have its replicas, the preferred leader first."""
-        if self.assignment is not None:
-            return self.assignment
-        among = [n for n in ids if self.placement == "spread" or n != controller]
-        return tuple(
-            tuple(among[(partition + offset) % len(among)] for offset in range(self.replication_factor))
-            for partition in range(self.partitions)
-        )
+    faults: Annotated[tuple[FaultName, ...], Meta(min_length=1)]
+    """Needed: the kinds of fault. Each happens at least once."""
+    optional_faults: tuple[FaultName, ...] = ()
+    """Those of `faults` that a world may lack; a world that lacks another one rejects the campaign."""
+    interval_s: tuple[Seconds, Seconds] = (2.0, 4.0)
+    """The least and the longest time from one fault's end to the next one's start."""
+    duration_s: tuple[Seconds, Seconds] = (2.0, 4.0)
+    """The least and the longest time of a fault."""
 
 
-@dataclass(frozen=True)
-class NemesisSettings:
+class NemesisSettings(RandomFaults, frozen=True, kw_only=True):
     """`random`: faults drawn from the seed while the load runs. `steps`: the script in `steps`. `none`: no faults.
 
-    `optional_faults`: those of `faults` that a world may lack; a world that lacks another one rejects the campaign.
     `overlap`: a fault may start before the previous one is healed. `quiet_s`: times of the main phase (from, to)
     without any fault in force."""
 
     kind: str = "none"
-    faults: tuple[str, ...] = ()
-    optional_faults: tuple[str, ...] = ()
-    interval_s: tuple[float, float] = (2.0, 4.0)
-    duration_s: tuple[float, float] = (2.0, 4.0)
+    faults: tuple[FaultName, ...] = ()
     overlap: bool = False
     quiet_s: tuple[tuple[float, float], ...] = ()
     steps: tuple[Step, ...] = ()
@@ -135,40 +138,59 @@ class NemesisSettings:
         return tuple(kind for kind in self.faults if kind not in self.left_out(capabilities))
 
 
-@dataclass(frozen=True)
-class Checks:
-    """`min_ok`: acknowledged changes that a run needs, of those that the system promises to keep (see
-    `analysis.evidence.load`). `min_queries`: answered queries under load; None: derived from the planned load
-    (`campaign.load_targets`). `min_share`: the share of the planned changes that must be acknowledged under load.
-    `converge_s`: the time after the heal within which the cluster must be whole and take writes; longer is an
-    anomaly; None: the run waits, and a cluster that does not recover is unknown. `progress_s`: the time within
-    which writes are acknowledged while faults last, if enough of the cluster is unaffected; None: derived from the
-    settings. `min_remote_segments`: complete remote segments that a run with tiered storage needs; None: one."""
+class Swarm(msgspec.Struct, frozen=True):
+    """[swarm] of a campaign: ranges from which a run draws by its seed, both ends included; see `campaign.swarm`."""
 
-    upper_bound: str = "strict"
-    min_ok: int | None = None
-    min_queries: int | None = None
-    min_share: float = LEAST_SHARE
-    required_faults: tuple[str, ...] = ()
-    converge_s: int | None = None
-    progress_s: int | None = None
-    min_remote_segments: int | None = None
+    nodes: tuple[_SwarmNodes, _SwarmNodes] = (1, 7)
+    """Nodes of the cluster; [topology] `nodes` is the most that is drawn."""
+    voters: tuple[_Voters, _Voters] = (1, 5)
+    """Voters of the metadata quorum: the first nodes."""
+    rate: tuple[_Rate, _Rate] = (20.0, 150.0)
+    """Operations per second."""
+    duration_s: tuple[_SwarmSeconds, _SwarmSeconds] = (12.0, 40.0)
+    """How long the load lasts."""
 
 
-@dataclass(frozen=True)
-class Swarm:
-    """Ranges from which a run draws by its seed, both ends included; see `campaign.swarm`. `rate`: operations/s."""
+class Seeds(msgspec.Struct, frozen=True):
+    """[seeds] of a campaign: each cell has a run for each seed."""
 
-    nodes: tuple[int, int] = (1, 7)
-    voters: tuple[int, int] = (1, 5)
-    rate: tuple[float, float] = (20.0, 150.0)
-    duration_s: tuple[float, float] = (12.0, 40.0)
+    first: Count = 1
+    """The first seed."""
+    count: Positive = 1
+    """How many seeds there are."""
 
 
-@dataclass(frozen=True)
-class Seeds:
-    first: int = 1
-    count: int = 1
+class ClientKeys(msgspec.Struct, frozen=True):
+    """[client] of a campaign whose workload has a user-defined client ([workloads](workloads.md))."""
+
+    client_class: Annotated[str, _CLIENT_CLASS] = ""
+    """`"parser.py:Class"`, a file relative to the campaign's, or `"module:Class"`."""
+    client_command: Annotated[tuple[str, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": False})] = ()
+    """Instead of a class: a program with its arguments; one beside the campaign's file is named `./program`."""
+    timeout_s: Annotated[float, Meta(ge=0.01, le=LONGEST_S)] | None = None
+    """The longest time of one operation. Default: that of the system's description, or 2 s."""
+    options: Mapping[str, str] = {}
+    """Passed to the client unchanged; those of a cell override the campaign's."""
+
+
+class CellKeys(msgspec.Struct, frozen=True):
+    """[[cell]] of a campaign, beside its tables `expect`, `client` (only its options) and those of roles."""
+
+    name: Annotated[str, CELL_NAME]
+    """Needed: names the directories of its runs."""
+    version: str | None = None
+    """The version of the system, instead of [system]'s."""
+    mutants: tuple[str, ...] = ()
+    """Deliberate bugs of our broker; `./brownout mutants` lists them."""
+
+
+class CampaignKeys(msgspec.Struct, frozen=True):
+    """The keys of a campaign above its tables."""
+
+    name: Annotated[str, CAMPAIGN_NAME]
+    """Needed: also the directory in the store."""
+    description: str = ""
+    """One line for lists and reports."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from history.regular_files import replace_text
 from history.time_scale import MOST, ORDINARY, is_scale
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.expect_table import read_expect
-from orchestrator.campaign.model import Campaign, Topology
+from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import read_seeds
 from orchestrator.campaign.plan import MOST_RUNS, PlannedRun, is_selected, run_id
 from orchestrator.campaign.store import RunDirectory, locked
@@ -261,7 +261,7 @@ def _world(plan: Table, campaign: Table) -> str:
     """As stored in the plan; in an older plan, the world that was named."""
     where = plan.texts("where", ())
     named = dict(pairwise(where))
-    implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", Topology.world)
+    implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", AUTO)
     asked = named.get("--world", implied)
     return plan.text("world", "" if asked == AUTO else asked)
 

@@ -7,19 +7,22 @@ step assigned with `as = "A"`.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
 
+import msgspec
+from msgspec import Meta
+
+from history.field_types import COMPUTED, LONGEST_S, SETTINGS, Count, Positive, Seconds, one_of
 from installation.counted import counted
 from installation.sanitize import plain
 from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError
-from orchestrator.campaign.free_settings import read_settings
+from systems.declared_tables import read_keys, shapes
 from systems.toml_tables import Table
 from systems.view import LOCAL_START, LOG_START, OFFSETS, PENDING_UPLOAD
-
-DEFAULT_DEADLINE_S = 30.0
+from workloads.settings import ALL
 
 # Steps other than starting and stopping faults; each kind of fault defines the words for those.
 ELECT = "elect"
@@ -35,24 +38,8 @@ NODE_WORDS = (
     _OWN_NODE_WORDS | {word for word, kind in INJECTED_BY.items() if kind.takes == "node"} | (HEALED_BY.keys() - {HEAL})
 )
 GROUP_WORDS = frozenset(word for word, kind in INJECTED_BY.items() if kind.takes == "groups")
-WORDS = _OWN_WORDS | NODE_WORDS | GROUP_WORDS | {HEAL}
 _taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (INJECTED_BY.keys() | HEALED_BY.keys()) or GROUP_WORDS & HEALED_BY.keys()
 assert not _taken, f"a kind of fault uses a word that steps have for something else: {sorted(_taken)}"
-CONDITIONS = (
-    "leader",
-    "isr",
-    "offline",
-    "controller",
-    "fenced",
-    "unfenced",
-    "event",
-    "checkpoint",
-    "log",
-    "log_end",
-    "in_sync",
-    "offset",
-    "seconds",
-)
 STARTS = (LOG_START, LOCAL_START, PENDING_UPLOAD)
 """Where the log of a replica that joins can be expected to start, as offsets that the leader states."""
 
@@ -60,15 +47,40 @@ STARTS = (LOG_START, LOCAL_START, PENDING_UPLOAD)
 Groups = tuple[tuple[str, ...], tuple[str, ...]]
 """Two groups of nodes, by their names in the script."""
 
+_NODE: Final = {"type": "string", "pattern": r"^(n\d+|controller|leader:\d+|follower:\d+(:\d+)?|[A-Z][A-Za-z0-9_]*)$"}
+NodeName = Annotated[
+    str,
+    Meta(
+        pattern=_NODE["pattern"],
+        title='a node; use n1, n2, ..., "leader:0", "follower:0", "controller", or a name that an earlier step '
+        "assigned with as",
+        extra_json_schema={"names": "node"},
+    ),
+]
+Partition = Annotated[int, Meta(ge=0, extra_json_schema={"names": "partition"})]
+_ALIAS: Final = Meta(pattern="^[A-Z][A-Za-z0-9_]*$", title="a name; start it with a capital letter, such as A")
+_BETWEEN: Final = Meta(
+    title='a pair of nodes, such as ["A", "B"], or of groups, such as [["A"], ["B", "n3"]]',
+    extra_json_schema={
+        "names": "node",
+        "instead": {"items": {"anyOf": [_NODE, {"type": "array", "minItems": 1, "items": _NODE}]}},
+    },
+)
+_ACKS: Final = Meta(
+    title='"all", 1 or 0', extra_json_schema={"instead": {"type": ["string", "integer"], "enum": ["all", 1, 0, -1]}}
+)
 
-@dataclass(frozen=True)
-class Step:
-    """What all steps have. `number` counts from 1; `why` is a comment for readers of the campaign and the report."""
 
-    number: int
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """What all steps have. `number` counts from 1."""
+
+    number: Annotated[int, COMPUTED]
     do: str
-    deadline_s: float
-    why: str
+    """Needed: what the step does."""
+    deadline_s: Annotated[float, Meta(ge=0.001, le=LONGEST_S)] = 30.0
+    """A step that is not done within this time ends the run."""
+    why: str = ""
+    """A comment, which the progress lines and the report show."""
 
     @property
     def title(self) -> str:
@@ -94,31 +106,50 @@ class Step:
         return None if self.kind is None else self.kind.name
 
 
-@dataclass(frozen=True)
-class NodeStep(Step):
-    """Do something to one node, and optionally name the node for later steps. `parameters`: those of the kind of fault
-    that it starts, or the `partition` to elect the node for (without one: the cluster)."""
+class NodeStep(Step, frozen=True, kw_only=True):
+    """Do something to one node, and optionally name the node for later steps.
 
-    node: str
-    alias: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    `parameters`: those of the kind of fault that it starts."""
+
+    node: NodeName
+    """Needed: the node."""
+    alias: Annotated[str, _ALIAS] | None = msgspec.field(default=None, name="as")
+    """A name for the node in later steps; it starts with a capital letter."""
+    parameters: Annotated[Mapping[str, Any], COMPUTED] = {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
         return (self.node,)
 
     def describe(self) -> str:
-        given = {key: value for key, value in self.parameters.items() if value is not None}
+        given = {key: value for key, value in self._details.items() if value is not None}
         how = "".join(f" {key}={plain(value)}" for key, value in given.items())
         return f"{self.do} {self.node}{how}" + (f" as {self.alias}" if self.alias else "")
 
+    @property
+    def _details(self) -> Mapping[str, Any]:
+        return self.parameters
 
-@dataclass(frozen=True)
-class CutStep(Step):
-    """Cut the traffic between two groups of nodes, both ways or only from the first to the second."""
 
-    between: Groups
+class ElectStep(NodeStep, frozen=True, kw_only=True):
+    """Let a node lead. Elections are clean. Kafka with ZooKeeper elects for both, Apache Kafka 4 and our broker for
+    partitions."""
+
+    partition: Partition | None = None
+    """The partition that the node must lead; without it, the cluster."""
+
+    @property
+    def _details(self) -> Mapping[str, Any]:
+        return {"partition": self.partition}
+
+
+class CutStep(Step, frozen=True, kw_only=True):
+    """Cut the traffic between two groups of nodes."""
+
+    between: Annotated[Groups, _BETWEEN]
+    """Needed: the nodes or groups. `[["controller"], ["n1", "n2", "n3"]]` cuts the controller from all others."""
     one_way: bool = False
+    """Only from the first to the second."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -128,12 +159,13 @@ class CutStep(Step):
         return f"{self.do} {_plain(self.between[0])} {'->' if self.one_way else '<->'} {_plain(self.between[1])}"
 
 
-@dataclass(frozen=True)
-class HealStep(Step):
-    """Heal the cut between these groups, or the delays and losses of one node, or everything."""
+class HealStep(Step, frozen=True, kw_only=True):
+    """End every cut, delay and loss."""
 
-    between: Groups | None = None
-    node: str | None = None
+    between: Annotated[Groups, _BETWEEN] | None = None
+    """Only the cut between these nodes or groups."""
+    node: NodeName | None = None
+    """Only the delays and losses of this node."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -146,38 +178,43 @@ class HealStep(Step):
         return "heal" if self.between is None else f"heal {_plain(self.between[0])} <-> {_plain(self.between[1])}"
 
 
-@dataclass(frozen=True)
-class ProduceStep(Step):
-    """Append `count` values to one partition, one after the other, and require an outcome. With `until_ok`, further
-    values replace those that were not acknowledged, within the step's deadline, until `count` were."""
+class ProduceStep(Step, frozen=True, kw_only=True):
+    """Append values to one partition, one after the other, and require an outcome."""
 
-    partition: int
-    count: int
-    acks: int
-    timeout_s: float
-    expect: str
+    partition: Partition = 0
+    """The partition."""
+    count: Positive = 1
+    """How many records."""
+    acks: Annotated[int, _ACKS] = ALL
+    """Which replicas acknowledge: `"all"` in-sync ones, the leader (1), or none (0). Default: `"all"`."""
+    timeout_s: Annotated[float, Meta(ge=0.1, le=LONGEST_S)] = 5.0
+    """After this time an append has no known outcome."""
+    expect: Annotated[str, one_of(("ok", "info", "fail", "any"))] = "ok"
+    """The required outcome: acknowledged, unknown, refused, or any."""
     until_ok: bool = False
+    """More records follow, within the step's deadline, until `count` are acknowledged."""
 
     def describe(self) -> str:
         return f"produce {self.count} to {self.partition} with acks={'all' if self.acks < 0 else self.acks}"
 
 
-@dataclass(frozen=True)
-class ConsumeStep(Step):
+class ConsumeStep(Step, frozen=True, kw_only=True):
     """Read one partition from its start to its end with a fresh client."""
 
-    partition: int
+    partition: Partition = 0
+    """The partition."""
 
     def describe(self) -> str:
         return f"consume {self.partition}"
 
 
-@dataclass(frozen=True)
-class ConfigureStep(Step):
+class ConfigureStep(Step, frozen=True, kw_only=True):
     """Change settings of the topic, or of a node, while it runs."""
 
-    settings: Mapping[str, str]
-    node: str | None = None
+    settings: Annotated[Mapping[str, str], Meta(min_length=1, extra_json_schema=SETTINGS)]
+    """Needed: the settings by name, such as `{ "retention.ms" = 1000 }`."""
+    node: NodeName | None = None
+    """The node; without it, the topic."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -188,14 +225,16 @@ class ConfigureStep(Step):
         return f"configure {self.node or 'the topic'}: {text}"
 
 
-@dataclass(frozen=True)
-class JoinStep(Step):
-    """Add a node to a partition's replicas, wait until it is in sync, and record what that took. `starts_at`: where the
-    new replica's log must start (one of `STARTS`); None: anywhere."""
+class JoinStep(Step, frozen=True, kw_only=True):
+    """Add a node to a partition's replicas and wait until it is in sync. The record has the time, the size and the
+    start of its log, and its leader epochs beside the leader's."""
 
-    node: str
-    partition: int
-    starts_at: str | None = None
+    node: NodeName
+    """Needed: the node."""
+    partition: Partition = 0
+    """The partition."""
+    starts_at: Annotated[str, one_of(STARTS)] | None = None
+    """The offset of the leader at which the new log must start; another one is the anomaly `wrong-bootstrap-offset`."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -205,12 +244,77 @@ class JoinStep(Step):
         return f"{self.do} {self.node} to {self.partition}" + (f" from {self.starts_at}" if self.starts_at else "")
 
 
-@dataclass(frozen=True)
-class WaitStep(Step):
-    """Wait until a condition holds; `arguments` are the condition's own keys."""
+class WaitKeys(Step, frozen=True, kw_only=True):
+    """Wait until a condition holds.
+
+    The keys of all conditions; `CONDITIONS` has those of each."""
+
+    leader: NodeName
+    """The node leads the partition."""
+    isr: Annotated[tuple[NodeName, ...], Meta(min_length=1)]
+    """Exactly these nodes are the partition's in-sync replicas."""
+    offline: Partition
+    """The partition has no leader."""
+    in_sync: Partition
+    """All replicas of the partition are in sync."""
+    controller: NodeName
+    """The node is the controller."""
+    fenced: NodeName
+    """The controller has fenced the node."""
+    unfenced: NodeName
+    """The controller has not fenced the node."""
+    offset: Annotated[str, one_of(OFFSETS)]
+    """An offset that the partition's leader states is at least `at_least`."""
+    at_least: Count
+    """The least value of `offset`."""
+    event: str
+    """The node traces this event ..."""
+    where: Mapping[str, Any] = {}
+    """... with these fields."""
+    checkpoint: Count
+    """The high watermark in the node's checkpoint file, so on its disk, is at least this offset."""
+    log: str
+    """The node's service prints a line that matches this regular expression, after the last step that was not a
+    `wait`."""
+    log_end: Count
+    """The replica's log end offset, by its own progress events, is at least this offset."""
+    seconds: Seconds
+    """This time passes while clients continue. Scripts that were made from runs keep their pace with it; others should
+    wait for a condition."""
+    node: NodeName
+    """The node of `event`, `checkpoint`, `log` and `log_end`."""
+    partition: Partition = 0
+    """The partition of `leader`, `isr`, `offset`, `checkpoint` and `log_end`."""
+
+
+CONDITIONS: Final[Mapping[str, Mapping[str, str]]] = {
+    "leader": {"node": "leader", "partition": "partition"},
+    "isr": {"nodes": "isr", "partition": "partition"},
+    "offline": {"partition": "offline"},
+    "controller": {"node": "controller"},
+    "fenced": {"node": "fenced"},
+    "unfenced": {"node": "unfenced"},
+    "event": {"event": "event", "node": "node", "where": "where"},
+    "checkpoint": {"node": "node", "at_least": "checkpoint", "partition": "partition"},
+    "log": {"node": "node", "pattern": "log"},
+    "log_end": {"node": "node", "at_least": "log_end", "partition": "partition"},
+    "in_sync": {"partition": "in_sync"},
+    "offset": {"name": "offset", "at_least": "at_least", "partition": "partition"},
+    "seconds": {"seconds": "seconds"},
+}
+"""What `wait` can wait for: by the key that names the condition, its arguments and the keys that they are read from."""
+
+
+def keys_of_wait(condition: str) -> set[str]:
+    """The keys of a `wait` for this condition."""
+    return {*Step.__struct_fields__, *CONDITIONS[condition].values()} - {"number"}
+
+
+class WaitStep(Step, frozen=True, kw_only=True):
+    """Wait until a condition holds; `arguments` are the condition's own."""
 
     condition: str
-    arguments: Mapping[str, object] = field(default_factory=dict)
+    arguments: Mapping[str, object] = {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -228,6 +332,20 @@ def _plain(value: object) -> str:
     if isinstance(value, Mapping):
         return " and ".join(f"{key} {plain(each)}" for key, each in value.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else plain(value)
+
+
+FORMS: Final[Mapping[str, type[Step]]] = {
+    **dict.fromkeys(sorted(NODE_WORDS), NodeStep),
+    ELECT: ElectStep,
+    **dict.fromkeys(sorted(GROUP_WORDS), CutStep),
+    HEAL: HealStep,
+    "produce": ProduceStep,
+    "consume": ConsumeStep,
+    CONFIGURE: ConfigureStep,
+    JOIN: JoinStep,
+    "wait": WaitKeys,
+}
+"""By the word in `do`: the keys of the step."""
 
 
 class StepParser:
@@ -250,44 +368,53 @@ class StepParser:
         return tuple(steps)
 
     def _step(self, number: int, table: Table) -> Step:
-        do = table.text("do", choices=WORDS)
-        deadline_s = table.seconds("deadline_s", DEFAULT_DEADLINE_S, minimum=0.001)
-        why = table.text("why", "")
-        step: Step
-        if do in NODE_WORDS:
-            step = self._node_step(table, number, do, deadline_s, why)
-        elif do in GROUP_WORDS:
-            step = self._cut(table, number, do, deadline_s, why)
-        elif do == "produce":
-            step = self._produce(table, number, deadline_s, why)
-        elif do == "consume":
-            step = ConsumeStep(number, do, deadline_s, why, self._partition(table))
-        elif do == "wait":
-            step = self._wait(table, number, deadline_s, why)
-        elif do == CONFIGURE:
-            step = self._configure(table, number, deadline_s, why)
-        elif do == JOIN:
-            step = self._join(table, number, deadline_s, why)
-        else:
-            step = self._heal(table, number, deadline_s, why)
+        do = read_keys(table, Step, {"do": FORMS}, only={"do"})["do"]
+        asked, condition = None, ""
+        if do == "wait":
+            condition = self._condition(table)
+            asked = keys_of_wait(condition)
+        values = read_keys(table, FORMS[do], {"do": FORMS}, asked)
+        self._check_places(table, FORMS[do], values)
+        step = self._made(table, number, do, condition, values)
         table.done()
         return step
 
-    def _node_step(self, table: Table, number: int, do: str, deadline_s: float, why: str) -> NodeStep:
-        node = self._node(table, "node")
-        alias = table.text("as", "") or None
-        if do == "name" and alias is None:
-            table.refuse('as is missing; add as = "A"')
-        if alias is not None:
-            if re.fullmatch(r"[A-Z][A-Za-z0-9_]*", alias) is None:
-                table.refuse(f"as: {alias!r} is not a name; start it with a capital letter, such as A", "as")
-            self._names.add(alias)
-        return NodeStep(number, do, deadline_s, why, node, alias, self._parameters(table, number, do))
+    def _made(self, table: Table, number: int, do: str, condition: str, values: dict[str, Any]) -> Step:
+        """The step with these values, which fit each other."""
+        if values.get("between") is not None:
+            values["between"] = self._groups(table, values["between"])
+        if condition:
+            arguments = {argument: values[key] for argument, key in CONDITIONS[condition].items()}
+            common = {key: values[key] for key in ("do", "deadline_s", "why")}
+            return WaitStep(number=number, **common, condition=condition, arguments=arguments)
+        if do in NODE_WORDS:
+            if do == "name" and values["alias"] is None:
+                table.refuse('as is missing; add as = "A"')
+            if values["alias"] is not None:
+                self._names.add(values["alias"])
+            values["parameters"] = self._parameters(table, number, do)
+        elif do == HEAL and None not in (values["between"], values["node"]):
+            table.refuse("heal takes between (for a cut) or node (for delays and losses), not both", "node")
+        elif do == "produce":
+            self._check_produce(table, values)
+        return FORMS[do](number=number, **values)
+
+    def _check_places(self, table: Table, form: type[Step], values: Mapping[str, Any]) -> None:
+        """Refuse nodes and partitions that the cluster does not have."""
+        for key, shape in shapes(form).items():
+            named = shape.get("names") or shape.get("items", {}).get("names")
+            value = values.get(key)
+            if value is None:
+                continue
+            if named == "partition":
+                self._check_partition(table, key, value)
+            elif named == "node":
+                groups = [value] if isinstance(value, str) else value
+                for name in itertools.chain(*([each] if isinstance(each, str) else each for each in groups)):
+                    self._check_node(table, key, name)
 
     def _parameters(self, table: Table, number: int, do: str) -> dict[str, Any]:
-        """The parameters of the fault that the step starts, if any, or of an election."""
-        if do == ELECT:
-            return {"partition": self._partition(table)} if "partition" in table else {}
+        """The parameters of the fault that the step starts, if any."""
         if do not in INJECTED_BY:
             return {}
         parameters: dict[str, Any] = {}
@@ -305,172 +432,50 @@ class StepParser:
             table.refuse(str(error), error.parameter)
         return parameters
 
-    def _heal(self, table: Table, number: int, deadline_s: float, why: str) -> HealStep:
-        if "between" in table and "node" in table:
-            table.refuse("heal takes between (for a cut) or node (for delays and losses), not both", "node")
-        groups = self._groups(table) if "between" in table else None
-        return HealStep(number, HEAL, deadline_s, why, groups, self._node(table, "node") if "node" in table else None)
-
-    def _cut(self, table: Table, number: int, do: str, deadline_s: float, why: str) -> CutStep:
-        groups = self._groups(table)
-        return CutStep(number, do, deadline_s, why, groups, table.boolean("one_way", False))
-
-    def _groups(self, table: Table) -> Groups:
-        groups = table.raw("between", None)
-        if not isinstance(groups, list) or len(groups) != 2:
-            table.refuse('between is a pair of nodes, such as ["A", "B"], or of groups, such as [["A"], ["B", "n3"]]')
-        first, second = (
-            tuple(self._known(table, "between", member) for member in (group if isinstance(group, list) else [group]))
-            for group in groups
-        )
-        if not first or not second:
-            table.refuse("between: a group has no node; name at least one in each group", "between")
+    def _groups(self, table: Table, groups: Sequence[str | tuple[str, ...]]) -> Groups:
+        first, second = ((group,) if isinstance(group, str) else group for group in groups)
         if set(first) & set(second):
             table.refuse("between: a node cannot be cut from itself", "between")
         return first, second
 
-    def _produce(self, table: Table, number: int, deadline_s: float, why: str) -> ProduceStep:
-        acks = table.raw("acks", "all")
-        if acks not in ("all", 0, 1, -1) or isinstance(acks, bool):
-            table.refuse(f'acks: {acks!r} is not "all", 1 or 0', "acks")
-        count = table.integer("count", 1, minimum=1)
-        expect = table.text("expect", "ok", choices=("ok", "info", "fail", "any"))
-        until_ok = table.boolean("until_ok", False)
-        if count > 1 and expect in ("info", "fail"):
+    def _check_produce(self, table: Table, values: dict[str, Any]) -> None:
+        values["acks"] = ALL if values["acks"] == "all" else values["acks"]
+        if values["count"] > 1 and values["expect"] in ("info", "fail"):
             # Scripts append sequentially: the next append would follow a write that may still arrive.
-            table.refuse(f'count must be 1 with expect = "{expect}"; leave count out', "count")
-        if until_ok and "expect" in table:
+            table.refuse(f'count must be 1 with expect = "{values["expect"]}"; leave count out', "count")
+        if values["until_ok"] and "expect" in table:
             table.refuse("expect: with until_ok appends are repeated until acknowledged; leave out one", "expect")
-        return ProduceStep(
-            number,
-            "produce",
-            deadline_s,
-            why,
-            partition=self._partition(table),
-            count=count,
-            acks=-1 if acks in ("all", -1) else acks,
-            timeout_s=table.seconds("timeout_s", 5.0, minimum=0.1),
-            expect=expect,
-            until_ok=until_ok,
-        )
 
-    def _configure(self, table: Table, number: int, deadline_s: float, why: str) -> ConfigureStep:
-        settings = read_settings(table, "settings")
-        if not settings:
-            table.refuse('settings is missing; add settings = { "retention.ms" = 1000 }', "settings")
-        node = self._node(table, "node") if "node" in table else None
-        return ConfigureStep(number, CONFIGURE, deadline_s, why, settings, node)
-
-    def _join(self, table: Table, number: int, deadline_s: float, why: str) -> JoinStep:
-        node, partition = self._node(table, "node"), self._partition(table)
-        starts_at = table.text("starts_at", choices=STARTS) if "starts_at" in table else None
-        return JoinStep(number, JOIN, deadline_s, why, node, partition, starts_at)
-
-    def _wait(self, table: Table, number: int, deadline_s: float, why: str) -> WaitStep:
+    def _condition(self, table: Table) -> str:
         given = [name for name in CONDITIONS if name in table]
         if len(given) != 1:
             table.refuse(f"a wait needs exactly one of: {', '.join(CONDITIONS)}; {len(given)} are given")
-        condition = given[0]
-        arguments = getattr(self, f"_wait_{condition}")(table)
-        return WaitStep(number, "wait", deadline_s, why, condition, arguments)
+        if given == ["log"] and isinstance(pattern := table.data["log"], str):
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                table.refuse(f"log: {pattern!r} is not a regular expression: {error}", "log")
+        return given[0]
 
-    def _wait_leader(self, table: Table) -> dict[str, object]:
-        return {"node": self._node(table, "leader"), "partition": self._partition(table)}
-
-    def _wait_isr(self, table: Table) -> dict[str, object]:
-        members = tuple(self._known(table, "isr", name) for name in table.texts("isr"))
-        if not members:
-            table.refuse("isr has no node; name those that must be in sync, or wait for offline = PARTITION", "isr")
-        return {"nodes": members, "partition": self._partition(table)}
-
-    def _wait_offline(self, table: Table) -> dict[str, object]:
-        return {"partition": self._index(table, "offline")}
-
-    def _wait_in_sync(self, table: Table) -> dict[str, object]:
-        return {"partition": self._index(table, "in_sync")}
-
-    def _wait_offset(self, table: Table) -> dict[str, object]:
-        """An offset that the partition's leader states is at least `at_least`."""
-        name, least = table.text("offset", choices=OFFSETS), table.integer("at_least", minimum=0)
-        return {"name": name, "at_least": least, "partition": self._partition(table)}
-
-    def _wait_controller(self, table: Table) -> dict[str, object]:
-        return {"node": self._node(table, "controller")}
-
-    def _wait_fenced(self, table: Table) -> dict[str, object]:
-        return {"node": self._node(table, "fenced")}
-
-    def _wait_unfenced(self, table: Table) -> dict[str, object]:
-        return {"node": self._node(table, "unfenced")}
-
-    def _wait_event(self, table: Table) -> dict[str, object]:
-        where = dict(table.table("where").data)
-        table.raw("where", None)
-        return {"event": table.text("event"), "node": self._node(table, "node"), "where": where}
-
-    def _wait_checkpoint(self, table: Table) -> dict[str, object]:
-        """The high watermark in a node's checkpoint file, so on its disk, is at least `checkpoint`."""
-        return {
-            "node": self._node(table, "node"),
-            "at_least": table.integer("checkpoint", minimum=0),
-            "partition": self._partition(table),
-        }
-
-    def _wait_log(self, table: Table) -> dict[str, object]:
-        """A node's service has printed a line that matches this regular expression, after the last step that was not a
-        wait."""
-        pattern = table.text("log")
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            table.refuse(f"log: {pattern!r} is not a regular expression: {error}", "log")
-        return {"node": self._node(table, "node"), "pattern": pattern}
-
-    def _wait_log_end(self, table: Table) -> dict[str, object]:
-        """A replica's log end offset, by its own progress events, is at least `log_end`."""
-        return {
-            "node": self._node(table, "node"),
-            "at_least": table.integer("log_end", minimum=0),
-            "partition": self._partition(table),
-        }
-
-    def _wait_seconds(self, table: Table) -> dict[str, object]:
-        """Wait for this time while clients continue. A script that was made from a recorded run uses this to keep its
-        timing. Other scripts should wait for a condition instead."""
-        return {"seconds": table.seconds("seconds", minimum=0.0)}
-
-    def _partition(self, table: Table) -> int:
-        return self._index(table, "partition", 0)
-
-    def _index(self, table: Table, key: str, default: int | None = None) -> int:
-        index = table.integer(key, minimum=0) if default is None else table.integer(key, default, minimum=0)
+    def _check_partition(self, table: Table, key: str, index: int) -> None:
         if index >= self._partitions:
             table.refuse(f"{key}: the topic has {counted(self._partitions, 'partition')}, counted from 0", key)
-        return index
 
-    def _node(self, table: Table, key: str) -> str:
-        return self._known(table, key, table.text(key))
-
-    def _known(self, table: Table, key: str, name: object) -> str:
-        """`name`, if it is certain to name a node when its step runs."""
-        if not isinstance(name, str):
-            table.refuse(f"{key}: {name!r} is not a node's name", key)
+    def _check_node(self, table: Table, key: str, name: str) -> None:
+        """Refuse a name that is not certain to name a node when its step runs."""
         if name in self._names or name == CONTROLLER:
-            return name
+            return
         if match := re.fullmatch(r"n(\d+)", name):
             if not 1 <= int(match[1]) <= self._nodes:
                 table.refuse(f"{key}: there is no {name}; the nodes are n1 to n{self._nodes}", key)
-            return name
-        if match := re.fullmatch(r"leader:(\d+)|follower:(\d+)(?::\d+)?", name):
+        elif match := re.fullmatch(r"leader:(\d+)|follower:(\d+)(?::\d+)?", name):
             if int(match[1] or match[2]) >= self._partitions:
-                table.refuse(
-                    f"{key}: {name}: the topic has {counted(self._partitions, 'partition')}, counted from 0", key
-                )
-            return name
-        named = f"; named so far: {', '.join(sorted(self._names))}" if self._names else ""
-        raise table.error(
-            f'{key}: {name!r} is not a node; use n1 to n{self._nodes}, "leader:0", "follower:0", "controller", or a '
-            "name "
-            f"that an earlier step assigned with as{named}",
-            key,
-        )
+                partitions = counted(self._partitions, "partition")
+                table.refuse(f"{key}: {name}: the topic has {partitions}, counted from 0", key)
+        else:
+            named = f"; named so far: {', '.join(sorted(self._names))}" if self._names else ""
+            table.refuse(
+                f'{key}: {name!r} is not a node; use n1 to n{self._nodes}, "leader:0", "follower:0", "controller", '
+                f"or a name that an earlier step assigned with as{named}",
+                key,
+            )

@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from msgspec import structs
+
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
-from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, NemesisSettings, Swarm, Topology, Workload
+from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, NemesisSettings, Swarm, Topology
 from systems import Settings
+from workloads.kind import Workload
 from workloads.kinds.log import COMPRESSION
 
 ROLE: Final = "broker"
@@ -84,13 +87,13 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
     tiering, checks = Random(f"{seed}/tiered"), campaign.checks
     if store_faults := _store_faults(tiering, campaign.nemesis.faults, nemesis, workload):
-        nemesis = replace(nemesis, faults=(*nemesis.faults, *store_faults))
+        nemesis = structs.replace(nemesis, faults=(*nemesis.faults, *store_faults))
         topic = _tiered_topic(tiering, _bytes_of_partition(workload))
-        workload = replace(workload, topic_settings={**topic, **workload.topic_settings})
+        workload = structs.replace(workload, topic_settings={**topic, **workload.topic_settings})
         common = {**_tiered(tiering, topology.nodes), **common}
         if checks.min_remote_segments is None:
             # Faults can prevent that a segment becomes complete. The replicas then have all records.
-            checks = replace(checks, min_remote_segments=0)
+            checks = structs.replace(checks, min_remote_segments=0)
     return replace(
         campaign,
         checks=checks,
@@ -117,7 +120,7 @@ def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> lis
 def _topology(chance: Random, given: Topology, swarm: Swarm) -> Topology:
     # Three is the most common size, and the one with the narrowest majorities.
     nodes = 3 if chance.random() < 0.4 and swarm.nodes[0] <= 3 <= swarm.nodes[1] else chance.randint(*swarm.nodes)
-    return replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
+    return structs.replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
 
 
 def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, nodes: int) -> Workload:
@@ -130,7 +133,7 @@ def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, no
     }
     # Workload kinds share some of these parameters; each has those that its clients support.
     parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
-    return replace(
+    return structs.replace(
         given,
         partitions=chance.randint(1, MOST_PARTITIONS),
         replication_factor=factor,
@@ -162,7 +165,7 @@ def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workl
     quiet_s = tuple(_quiet(chance, workload.duration_s))
     while wanted > 1 and not _fits(order[:wanted], workload.duration_s, interval_s, duration_s, overlap=overlap):
         wanted -= 1
-    return replace(
+    return structs.replace(
         given,
         faults=tuple(order[:wanted]),
         interval_s=interval_s,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nemeses import KINDS
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, ELECT, JOIN, ProduceStep, Step, WaitStep
+from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, JOIN, ElectStep, ProduceStep, Step, WaitStep
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from systems import InputError, Settings, System, merge
 from systems.toml_tables import suggestion
@@ -141,7 +141,7 @@ def _step(step: Step, system: System) -> Iterator[str]:
         )
     if (step.do in (CONFIGURE, JOIN) or condition == "offset") and not system.controls_topics:
         yield f"{system.name} has no topics that can be changed or asked"
-    if step.do == ELECT:
+    if isinstance(step, ElectStep):
         yield from _election(step, system)
     if (condition == CONTROLLER or CONTROLLER in step.nodes) and not system.has_controller:
         yield f"{system.name} has no controller that can be observed; name a node, such as n1"
@@ -150,8 +150,8 @@ def _step(step: Step, system: System) -> Iterator[str]:
         yield f"{system.name} has no partitions that can be observed; name a node, such as n1"
 
 
-def _election(step: Step, system: System) -> Iterator[str]:
-    what = "partition" if "partition" in getattr(step, "parameters", {}) else "cluster"
+def _election(step: ElectStep, system: System) -> Iterator[str]:
+    what = "cluster" if step.partition is None else "partition"
     if what in system.elects:
         return
     if system.elects:

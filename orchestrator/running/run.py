@@ -45,7 +45,6 @@ from nemeses import HostError, Nemesis
 from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import Scheduler
 from orchestrator.campaign.load_targets import LONGEST_LOAD
-from orchestrator.campaign.model import UNDER_LOAD
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.campaign.store import RunDirectory
 from orchestrator.cleanup import always, described
@@ -64,6 +63,7 @@ from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
 from orchestrator.worlds.selection import LEAST_FILES
 from systems import Deployed, InputError, Member, View
+from workloads.kind import UNDER_LOAD
 from workloads.process import ClientError, ClientHandle
 
 LEAST_FREE: Final = 8 << 20

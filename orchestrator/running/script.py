@@ -26,11 +26,11 @@ from nemeses.mechanisms.shell import ask, list_files_script
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.campaign.steps import (
-    ELECT,
     HEAL,
     ConfigureStep,
     ConsumeStep,
     CutStep,
+    ElectStep,
     Groups,
     HealStep,
     JoinStep,
@@ -242,8 +242,8 @@ class Stepper:
             self._inject(step, (node,), step.parameters)
         elif step.do in HEALED_BY:
             self._end(step, node, HEALED_BY[step.do])
-        elif step.do == ELECT:
-            self._until(step, lambda: self._try_to_elect(node, step.parameters.get("partition")))
+        elif isinstance(step, ElectStep):
+            self._until(step, lambda: self._try_to_elect(node, step.partition))
         elif step.do == "sync":
             result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
             if not result.ok:

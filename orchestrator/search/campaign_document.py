@@ -85,13 +85,12 @@ def document_of(
     if data.pop("swarm", None) is not None:
         data |= _drawn_tables(drawn, data)
     before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
-    checks = data.get("checks", {})
+    checks = {key: value for key, value in data.get("checks", {}).items() if key not in _OF_THE_WHOLE_LOAD}
     stem = campaign.name[: _MOST_OF_A_NAME - len(suffix) - 1 - _DIGITS]
     head = {"name": f"{stem}{suffix}", "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
-    demands = {"upper_bound": checks.get("upper_bound", "strict"), "min_ok": 1, "min_queries": 0}
-    demands |= {key: checks[key] for key in ("converge_s", "progress_s") if key in checks}
+    demands = {"upper_bound": "strict", **checks, "min_ok": 1, "min_queries": 0}
     return Document(
         {
             **head,
@@ -131,6 +130,7 @@ def _toml_value(text: str) -> int | bool | str:
     return int(text) if text.removeprefix("-").isdecimal() else text
 
 
+_OF_THE_WHOLE_LOAD: Final = ("min_share", "required_faults", "min_remote_segments")
 _REWRITTEN: Final = ("topology", "workload", "nemesis", "checks", "seeds", "cell")
 _SAYS_NOTHING: Final = ("name", "description")
 

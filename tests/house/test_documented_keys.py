@@ -17,7 +17,7 @@ import pytest
 
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.policy_file import read_policy
-from orchestrator.campaign.steps import CONDITIONS, WORDS, StepParser
+from orchestrator.campaign.steps import CONDITIONS, FORMS, StepParser
 from systems.description import read
 from systems.errors import InputError
 from systems.toml_tables import Table, TomlSource
@@ -53,7 +53,7 @@ FREE: Final[Mapping[str, str]] = {
 
 def _steps() -> None:
     """A script with each word, and with each condition of `wait`."""
-    lines = [f'{{ do = "{word}", node = "n1", between = ["n1", "n2"], partition = 0 }}' for word in sorted(WORDS)]
+    lines = [f'{{ do = "{word}", node = "n1", between = ["n1", "n2"], partition = 0 }}' for word in sorted(FORMS)]
     lines += [f'{{ do = "wait", {name} = 0, node = "n1" }}' for name in CONDITIONS]
     lines += ['{ do = "heal", node = "n1" }', '{ do = "join", node = "n1", partition = 0, starts_at = "log-start" }']
     source = TomlSource("campaign", f"[nemesis]\nstep = [{', '.join(lines)}]")

@@ -115,7 +115,7 @@ WRONG = {
         "c.toml:5: [client] client_class: the file /no/where.py does not exist"
     ),
     OWN + '[client]\nclient_command = "x"': (
-        'c.toml:5: [client] client_command: write a list of texts such as ["./client", "--verbose"]'
+        'c.toml:5: [client] client_command: \'x\' is not a list of texts such as ["...", "..."]'
     ),
     OWN + '[client]\nclient_class = "m:C"\ntimeout_s = 0': ("c.toml:6: [client] timeout_s: 0 is smaller than 0.01"),
     '[client]\nclient_class = "m:C"': (
@@ -156,7 +156,7 @@ WRONG = {
     "[topolgy]": "c.toml:2: unknown key 'topolgy'; did you mean 'topology'?",
     '[topology]\nnodes = "three"': "c.toml:3: [topology] nodes: 'three' is not a whole number",
     "[topology]\nnodes = true": "c.toml:3: [topology] nodes: True is not a whole number",
-    "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is more than 9, the most that a world holds",
+    "[topology]\nnodes = 12": "c.toml:3: [topology] nodes: 12 is larger than 9",
     '[topology]\nworld = "moon"': (
         "c.toml:3: [topology] world: 'moon' is not known; "
         "known: auto, inventory, namespaces, process, simulation, vagrant"
@@ -188,7 +188,7 @@ WRONG = {
         "c.toml:5: [nemesis] interval_s: the upper bound 2 is smaller than the lower bound 4"
     ),
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\nduration_s = [-1, 2]': (
-        "c.toml:5: [nemesis] duration_s: -1 is negative"
+        "c.toml:5: [nemesis] duration_s: -1 is smaller than 0"
     ),
     '[workload]\nduration_s = 5\n[nemesis]\nkind = "random"\nfaults = ["kill", "pause"]': (
         "c.toml:6: [nemesis] faults: 2 kinds of fault need at least 8 s, but the main phase lasts 5 s; lengthen it, "
@@ -242,9 +242,7 @@ WRONG = {
     ),
     "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
     "[checks]\nmin_share = -0.1": "c.toml:3: [checks] min_share: -0.1 is smaller than 0",
-    "[checks]\nmin_share = 25": (
-        "c.toml:3: [checks] min_share: 25 is larger than 1; it is a share of the planned writes, such as 0.25"
-    ),
+    "[checks]\nmin_share = 25": ("c.toml:3: [checks] min_share: 25 is larger than 1; it is a share, such as 0.25"),
     "[checks]\nmin_queries = -1": "c.toml:3: [checks] min_queries: -1 is smaller than 0",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\noptional_faults = ["pause"]': (
         "c.toml:5: [nemesis] optional_faults: 'pause' is not among faults; an optional fault must be in both"
@@ -254,9 +252,9 @@ WRONG = {
         "optional; remove it from one of the two"
     ),
     "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
-    "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 1e+07",
+    "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 10000000",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [1, 1e17]': (
-        "c.toml:5: [nemesis] interval_s: 1e+17 is larger than 1e+07"
+        "c.toml:5: [nemesis] interval_s: 1e+17 is larger than 10000000"
     ),
     "[checks]\nprogress_s = 10000001": "c.toml:3: [checks] progress_s: 10000001 is larger than 10000000",
     "[workload]\nrate = 1e200": "c.toml:3: [workload] rate: 1e+200 is larger than 1e+06",
@@ -323,7 +321,7 @@ WRONG_STEPS = {
         "c.toml:9: [nemesis.step] as: 'b' is not a name; start it with a capital letter, such as A"
     ),
     'do = "cut"\nbetween = ["n1"]': (
-        'c.toml:6: [nemesis.step] between is a pair of nodes, such as ["A", "B"], or of groups, such as '
+        'c.toml:8: [nemesis.step] between: [\'n1\'] is not a pair of nodes, such as ["A", "B"], or of groups, such as '
         '[["A"], ["B", "n3"]]'
     ),
     'do = "cut"\nbetween = ["n1", "n1"]': "c.toml:8: [nemesis.step] between: a node cannot be cut from itself",
@@ -338,7 +336,9 @@ WRONG_STEPS = {
     'do = "produce"\nuntil_ok = true\nexpect = "any"': (
         "c.toml:9: [nemesis.step] expect: with until_ok appends are repeated until acknowledged; leave out one"
     ),
-    'do = "heal"\ntear = true': ("c.toml:8: [nemesis.step] unknown key 'tear'; known: deadline_s, do, why"),
+    'do = "heal"\ntear = true': (
+        "c.toml:8: [nemesis.step] unknown key 'tear'; known: between, deadline_s, do, node, why"
+    ),
     'do = "heal"\ndeadline_s = -1': "c.toml:8: [nemesis.step] deadline_s: -1 is smaller than 0.001",
 }
 

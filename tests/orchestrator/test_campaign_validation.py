@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.validation import minimum_complaints, node_complaints, workload_complaints
@@ -27,13 +29,13 @@ def test_a_consistent_campaign_is_valid(tmp_path: Path) -> None:
 
 def test_a_minimum_above_the_planned_load_is_a_complaint(tmp_path: Path) -> None:
     made = campaign(tmp_path)
-    (found,) = minimum_complaints(replace(made, checks=replace(made.checks, min_ok=10**6)))
+    (found,) = minimum_complaints(replace(made, checks=structs.replace(made.checks, min_ok=10**6)))
     assert (found.table, found.key, found.step) == ("checks", "min_ok", None)
     assert "1000000 can never be reached" in found.message
 
 
 def test_every_complaint_about_the_workload_is_found(tmp_path: Path) -> None:
     made = campaign(tmp_path)
-    workload = replace(made.workload, replication_factor=9, assignment=((1, 8),))
+    workload = structs.replace(made.workload, replication_factor=9, assignment=((1, 8),))
     found = list(workload_complaints(replace(made, workload=workload), BROWNOUT, False))
     assert [each.key for each in found] == ["assignment", "replication_factor"]
