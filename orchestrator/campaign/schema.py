@@ -1,0 +1,154 @@
+"""The JSON Schema of a campaign's file, from the structs that its reader uses.
+
+Editors of TOML check and complete with it (`brownout schema`). What the schema cannot express, the reader checks
+besides: how keys fit each other, the system and the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+
+import systems.registry as registry
+from analysis.evidence.run_toml import Checks
+from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
+from nemeses import INJECTED_BY
+from orchestrator.campaign.expect_table import COMES_WITH, EXPECT_WORDS
+from orchestrator.campaign.model import (
+    CampaignKeys,
+    CellKeys,
+    ClientKeys,
+    RandomFaults,
+    Seeds,
+    Swarm,
+    SystemKeys,
+    Topology,
+)
+from orchestrator.campaign.parser import CHECK_WORDS
+from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
+from systems.declared_tables import schema
+from workloads.kind import LoadKeys, Workload, WorkloadKind
+from workloads.kinds import KINDS
+
+Schema = dict[str, Any]
+_DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_VALUE: Final = {"type": ["string", "number", "boolean"]}
+_ROLE: Final[Schema] = {
+    "type": "object",
+    "description": "Settings of all nodes of this role; a table of a node, such as [broker.n1], overrides them.",
+    "additionalProperties": {"anyOf": [_VALUE, {"type": "object", "additionalProperties": _VALUE}]},
+}
+
+
+def campaign_schema() -> Schema:
+    """Of the whole file."""
+    tables: Schema = {
+        "topology": schema(Topology),
+        "system": schema(SystemKeys),
+        "workload": _by_word("kind", LoadKeys().kind, {name: _workload(kind) for name, kind in KINDS.items()}),
+        "client": schema(ClientKeys),
+        "nemesis": _by_word("kind", "none", {"random": schema(RandomFaults), "steps": _steps(), "none": _closed({})}),
+        "checks": schema(Checks, CHECK_WORDS),
+        "seeds": schema(Seeds),
+        "swarm": schema(Swarm),
+        "cell": {"type": "array", "items": _cell()},
+    }
+    top = schema(CampaignKeys)
+    properties = top["properties"] | tables
+    roles = {role for name in registry.known() for role in registry.load_system(name).description.roles}
+    names = {"enum": sorted(roles | properties.keys())}
+    cell_names = {"enum": sorted(roles | tables["cell"]["items"]["properties"].keys())}
+    ours = {"properties": {"system": {"properties": {"name": {"enum": sorted(registry.known())}}}}}
+    return top | {
+        "$schema": _DRAFT,
+        "title": "a campaign of Brownout",
+        "properties": properties,
+        "additionalProperties": _ROLE,
+        "if": {"properties": {"system": {"required": ["path"]}}, "required": ["system"]},
+        "else": {
+            "propertyNames": names,
+            "properties": ours["properties"] | {"cell": {"items": {"propertyNames": cell_names}}},
+        },
+    }
+
+
+def _workload(kind: WorkloadKind) -> Schema:
+    own = {
+        each.key: {**each.shape, "default": each.default, "description": f"{each.meaning} {each.unit}".strip()}
+        for each in kind.parameters
+    }
+    return _closed(schema(Workload if kind.partitioned else LoadKeys)["properties"] | own)
+
+
+def _steps() -> Schema:
+    words = {word: _wait() if word == "wait" else _step(word) for word in FORMS}
+    steps = {"type": "array", "minItems": 1, "items": _by_word("do", None, words)}
+    return _closed({"step": steps}, ["step"])
+
+
+def _step(word: str) -> Schema:
+    form = schema(FORMS[word])
+    faults = INJECTED_BY[word].parameters if word in INJECTED_BY and INJECTED_BY[word].takes == "node" else ()
+    own = {each.name: each.shape | {"description": each.meaning} for each in faults if each.shape}
+    needed = [each.name for each in faults if getattr(each, "default", 0) is None]
+    needed += ["as"] if word == "name" else []
+    return _closed(form["properties"] | own, [*form["required"], *needed])
+
+
+def _wait() -> Schema:
+    """One condition with its keys."""
+    form = schema(WaitKeys)
+    kept = [keys_of_wait(condition) for condition in CONDITIONS]
+    return {"oneOf": [_closed(_only(form["properties"], keys), set(form["required"]) & keys) for keys in kept]}
+
+
+def _cell() -> Schema:
+    form, expect = schema(CellKeys), schema(Expectation, EXPECT_WORDS)["properties"]
+    allowed = {
+        verdict: [key for key, word in COMES_WITH.items() if word == verdict] for verdict in (PASS, FAIL, UNKNOWN)
+    }
+    needed = {PASS: [], FAIL: ["anomaly"], UNKNOWN: ["reason"]}
+    outcomes = {verdict: _closed(_only(expect, keys), needed[verdict]) for verdict, keys in allowed.items()}
+    tables = {
+        "expect": _by_word("verdict", PASS, outcomes),
+        "client": _closed(_only(schema(ClientKeys)["properties"], ["options"])),
+    }
+    return form | {"properties": form["properties"] | tables, "additionalProperties": _ROLE}
+
+
+def _by_word(key: str, default: str | None, branches: Mapping[str, Schema]) -> Schema:
+    """A table whose keys depend on the word in one key. `default`: the word of a table without this key."""
+    alike = [[other for other in branches if branches[other] == branch] for branch in branches.values()]
+    groups = {words[0]: words for words in alike}
+    return {
+        "type": "object",
+        "properties": {key: {"type": "string", "enum": sorted(branches)}},
+        "required": [] if default else [key],
+        "allOf": [
+            {
+                "if": {"properties": {key: {"enum": words}}, "required": [] if default in words else [key]},
+                "then": _with_key(branches[first], key),
+            }
+            for first, words in groups.items()
+        ],
+    }
+
+
+def _with_key(branch: Schema, key: str) -> Schema:
+    """A closed table, or a choice of them, that may have this key, too."""
+    if "oneOf" in branch:
+        return {"oneOf": [_with_key(each, key) for each in branch["oneOf"]]}
+    return branch | {"properties": {key: {}} | branch["properties"]}
+
+
+def _closed(properties: Schema, needed: Iterable[str] = ()) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": sorted(needed),
+        "additionalProperties": False,
+    }
+
+
+def _only(properties: Schema, keys: Collection[str]) -> Schema:
+    return {key: shape for key, shape in properties.items() if key in keys}
