@@ -54,27 +54,30 @@ def _by_partition(operations: Iterable[Op]) -> dict[int, list[Op]]:
 
 
 class _Held(NamedTuple):
-    """The register held an offset at some moment from `since` to `until`."""
+    """The register held an offset at some moment from `since` to `until`, by an acknowledged commit or by a fetch.
+    `first`: the first commit of the offset; before it was sent, no fetch could show the offset."""
 
     offset: int
     since: int
     until: int
     evidence: Commit | Fetched
+    first: Commit
 
 
 def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
     """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
     offset was held during the fetch, which was not before any commit of it had started."""
-    found = [_Held(commit.offset, commit.inv, commit.ret, commit) for commit in commits if commit.acknowledged]
+    found = [_Held(each.offset, each.inv, each.ret, each, each) for each in commits if each.acknowledged]
     for fetch in fetches:
-        earlier = [commit.inv for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
+        earlier = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
         if earlier:
-            found.append(_Held(fetch.offset, max(fetch.inv, min(earlier)), fetch.ret, fetch))
+            first = min(earlier, key=lambda commit: commit.inv)
+            found.append(_Held(fetch.offset, max(fetch.inv, first.inv), fetch.ret, fetch, first))
     return found
 
 
 def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: list[Fetched]) -> Iterator[Anomaly]:
-    lost: list[tuple[Fetched, _Held]] = []
+    lost: list[tuple[Fetched, _Held, Sequence[Commit]]] = []
     phantom: list[Fetched] = []
     all_held = _held(commits, fetches)
     for fetch in fetches:
@@ -89,9 +92,11 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             if held.until < fetch.inv and held.since > last_end and held.offset != fetch.offset
         ]
         if between:
-            lost.append((fetch, max(between, key=lambda held: held.until)))
+            held = max(between, key=lambda held: held.until)
+            last = sorted(written, key=lambda commit: commit.over)[-1:]
+            lost.append((fetch, held, last if held.evidence.inv > last_end else [*last, held.first]))
     if lost:
-        fetch, held = lost[0]
+        fetch, held, before = lost[0]
         how = "acknowledged" if isinstance(held.evidence, Commit) else "shown"
         yield Anomaly(
             LOST_COMMIT,
@@ -99,16 +104,18 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             partition,
             f"offset {held.offset} was committed for {topic}-{partition} and {how}, and a later fetch shows "
             f"{_named(fetch.offset)}, which was not committed since",
-            (_shown(held.evidence), _shown(fetch)),
+            (*map(_shown, before), _shown(held.evidence), _shown(fetch)),
             len(lost),
         )
     if phantom:
+        later = [each for each in commits if each.offset == phantom[0].offset]
         yield Anomaly(
             PHANTOM_COMMIT,
             topic,
             partition,
-            f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which was never committed",
-            (_shown(phantom[0]),),
+            f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which was "
+            + ("committed only after the answer" if later else "never committed"),
+            (_shown(phantom[0]), *map(_shown, sorted(later, key=lambda commit: commit.inv)[:1])),
             len(phantom),
         )
 

@@ -59,17 +59,21 @@ def violations(topic: str, commits: Sequence[Commit], logs: Sequence[OffsetsLog]
 def _lost(
     topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
 ) -> Iterator[Anomaly]:
-    missing = _missing(commits, log, records) or _behind(commits, records)
+    absent = _missing(commits, log, records)
+    missing = absent or _behind(commits, records)
     if not missing:
         return
     shown = f"ends with {_named(records[-1])}" if records else "has none of its commits"
+    same = [] if absent else [each for each in commits if each.offset == records[-1].offset]
+    before = sorted(same, key=lambda each: each.over)[-1:]
+    last = () if absent else (_shown(log, records[-1]),)
     yield Anomaly(
         LOST_COMMIT,
         topic,
         partition,
         f"offset {missing[0].offset} was committed for {topic}-{partition} and acknowledged, but is not in the offsets "
         f"log of {log.node}, which {shown}",
-        ({"kind": "commit", **asdict(missing[0])}, *(_shown(log, each) for each in records[-1:])),
+        (*({"kind": "commit", **asdict(each)} for each in (*before, missing[0])), *last),
         len(missing),
     )
 

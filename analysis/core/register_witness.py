@@ -3,6 +3,9 @@
 An operation may be dropped only if an order that explains the whole history would also explain what remains: reads and
 mismatches always; a write if no remaining operation saw its value and no remaining mismatch can have needed it. So what
 remains is a contradiction of the whole history.
+
+Then each operation is tried alone. A write is replaced by one that may have happened at any time. If the result is
+still a contradiction, the write is not needed.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
-from history.schemas import CAS, INF, INFO, OK, READ
+from history.schemas import CAS, INF, INFO, OK, READ, WRITE
 from history.values import SESSION_SHIFT, decode_value
 from installation.counted import counted
 
@@ -22,7 +25,8 @@ MOST_NAMED: Final = 12
 
 
 def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
-    """A subset that is still `refuted` and from which no operation can be dropped, in order of invocation.
+    """A subset that is a contradiction and needs each of its operations, in order of invocation. `refuted` gets the
+    subset and, for dropped writes, writes that may have happened at any time.
 
     Large parts are tried first. After `MOST_CHECKS` trials the current subset is returned though it may not be minimal.
     """
@@ -45,6 +49,25 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
         if part == 1 and not dropped:
             break
         part = max(1, part // 2)
+    return _needed(remaining, refuted, MOST_CHECKS - checks)
+
+
+def _needed(
+    operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool], checks: int
+) -> list[Operation]:
+    """The operations without which the others are no contradiction. Writes are dropped before reads, first those that
+    have not returned. `checks`: how many may be tried."""
+    remaining, hidden = list(operations), list[Operation]()
+    is_smaller = True
+    while is_smaller:
+        is_smaller = False
+        for each in sorted(remaining, key=lambda each: (is_pure(each), each.type == OK, -each.inv)):
+            rest = [other for other in remaining if other is not each]
+            earliest = min((other.inv for other in operations), default=0)
+            free = [] if is_pure(each) else [Operation(each.id, WRITE, INFO, earliest, INF, written(each))]
+            if checks > 0 and refuted([*rest, *hidden, *free]):
+                remaining, hidden, is_smaller = rest, [*hidden, *free], True
+            checks -= 1
     return remaining
 
 

@@ -121,7 +121,8 @@ def _incomplete(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) ->
 def _lost_commit(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """Which replicas of the offsets topic removed commits between the answers, or which new leader had not got them."""
     del partition
-    times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
+    answers = anomaly.witness[-2:]  # an earlier commit is of the offset that is there in the end
+    times = [facts.clock.of_monotonic(at) for row in answers if (at := ends_at(row)) is not None]
     if not times:
         return ""
     told = list[tuple[float, str]]()

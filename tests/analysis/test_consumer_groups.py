@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from analysis.core.groups import judge
 from history.groups import Commit, Delivered, Fetched, GroupWriter, read_groups
 from history.schemas import INF
+from tests.analysis.register_histories import explicable, read, write
 
 
 def commit(offset: int, inv: int, ret: int = INF, member: str = "a") -> Commit:
@@ -82,7 +85,11 @@ def test_an_offset_that_was_shown_stays_whether_its_commit_was_answered_or_not()
         "whichever was first, when 9 was shown the other was over"
     )
     (anomaly,) = judge("log", [commit(5, 10, 20), commit(9, 30)], [fetched(9, 40, 50), fetched(5, 60, 70)], ALL)
-    assert [(its["kind"], its["offset"]) for its in anomaly.witness] == [("fetched", 9), ("fetched", 5)]
+    assert [(its["kind"], its["offset"]) for its in anomaly.witness] == [
+        ("commit", 5),
+        ("fetched", 9),
+        ("fetched", 5),
+    ]
     assert anomaly.sentence.startswith("offset 9 was committed for log-0 and shown, and a later fetch shows offset 5")
 
 
@@ -235,3 +242,45 @@ def test_an_incomplete_record_is_reported(tmp_path: Path) -> None:
 
 def test_a_run_without_groups_reads_as_zero_groups(tmp_path: Path) -> None:
     assert read_groups(tmp_path).members == ()
+
+
+# --- witnesses
+
+
+def contradictory(rows: list[dict[str, Any]]) -> bool:
+    """Whether no order of commits explains the fetches, if members whose commits are not shown may have committed each
+    offset that nobody is shown to commit."""
+    writes = [row for row in rows if row["kind"] == "commit"]
+    shown = {row["offset"] for row in rows if row["kind"] == "fetched"} - {-1}
+    hidden = [write(each, 0) for each in sorted(shown - {row["offset"] for row in writes})]
+    reads = [
+        read(None if row["offset"] < 0 else row["offset"], row["inv"], row["ret"])
+        for row in rows
+        if row["kind"] == "fetched"
+    ]
+    return not explicable([*(write(row["offset"], row["inv"], row["ret"]) for row in writes), *hidden, *reads])
+
+
+def test_each_operation_of_a_witness_belongs_to_the_contradiction() -> None:
+    rng = random.Random("group witnesses")
+    kinds: Counter[tuple[str, int]] = Counter()
+    for _ in range(4_000):
+        commits = []
+        for _ in range(rng.randint(1, 5)):
+            inv, took = rng.randint(0, 60), rng.randint(0, 25)
+            answered = 4 * (inv + took) + 2 if rng.random() < 0.6 else INF
+            commits.append(commit(rng.randint(1, 3), 4 * inv, answered))
+        fetches = []
+        for _ in range(rng.randint(1, 5)):
+            inv = rng.randint(0, 100)
+            fetches.append(fetched(rng.choice([-1, 1, 2, 3]), 4 * inv + 1, 4 * (inv + rng.randint(0, 25)) + 3))
+        for anomaly in judge("log", commits, fetches, (given(0, 9, 0),)):
+            rows = list(anomaly.witness)
+            if anomaly.name == "phantom-commit" and len(rows) == 1:
+                continue  # that nobody committed an offset rests on the whole history
+            assert contradictory(rows), (commits, fetches, anomaly)
+            superfluous = [row for row in rows if contradictory([each for each in rows if each is not row])]
+            assert superfluous == [], (commits, fetches, anomaly)
+            kinds[anomaly.name, len(rows)] += 1
+    assert {name for name, _ in kinds} == {"lost-acknowledged-commit", "phantom-commit"}
+    assert {size for _, size in kinds} == {2, 3, 4}

@@ -63,7 +63,12 @@ def test_a_lost_commit_is_named_with_its_log(tmp_path: Path) -> None:
         "offset 6 was committed for log-0 and acknowledged, but is not in the offsets log of n1, which ends with "
         "offset 9"
     )
-    assert [each["kind"] for each in anomaly.witness] == ["commit", "logged"]
+    assert [each["kind"] for each in anomaly.witness] == ["commit"]
+
+
+def test_a_commit_that_an_older_one_replaced_is_shown_with_both(tmp_path: Path) -> None:
+    (anomaly,) = found(tmp_path, COMMITS, logged(3, 6, 9, 6))
+    assert [(each["kind"], each["offset"]) for each in anomaly.witness] == [("commit", 6), ("commit", 9), ("logged", 6)]
 
 
 def test_a_commit_without_an_answer_may_be_missing_or_be_the_last(tmp_path: Path) -> None:
