@@ -1,25 +1,31 @@
 """Replicas that a script adds to a partition: where their logs start, and their leader epochs (KIP-1023).
 
-The journal has the offsets that the leader stated before and after, and the new replica's files at the moment when it
-was in sync. A new replica starts at the offset that the script requires, as the leader stated it at some time between
-the two. Without a requirement, the settings decide: in a tiered topic it starts at the first offset that is not in
-remote storage if its node has `follower.fetch.last.tiered.offset.enable`, otherwise at the start of the leader's own
-files. Its epoch file has the leader's entries, also of epochs before its start.
+A new replica starts at the offset that the script requires, as the leader stated it at some time between the acceptance
+of the replica and the moment when it was in sync. Without a requirement, the settings decide: in a tiered topic it
+starts at the first offset that is not in remote storage if its node has `follower.fetch.last.tiered.offset.enable`,
+otherwise at the start of the leader's own files. No later file of the replica starts below. Its epoch file has the
+leader's entries up to its start (K1023-11): when it was in sync, by the copy of both files in the journal, and in the
+collected files, from the start of the log on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome
+from analysis.checkers.replicas import FILES
 from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.damage import Damage, suffered
 from history.journal import JOINED, REASSIGNED
 from installation.counted import counted
 
 Line = Mapping[str, Any]
+Entries = tuple[tuple[int, int], ...]
+"""Leader epochs: (epoch, first offset)."""
 
 BOOTSTRAP: Final = Promise("BST", "a new replica starts where it must", stands_alone=True)
 BOOTSTRAPPED: Final = "bootstrapped"
@@ -31,15 +37,29 @@ WRONG_START: Final = AnomalyKind(
 OTHER_EPOCHS: Final = AnomalyKind(
     "bootstrap-epochs-differ", BOOTSTRAP, "The epoch file of a new replica contradicts its leader's."
 )
-NOT_SHOWN: Final = Reason("bootstrap-not-shown", "The record of a new replica does not show where its log started.")
+NOT_SHOWN: Final = Reason(
+    "bootstrap-not-shown", "The record and the files of a new replica do not show where its log started."
+)
+STARTED_AGAIN: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED})
+"""Damage after which a node may have started the log of its replica again."""
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What a node's collected files have of a replica. `first`: the offset of its first segment; `log_start`: the start
+    of the log, of which remote storage may have the segment; `epochs`: its epoch file."""
+
+    first: int
+    log_start: int
+    epochs: Entries
 
 
 def check(run: CheckedRun) -> Outcome:
-    """Compare each replica that joined with what its leader stated."""
+    """Compare each replica that joined with what its leader stated, and with its leader's files."""
     joined = [line for line in run.history.journal if line.get("event") == JOINED]
     reassignments = [line for line in run.history.journal if line.get("event") == REASSIGNED]
     anomalies = [each for line in joined for each in (*_wrong_start(run, line), *_other_epochs(run, line))]
-    doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in _unknown(run, line)))
+    doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in (*_unknown(run, line), *_unread(run, line))))
     if len(reassignments) > len(joined):
         doubts += tuple(
             NOT_SHOWN.say([f"not seen in sync: {counted(len(reassignments) - len(joined), 'new replica')}"])
@@ -118,31 +138,95 @@ def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     if any(_unknown(run, line)):
         return
     least, most, start = line["before"][wanted], line["after"][wanted], line["segments"][0]
-    if least <= start <= most:
-        return
     between = f"{least}" if least == most else f"{least} to {most}"
-    sentence = f"the log of {line['node']} starts at {start}; the leader's {wanted} was {between}"
-    yield _anomaly(WRONG_START, run, line, sentence, [{"op": "bootstrap", "node": line["node"], "offset": start}])
+    found, when = start, ""
+    later = _files(run, line["node"], line["partition"])
+    if least <= start <= most and isinstance(later, _Files) and not _started_again(run, line, least):
+        found, when = min(start, later.first), " in the collected files"
+    if least <= found <= most:
+        return
+    sentence = f"the log of {line['node']} starts at {found}{when}; the leader's {wanted} was {between}"
+    yield _anomaly(WRONG_START, run, line, sentence, [{"op": "bootstrap", "node": line["node"], "offset": found}])
+
+
+def _started_again(run: CheckedRun, line: Line, least: int) -> bool:
+    """Whether the node may have started the log of its replica again after it joined, at an offset below `least`."""
+    where = (run.description.topic, line["partition"])
+    return bool(suffered(run.history.journal, line["node"], STARTED_AGAIN)) or any(
+        (each["topic"], each["partition"]) == where and each["to_offset"] < least
+        for each in run.events.get(line["node"], ())
+        if each.get("event") == "truncated"
+    )
 
 
 def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
-    own, leaders = (tuple(map(tuple, line[key])) for key in ("epochs", "leader_epochs"))
-    latest = max((epoch for epoch, _ in own), default=-1)
-    due = tuple(entry for entry in leaders if entry[0] <= latest) if own else leaders
-    if own == due:
+    """The first difference: when the replica was in sync, or at the end, when elections may have replaced both files.
+
+    At the end they are compared from the start of the log to the start of the new replica. The oldest entry moves with
+    the start of the log, and nodes write that start with a delay: the later one counts."""
+    node, leader = line["node"], line["leader"]
+    own_then, leaders_then = (tuple(map(tuple, line[key])) for key in ("epochs", "leader_epochs"))
+    latest = max((epoch for epoch, _ in own_then), default=-1)
+    due_then = tuple(entry for entry in leaders_then if entry[0] <= latest) if own_then else leaders_then
+    if own_then != due_then:
+        yield _epochs_differ(run, line, own_then, due_then, "")
         return
-    sentence = (
-        f"the epoch file of {line['node']} has {_told(own)}; that of the leader {line['leader']} has {_told(due)}"
-    )
+    own, leaders = (_files(run, name, line["partition"]) for name in (node, leader))
+    if isinstance(own, str) or isinstance(leaders, str) or not line["segments"]:
+        return
+    from analysis.core.remote_object_rules import entries_from
+
+    start = max(own.log_start, leaders.log_start, *(first for _, first in leaders.epochs[:1]))
+    end = max(line["segments"][0], start)
+    has, due = (entries_from([each for each in files.epochs if each[1] <= end], start) for files in (own, leaders))
+    if has == due:
+        return
+    yield _epochs_differ(run, line, has, due, f" from offset {start} to {end} in the end")
+
+
+def _epochs_differ(run: CheckedRun, line: Line, own: Entries, due: Entries, where: str) -> Anomaly:
+    node, leader = line["node"], line["leader"]
+    sentence = f"the epoch file of {node} has {_told(own)}{where}; that of the leader {leader} has {_told(due)}"
     witness = [
-        {"op": "epoch", "node": node, "epoch": epoch, "offset": start, "source": "epoch file"}
-        for node, entries in ((line["node"], own), (line["leader"], due))
-        for epoch, start in entries
+        {"op": "epoch", "node": name, "epoch": epoch, "offset": first, "source": "epoch file"}
+        for name, entries in ((node, own), (leader, due))
+        for epoch, first in entries
     ]
-    yield _anomaly(OTHER_EPOCHS, run, line, sentence, witness)
+    return _anomaly(OTHER_EPOCHS, run, line, sentence, witness)
 
 
-def _told(entries: tuple[tuple[int, int], ...]) -> str:
+def _unread(run: CheckedRun, line: Line) -> Iterator[str]:
+    """Why the files of a new replica and of its leader cannot be compared."""
+    for node in (line["node"], line["leader"]):
+        found = _files(run, node, line["partition"])
+        if isinstance(found, str):
+            yield found
+
+
+def _files(run: CheckedRun, node: str, partition: int) -> _Files | str:
+    """The collected files of a node's replica, or why they cannot be read."""
+    from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks
+    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import EPOCHS, LOG_STARTS
+    from analysis.replicafiles.log import ReplicaFileError
+
+    key = (run.description.topic, partition)
+    what = f"the replica of {key[0]}-{partition} on {node}"
+    if run.description.replica_format not in FORMATS:
+        return f"{what} cannot be read: its files have no reader"
+    data = run.directory / "nodes" / node / "data"
+    segments = FORMATS[run.description.replica_format].segments(key, data)
+    try:
+        epochs = read_epochs(data / f"{key[0]}-{partition}" / EPOCHS)
+        starts = read_high_watermarks(data / LOG_STARTS) or {}
+    except ReplicaFileError as error:
+        return f"{what} cannot be read: {error}"
+    if not segments or epochs is None:
+        return f"{what} has no {'epoch file' if segments else 'segment'}"
+    return _Files(int(segments[0].stem), starts.get(key, 0), epochs)
+
+
+def _told(entries: Entries) -> str:
     return ", ".join(f"epoch {epoch} from {start}" for epoch, start in entries) or "no epoch"
 
 
@@ -158,5 +242,5 @@ CHECKER: Final = Checker(
     check,
     (NOT_SHOWN,),
     may_rest=lambda description: not any(" (join " in step for step in description.steps),
-    reads="|".join((PLAN, JOURNAL, r"nodes/[^/]+/events\.jsonl")),
+    reads="|".join((PLAN, JOURNAL, FILES)),
 )

@@ -91,7 +91,7 @@ def check(run: CheckedRun) -> Outcome:
     if run.description.replica_format not in FORMATS:
         return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
     format, nodes = FORMATS[run.description.replica_format], _places(run)
-    metadata, objects = read_metadata(nodes), objects_in(run.directory / STORE)
+    metadata, objects = read_metadata(nodes, _earlier(run)), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
     least = run.description.requirements.min_remote_segments
     # A run that needs no remote segment may end before its first upload, which creates the metadata topic.
@@ -187,6 +187,17 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
                 )
 
 
+def _earlier(run: CheckedRun) -> Mapping[str, Path]:
+    """The earlier dumps of the nodes' data directories, if no fault can have cost a committed record."""
+    from analysis.engines.replica import EARLIER
+    from analysis.evidence.earlier_dumps import demanded
+
+    dumps = demanded(run.history.journal, run.plan.nodes, run.description.world)
+    if not _keeps_committed(run, run.plan.nodes):
+        return {}
+    return {node: run.directory / "nodes" / node / EARLIER for node in dumps.nodes}
+
+
 def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
     where = (line.get("event"), line.get("node"), line.get("partition"))
     return where == (JOINED, node, partition) and bool(line["segments"])
@@ -247,6 +258,6 @@ CHECKER: Final = Checker(
     (NOT_READ,),
     may_rest=lambda description: not _is_tiered(description),
     reads="|".join(
-        (PLAN, JOURNAL, FILES, r"shared(/.*)?", r"nodes/[^/]+/events\.jsonl", r"nodes/[^/]+/data/__remote.*")
+        (PLAN, JOURNAL, FILES, r"shared(/.*)?", r"nodes/[^/]+/events\.jsonl", r"nodes/[^/]+/(data|earlier)/__remote.*")
     ),
 )

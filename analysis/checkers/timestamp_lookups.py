@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from analysis.checker import JOURNAL, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
@@ -59,6 +59,38 @@ def _incomplete(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
         yield f"the record of lookups is missing: {first_of(missing, ', ')}"
     if strange := sorted(set(records.clients) - {line["client"] for line in lines}):
         yield f"there is a record of lookups of clients that were not started: {first_of(strange, ', ')}"
+    yield from _unseen(run, records)
+
+
+def _unseen(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
+    """Reads beyond the last record whose timestamp a client recorded. It records the timestamp of each record that is
+    later than all that it has read before."""
+    seen: dict[tuple[str, int], int] = {}
+    for sight in records.sights:
+        place = sight.client, sight.partition
+        seen[place] = max(seen.get(place, 0), sight.first + len(sight.timestamps))
+    for (client, partition), end in sorted(_read_ends(run, records.clients).items()):
+        if end > seen.get((client, partition), 0):
+            yield (
+                f"{client} read partition {partition} up to offset {end - 1}, and recorded timestamps up to "
+                f"{seen.get((client, partition), 0) - 1}"
+            )
+
+
+def _read_ends(run: CheckedRun, clients: Sequence[str]) -> dict[tuple[str, int], int]:
+    """The offset after the last record that each of these clients read, by client and partition."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends: dict[tuple[str, int], int] = {}
+    for part in run.history.parts("client", "partition", "offsets"):
+        part = part.filter(pc.is_in(part["client"].cast(pa.string()), pa.array(clients, pa.string())))
+        rows = pc.list_parent_indices(part["offsets"])
+        read = part.select(["client", "partition"]).take(rows).append_column("last", pc.list_flatten(part["offsets"]))
+        for row in read.group_by(["client", "partition"], use_threads=False).aggregate([("last", "max")]).to_pylist():
+            place = row["client"], row["partition"]
+            ends[place] = max(ends.get(place, 0), row["last_max"] + 1)
+    return ends
 
 
 CHECKER: Final = Checker(
@@ -69,5 +101,5 @@ CHECKER: Final = Checker(
     check,
     (NOT_WHOLE,),
     may_rest=lambda description: description.kind != TIERED,
-    reads="|".join((PLAN, JOURNAL, "history/lookups(/.*)?")),
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, "history/lookups(/.*)?")),
 )

@@ -48,7 +48,7 @@ def _anomaly(kind: str, objects: SegmentObjects, start: str, found: Sequence[str
         yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(found))
 
 
-def _wrong_epochs(objects: SegmentObjects, logs: Iterable[ReplicaLog]) -> Iterator[str]:
+def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterator[str]:
     """R11."""
     segment, entries = objects.segment, objects.epochs
     name = EPOCHS[segment.encoding]
@@ -57,12 +57,17 @@ def _wrong_epochs(objects: SegmentObjects, logs: Iterable[ReplicaLog]) -> Iterat
     if list(entries) != sorted(set(entries)) or [at for _, at in entries] != sorted(at for _, at in entries):
         yield f"{name} has entries that do not rise: {_told(entries)}"
         return
-    own = _within(entries, segment.start)
+    own = entries_from(entries, segment.start)
     if own != segment.epochs:
         yield f"{name} has {_told(own)} for its offsets, the metadata {_told(segment.epochs)}"
         return
+    # Nodes write the start of the log with a delay: the latest one counts.
+    oldest = max([entries[0][1], *(log.start for log in logs)])
     for log in logs:
         epochs = log.epochs or ()
+        if segment.start < epochs[0][1] > oldest <= segment.end:
+            yield f"{name} has {_told(entries)}, but the epoch file of {log.node} starts at {epochs[0][1]}"
+            return
         first = max(entries[0][1], epochs[0][1])  # the oldest epoch moves with the start of the log
         if not _is_of_lineage(segment.epochs, segment.end, epochs):
             continue
@@ -87,8 +92,8 @@ def _first_present(log: ReplicaLog) -> int:
     return start
 
 
-def _within(entries: Entries, start: int) -> tuple[tuple[int, int], ...]:
-    """The entries for the offsets from `start` on."""
+def entries_from(entries: Entries, start: int) -> tuple[tuple[int, int], ...]:
+    """The entries for the offsets from `start` on; the first one is moved to it if it is below."""
     before = [(epoch, start) for epoch, at in entries if at <= start][-1:]
     return (*before, *(entry for entry in entries if entry[1] > start))
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from analysis.evidence.earlier_dumps import Demanded
 from analysis.evidence.run_directory import NodeEvents, moment
-from analysis.replicafiles.checkpoints import read_high_watermarks
-from analysis.replicafiles.kafka import HIGH_WATERMARKS
+from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
 from analysis.replicafiles.log import ReplicaFileError
 
 WRITTEN: Final = "high_watermark_checkpointed"

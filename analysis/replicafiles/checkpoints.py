@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Final
 
 from analysis.replicafiles.log import ReplicaFileError
 from history.regular_files import read_text
+
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from analysis.replicafiles import batches, messages
-from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks, read_properties
+from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_epochs, read_high_watermarks, read_properties
 from analysis.replicafiles.log import (
     I64,
     NO_BREAKS,
@@ -40,7 +40,6 @@ from history.regular_files import read_bytes
 Key = tuple[str, int]
 T = TypeVar("T")
 
-HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 EPOCHS: Final = "leader-epoch-checkpoint"
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from analysis.replicafiles.checkpoints import read_high_watermarks, read_properties
-from analysis.replicafiles.kafka import HIGH_WATERMARKS, all_partitions, is_internal, partitions, segments_of
+from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks, read_properties
+from analysis.replicafiles.kafka import all_partitions, is_internal, partitions, segments_of
 from analysis.replicafiles.log import ReplicaFileError
 
 _VERSIONS = ("0", "1")

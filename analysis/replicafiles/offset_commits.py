@@ -20,8 +20,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from analysis.replicafiles import batches
-from analysis.replicafiles.checkpoints import read_high_watermarks
-from analysis.replicafiles.kafka import HIGH_WATERMARKS
+from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
 from analysis.replicafiles.keyed_records import KeyedRecord, keyed_records
 from analysis.replicafiles.log import I64, ReplicaFileError
 from history.groups import NO_OFFSET

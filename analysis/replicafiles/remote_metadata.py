@@ -5,7 +5,8 @@ segment: its start with all metadata, or a later state. Two encodings are known:
 JSON objects of Brownout's own broker. A record that is neither is a doubt, and so is a log that ends in damage.
 
 The topic is a replicated log that keeps all records. The events of a partition of the topic are those of its replica
-with the highest end among the nodes; replicas that differ from it are reported.
+with the highest end among the nodes; replicas that differ from it are reported. So are committed records of earlier
+dumps: a record below a high watermark does not change.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from analysis.replicafiles import batches
+from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
 from analysis.replicafiles.flexible_messages import UUID_BYTES, FlexibleReader, text_id
 from analysis.replicafiles.keyed_records import keyed_records
 from analysis.replicafiles.log import ReplicaFileError
@@ -91,8 +94,8 @@ class StateChange:
 @dataclass(frozen=True)
 class DeclaredSegments:
     """The segments by id, in the state of their last valid event. `strange`: events for which a segment has no edge, as
-    sentences; `differing`: replicas of the topic that have different records. `ends`: the end of each node's replica by
-    partition of the topic. `doubts`: what could not be read."""
+    sentences; `differing`: replicas of the topic, also of earlier dumps, that have different records. `ends`: the end
+    of each node's replica by partition of the topic. `doubts`: what could not be read."""
 
     segments: Mapping[str, DeclaredSegment]
     strange: tuple[str, ...] = ()
@@ -112,16 +115,19 @@ class DeclaredSegments:
 
 @dataclass(frozen=True)
 class _Replica:
-    """A node's replica of a partition of the topic: its end, and its records by offset, each with its leader epoch."""
+    """A node's replica of a partition of the topic: the partition's number, the replica's end, and its records by
+    offset, each with its leader epoch."""
 
     node: str
+    number: int
     end: int
     records: Mapping[int, tuple[int, bytes | None]]
     events: tuple[StateChange, ...]
 
 
-def read_metadata(places: Mapping[str, Path]) -> DeclaredSegments:
-    """The metadata from the nodes' collected data directories, by node."""
+def read_metadata(places: Mapping[str, Path], earlier: Mapping[str, Path] = MappingProxyType({})) -> DeclaredSegments:
+    """The metadata from the nodes' collected data directories, by node. `earlier`: directories that were copied while
+    the services ran, and whose committed records cannot have been lost since."""
     doubts: list[str] = []
     replicas: dict[int, list[_Replica]] = {}
     for node, data in places.items():
@@ -137,9 +143,34 @@ def read_metadata(places: Mapping[str, Path]) -> DeclaredSegments:
                 replicas.setdefault(int(number), []).append(replica)
     longest = [max(each, key=lambda replica: replica.end) for _, each in sorted(replicas.items())]
     segments, strange = _apply(event for replica in longest for event in replica.events)
-    differing = tuple(why for number, each in sorted(replicas.items()) for why in _differing(number, each))
+    differing = [why for number, each in sorted(replicas.items()) for why in _differing(number, each)]
+    for node, data in earlier.items():
+        try:
+            differing += _changed(node, data, {each.number: each for each in longest})
+        except (ReplicaFileError, OSError) as error:
+            doubts.append(f"the earlier dump of the remote metadata on {node} cannot be read: {error}")
     ends = {number: {replica.node: replica.end for replica in each} for number, each in replicas.items()}
-    return DeclaredSegments(segments, tuple(strange), differing, ends, tuple(doubts))
+    return DeclaredSegments(segments, tuple(strange), tuple(differing), ends, tuple(doubts))
+
+
+def _changed(node: str, data: Path, latest: Mapping[int, _Replica]) -> Iterator[str]:
+    """The first committed record of each replica in an earlier dump that the longest replica of the end does not have.
+    Raises ReplicaFileError and OSError for a replica that cannot be read up to its high watermark."""
+    marks = read_high_watermarks(data / HIGH_WATERMARKS) or {}
+    for (topic, number), mark in sorted(marks.items()):
+        if topic != TOPIC or not mark:
+            continue
+        replica = _read_log(node, data / f"{TOPIC}-{number}", is_running=True)
+        if replica.end < mark:
+            raise ReplicaFileError(f"{TOPIC}-{number}: it ends at {replica.end}, and its high watermark is {mark}")
+        end, records = (0, {}) if number not in latest else (latest[number].end, latest[number].records)
+        offsets = sorted(at for at in {*records, *replica.records} if at < mark)
+        unlike = [at for at in offsets if at >= end or replica.records.get(at) != records.get(at)]
+        if unlike:
+            yield (
+                f"{TOPIC}-{number} had a committed record at offset {unlike[0]} on {node} in its earlier dump, and in "
+                "the end another one or none"
+            )
 
 
 def _differing(number: int, replicas: Sequence[_Replica]) -> Iterator[str]:
@@ -175,9 +206,10 @@ def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], l
     return segments, strange
 
 
-def _read_log(node: str, directory: Path) -> _Replica:
+def _read_log(node: str, directory: Path, *, is_running: bool = False) -> _Replica:
     """A replica of the topic. Raises ReplicaFileError for a record that is not an event, and for a log that does not
-    start at 0 or is damaged: its records are kept for ever."""
+    start at 0 or is damaged: its records are kept for ever. `is_running`: the service wrote to the last segment while
+    it was copied, so the copy may end in a torn batch."""
     records: dict[int, tuple[int, bytes | None]] = {}
     events: list[StateChange] = []
     end = 0
@@ -188,7 +220,8 @@ def _read_log(node: str, directory: Path) -> _Replica:
         data = read_bytes(path)
         found = batches.scan(data, 0, end)
         gaps = batches.skipped(found.table, end)
-        if found.stop is not None or found.position < len(data) or int(path.stem) != end or gaps:
+        is_read = found.stop is None and found.position == len(data)
+        if not (is_read or (is_running and path == segments[-1])) or int(path.stem) != end or gaps:
             raise ReplicaFileError(f"{path.name}: {found.stop.why if found.stop else 'it does not continue the log'}")
         epochs = dict(zip(found.table[:, batches.BASE].tolist(), found.table[:, batches.EPOCH].tolist(), strict=True))
         epoch = -1
@@ -197,7 +230,7 @@ def _read_log(node: str, directory: Path) -> _Replica:
             records[record.offset] = epoch, record.value
             events += [] if record.value is None else _events_of(record.value)
         end = found.expected
-    return _Replica(node, end, records, tuple(events))
+    return _Replica(node, int(directory.name.removeprefix(f"{TOPIC}-")), end, records, tuple(events))
 
 
 def _events_of(value: bytes) -> list[StateChange]:

@@ -113,5 +113,10 @@ def write_identity(data: Path, number: int, *, cluster: str = "story", topics: S
 
 
 def write_high_watermarks(data: Path, marks: dict[tuple[str, int], int]) -> None:
-    lines = ["0", str(len(marks)), *(f"{topic} {partition} {hw}" for (topic, partition), hw in marks.items())]
-    (data / "replication-offset-checkpoint").write_text("\n".join(lines) + "\n")
+    write_checkpoint(data / "replication-offset-checkpoint", marks)
+
+
+def write_checkpoint(path: Path, offsets: dict[tuple[str, int], int]) -> None:
+    """A file with an offset for each partition."""
+    lines = ["0", str(len(offsets)), *(f"{topic} {number} {offset}" for (topic, number), offset in offsets.items())]
+    path.write_text("\n".join(lines) + "\n")

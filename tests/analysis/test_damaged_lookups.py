@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from analysis.checker import Outcome
@@ -14,6 +15,7 @@ from analysis.checkers.timestamp_lookups import CHECKER
 from analysis.verdict import NOT_APPLICABLE
 from history.checksummed_lines import text_of
 from history.lookups import LOOKUPS, read_lookups
+from history.schemas import OPERATIONS
 from tests.analysis.test_lookup_rules import write
 
 STARTED = {"event": "client", "client": "consumer-1", "role": "consumer"}
@@ -36,9 +38,16 @@ def defects(record: Path) -> tuple[str, ...]:
     return read_lookups(record.parents[2]).defects
 
 
-def judged(record: Path, *journal: dict[str, str], kind: str = "tiered") -> Outcome:
+def judged(
+    record: Path, *journal: dict[str, str], kind: str = "tiered", read: Sequence[tuple[str, int, list[int]]] = ()
+) -> Outcome:
+    """`read`: client, partition and offsets of each read."""
     described = SimpleNamespace(kind=kind, topic="log")
-    history = SimpleNamespace(journal=journal or (STARTED,))
+    names = ("client", "partition", "offsets")
+    columns = [pa.array([row[at] for row in read], OPERATIONS.field(name).type) for at, name in enumerate(names)]
+    history = SimpleNamespace(
+        journal=journal or (STARTED,), parts=lambda *names: [pa.table(columns, list(names))] if read else []
+    )
     run = SimpleNamespace(directory=record.parents[2], description=described, history=history, forgetting=())
     return CHECKER.check(run)  # type: ignore[arg-type]
 
@@ -121,6 +130,20 @@ def test_a_whole_record_passes_and_a_damaged_one_is_unknown(record: Path) -> Non
     assert judged(record).verdict == "pass"
     record.write_bytes(record.read_bytes()[:-1])
     assert judged(record).verdict == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("read", "verdict"),
+    [
+        ([("consumer-1", 0, [10, 11]), ("consumer-1", 0, [12])], "pass"),
+        ([("consumer-1", 0, [12]), ("consumer-1", 0, []), ("reader-1", 1, [99])], "pass"),
+        ([("consumer-1", 0, [10, 11, 12, 13])], "unknown"),
+        ([("consumer-1", 0, [12]), ("consumer-1", 1, [0])], "unknown"),
+    ],
+)
+def test_timestamps_of_read_records_must_be_recorded(record: Path, read: list[Any], verdict: str) -> None:
+    record.write_bytes(text_of([CLIENT, SEEN, LOOKUP, CLOSED]))
+    assert judged(record, read=read).verdict == verdict
 
 
 def test_a_wrong_answer_in_a_damaged_record_is_unknown(record: Path) -> None:

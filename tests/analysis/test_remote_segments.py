@@ -453,3 +453,45 @@ def test_the_completion_of_a_segment_was_reported_or_could_not_be(
     names = {segment.broker: "n1" for segment in metadata.segments.values()}
     sentences = list(traces.unreported(metadata, {"n1": [{**event, "id": A.hex}]}, names, {"n1": ended}))
     assert bool(sentences) is is_unreported
+
+
+EVENTS = [json_started(A, 0, 4, [(0, 0)]), json_update(A, "COPY_FINISHED"), json_started(B, 5, 9, [(2, 5)])]
+
+
+@pytest.mark.parametrize(
+    ("dumped", "mark", "later", "expected"),
+    [
+        pytest.param(EVENTS[:2], 2, EVENTS, "", id="a prefix"),
+        pytest.param(EVENTS, 2, EVENTS[:2], "", id="a tail that was not committed"),
+        pytest.param(EVENTS, 0, [], "", id="a high watermark of 0"),
+        pytest.param(EVENTS, 3, EVENTS[:2], "at offset 2 on n2", id="the end is shorter"),
+        pytest.param(EVENTS, 3, [*EVENTS[:2], EVENTS[1]], "at offset 2 on n2", id="the end is another"),
+        pytest.param(EVENTS, 3, [], "at offset 0 on n2", id="the end is empty"),
+        pytest.param(EVENTS[:1], 2, EVENTS, "ends at 1, and its high watermark is 2", id="a dump that is too short"),
+        pytest.param(None, 2, EVENTS, "it has no segment", id="a dump without the replica"),
+    ],
+)
+def test_committed_events_of_an_earlier_dump_are_in_the_last_one(
+    tmp_path: Path, dumped: list[bytes] | None, mark: int, later: list[bytes], expected: str
+) -> None:
+    now, before = tmp_path / "now", tmp_path / "earlier"
+    write_events(now, later)
+    if dumped is not None:
+        write_events(before, dumped)
+    before.mkdir(exist_ok=True)
+    write_high_watermarks(before, {("__remote_log_metadata", 0): mark, ("log", 0): 7})
+    found = read_metadata({"n1": now}, {"n2": before})
+    assert expected in str((*found.differing, *found.doubts))
+    assert bool(found.differing or found.doubts) == bool(expected)
+
+
+@pytest.mark.parametrize("torn", [1, 20, 70])
+def test_an_earlier_dump_may_end_in_a_batch_that_was_being_written(tmp_path: Path, torn: int) -> None:
+    now, before = tmp_path / "now", tmp_path / "earlier"
+    for place in (now, before):
+        write_events(place, EVENTS)
+    (segment,) = before.glob("__remote*/*.log")
+    segment.write_bytes(segment.read_bytes()[:-torn])
+    for mark, is_short in ((2, False), (3, True)):
+        write_high_watermarks(before, {("__remote_log_metadata", 0): mark})
+        assert bool(read_metadata({"n1": now}, {"n2": before}).doubts) == is_short

@@ -11,6 +11,7 @@ import pytest
 from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
 from analysis.engines.task_map import WorkerProcesses, in_sequence
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
+from tests.analysis.segment_files import write_checkpoint
 from tests.analysis.test_remote_segments import LINEAGE, VALUES, A, B, C, node, part, tiered
 
 
@@ -135,6 +136,19 @@ def test_epochs_of_a_segment_that_start_above_records_of_a_log_are_found(
     for path in (tmp_path / "store").rglob(f"{4:020d}*.leader_epoch_checkpoint"):
         path.write_bytes(b"0\n2\n0 2\n2 5\n")
     found = compare_store([task(tmp_path, intact=frozenset())], in_sequence)
+    assert [each.name for each in found.anomalies] == expected
+
+
+@pytest.mark.conforms("K1023-11")
+@pytest.mark.parametrize(("log_start", "expected"), [(0, ["remote-object-differs"] * 2), (8, [])])
+def test_epochs_of_a_replica_cover_the_remote_records_of_its_log(
+    tmp_path: Path, log_start: int, expected: list[str]
+) -> None:
+    """It lost its disk, and started its log again without the epochs of the records in remote storage."""
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    data = node(tmp_path, "n2", 8, [(2, 8)])
+    write_checkpoint(data / "log-start-offset-checkpoint", {("log", 0): log_start})
+    found = compare_store([task(tmp_path, intact=frozenset({"n1"}))], in_sequence)
     assert [each.name for each in found.anomalies] == expected
 
 

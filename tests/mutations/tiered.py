@@ -168,6 +168,38 @@ def no_node_has_events(run: Stored) -> None:
     run.remove(f"nodes/*/data/{TOPIC}-*")
 
 
+# ---- earlier dumps of the metadata topic
+
+
+def _dumped(run: Stored, node: str) -> Path:
+    """The segment of an earlier dump with most events on a node."""
+    found = sorted(run.path.glob(f"nodes/{node}/earlier/{TOPIC}-*/*.log"), key=lambda path: -path.stat().st_size)
+    assert found[0].stat().st_size, f"the earlier dump of {node} has no events"
+    return found[0]
+
+
+for node in ("n1", "n2", "n3"):
+    for name, harm in HARMS.items():
+        if name != "without its last byte":  # a copy of a running node's file may end in a torn batch
+            mutation.add(
+                f"the events in the earlier dump of {node} are {name}",
+                lambda run, node=node, harm=harm: harm(_dumped(run, node)),  # type: ignore[misc]
+                *NO_PASS,
+            )
+    mutation.add(
+        f"the earlier dump of {node} has no replica of the events",
+        _remove(f"nodes/{node}/earlier/{TOPIC}-*"),
+        *NO_PASS,
+    )
+
+
+@mutation(*NO_PASS)
+def an_event_of_an_earlier_dump_is_another(run: Stored) -> None:
+    path = _dumped(run, "n2")
+    before = split(path.read_bytes())
+    path.write_bytes(b"".join(rebased([before[1], *before[1:]])))
+
+
 # ---- reports
 
 
@@ -265,6 +297,28 @@ def the_new_replica_started_elsewhere(run: Stored) -> None:
             before=line["before"] | {"pending-upload": 0},
             after=line["after"] | {"pending-upload": 0},
         ),
+    )
+
+
+def _epochs_of(node: str, change: Callable[[list[str]], list[str]]) -> Callable[[Stored], None]:
+    """The epoch file of a node at the end has other entries."""
+
+    def apply(run: Stored) -> None:
+        path = run / f"nodes/{node}/data/log-0/leader-epoch-checkpoint"
+        version, _, *entries = path.read_text().splitlines()
+        changed = change(entries)
+        assert changed != entries
+        path.write_text("\n".join([version, str(len(changed)), *changed]) + "\n")
+
+    return apply
+
+
+for node in ("n1", "n3"):
+    mutation.add(f"{node} lacks the oldest epoch", _epochs_of(node, lambda entries: entries[1:]), *NO_PASS)
+    mutation.add(f"{node} has the last epoch only", _epochs_of(node, lambda entries: entries[-1:]), *NO_PASS)
+    mutation.add(f"{node} has no epoch", _epochs_of(node, lambda _: []), *NO_PASS)
+    mutation.add(
+        f"{node} has an epoch that nobody else has", _epochs_of(node, lambda all: [all[0], "1 30", *all[2:]]), *NO_PASS
     )
 
 
