@@ -19,7 +19,8 @@ import numpy.typing as npt
 ALPHA: Final = 0.05
 """The largest probability that a project without any change is called worse, over all figures of one decision."""
 EFFECT: Final = 0.1
-"""The worsening that is allowed, as a share. Runs of one commit at other hours differ by some hundredths."""
+"""The worsening that is allowed, as a share. If an hour or a machine makes all runs of one side slower by some
+hundredths, few of these decisions call it worse: docs/gate.md has the shares (`benchmarks/detectable_changes.py`)."""
 
 _MOST_EXACT = 20_000
 _DEALS = 10_000

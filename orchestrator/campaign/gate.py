@@ -7,7 +7,7 @@ trustworthy makes it unknown. A policy may demand more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,17 @@ def gate(
     to which no policy applies. Writes nothing. Raises `UsageError` for a directory that cannot be read."""
     if run is not None:
         return _result(campaign_dir, read_matrix(campaign_dir, [invocation_of(run)], only=run), run=run)
-    matrix = read_matrix(campaign_dir, invocations)
-    report = (
-        None
-        if policy is None or not policy.speaks_of(campaign_dir.name)
-        else check_policy(policy, campaign_dir.name, matrix)
-    )
-    return _result(campaign_dir, matrix, policy=policy, report=report)
+    (result,) = gate_together({campaign_dir: invocations}, policy=policy)
+    return result
+
+
+def gate_together(campaigns: Mapping[Path, Sequence[str]], *, policy: Policy | None = None) -> list[GateResult]:
+    """One decision over several campaigns: their directories, each with the stamps of its invocations, as of `gate`.
+    Writes nothing. Raises `UsageError` for a directory that cannot be read."""
+    matrices = {path: read_matrix(path, stamps) for path, stamps in campaigns.items()}
+    covered = {path.name: matrix for path, matrix in matrices.items() if policy and policy.speaks_of(path.name)}
+    reports = check_policy(policy, covered) if policy else {}
+    return [_result(path, matrix, policy=policy, report=reports.get(path.name)) for path, matrix in matrices.items()]
 
 
 def _result(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.summary import RunSummary, place_of, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
@@ -22,6 +22,9 @@ from installation.counted import counted
 from orchestrator.campaign.figures import FIGURES, Figure
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.policy_file import Baseline, KnownFailure, Policy
+
+if TYPE_CHECKING:
+    from orchestrator.campaign.comparison import Comparison
 
 
 @dataclass(frozen=True, order=True)
@@ -119,23 +122,32 @@ class PolicyReport:
     excused: Mapping[str, str]
 
 
-def check_policy(policy: Policy, campaign: str, matrix: Matrix, today: date | None = None) -> PolicyReport:
-    """Raises `UsageError` for a baseline that cannot be read. `today`: for expiry dates; default: now, in UTC."""
-    entries = matrix.entries
-    matrix_then = None if policy.baseline is None else _baseline_matrix(policy.baseline, campaign)
-    baseline = None if matrix_then is None else matrix_then.entries
-    signatures = signatures_of(entries, baseline, policy.known, today or datetime.now(UTC).date())
-    findings = [
-        *_worlds(policy, entries),
-        *_faults(policy, entries),
-        *_seeds(policy, entries),
-        *_clean_build(policy, entries),
-        *_mutation_score(policy, entries),
-        *_budgets(policy, entries),
-        *(_against(policy.baseline, matrix_then, campaign, entries) if policy.baseline and matrix_then else ()),
-        *_signatures(signatures),
-    ]
-    return PolicyReport(tuple(findings), signatures, signatures.excused)
+def check_policy(policy: Policy, matrices: Mapping[str, Matrix], today: date | None = None) -> dict[str, PolicyReport]:
+    """The reports on the campaigns of one decision, by name: the comparisons of all with the baseline are corrected
+    together. Raises `UsageError` for a baseline that cannot be read. `today`: for expiry dates; default: now, in
+    UTC."""
+    then, against = dict[str, Matrix](), dict[str, list[PolicyFinding]]()
+    if policy.baseline is not None:
+        then = {name: _baseline_matrix(policy.baseline, name) for name in matrices}
+        compared = [_against(policy.baseline, then[name], name, matrix.entries) for name, matrix in matrices.items()]
+        against = dict(zip(matrices, _decided(policy.baseline, compared), strict=True))
+    reports = dict[str, PolicyReport]()
+    for name, matrix in matrices.items():
+        entries = matrix.entries
+        baseline = then[name].entries if name in then else None
+        signatures = signatures_of(entries, baseline, policy.known, today or datetime.now(UTC).date())
+        findings = [
+            *_worlds(policy, entries),
+            *_faults(policy, entries),
+            *_seeds(policy, entries),
+            *_clean_build(policy, entries),
+            *_mutation_score(policy, entries),
+            *_budgets(policy, entries),
+            *against.get(name, ()),
+            *_signatures(signatures),
+        ]
+        reports[name] = PolicyReport(tuple(findings), signatures, signatures.excused)
+    return reports
 
 
 def mutation_score(entries: Sequence[RunSummary]) -> tuple[int, int]:
@@ -255,54 +267,73 @@ def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
     return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True)
 
 
-def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
-    """The comparison with a baseline, which must be of this campaign."""
-    others = sorted({plan.campaign for plan in then.plans} - {campaign})
-    if others:
+@dataclass
+class _Compared:
+    """A campaign's figures against the baseline. `undecided`: those that cannot be compared; `comparisons`: the others,
+    each with its name."""
+
+    undecided: list[PolicyFinding] = field(default_factory=list)
+    comparisons: list[tuple[str, Comparison]] = field(default_factory=list)
+
+    def lacks(self, sentence: str) -> _Compared:
+        """The same, with one that cannot be compared."""
+        self.undecided.append(PolicyFinding("baseline", UNKNOWN, sentence))
+        return self
+
+
+def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> _Compared:
+    """The comparison with a baseline, which must be of this campaign. The cells of a figure are one test, in which each
+    run is only compared with runs of its cell."""
+    from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
+
+    found = _Compared()
+    if others := sorted({plan.campaign for plan in then.plans} - {campaign}):
         what = f"it is of the campaign {', '.join(others)} and cannot be compared with {campaign}"
-        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {what}")
-        return
-    yield from _comparisons(baseline, then.entries, now)
-
-
-def _comparisons(baseline: Baseline, then: Sequence[RunSummary], now: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
-    from orchestrator.campaign.comparison import (
-        Comparison,
-        compare,
-        decide,
-    )  # imports numpy, which nothing else here needs
-
-    if same := sorted({entry.run for entry in then} & {entry.run for entry in now}):
+        return found.lacks(f"against {baseline.path}: {what}")
+    if same := sorted({entry.run for entry in then.entries} & {entry.run for entry in now}):
         what = f"{len(same)} of its runs are the runs under test, which cannot be their own baseline: {_first(same)}"
-        yield PolicyFinding("baseline", UNKNOWN, f"against {baseline.path}: {what}")
-        return
-    whats, seen = list[str](), list[Comparison]()
+        return found.lacks(f"against {baseline.path}: {what}")
     for figure in (each for each in FIGURES if each.measure in baseline.measures):
         what = f"{figure.name} against {baseline.path}"
         value_of = partial(_positive, figure)
-        if unmeasured := [entry.run for entry in (*_passes(now), *_passes(then)) if value_of(entry) is None]:
-            yield PolicyFinding("baseline", UNKNOWN, f"{what}: not measured in {_first(unmeasured)}")
+        passes = _passes(now), _passes(then.entries)
+        if unmeasured := [entry.run for entries in passes for entry in entries if value_of(entry) is None]:
+            found.lacks(f"{what}: not measured in {_first(unmeasured)}")
             continue
-        before, after = _by_cell(_passes(then), value_of), _by_cell(_passes(now), value_of)
+        after, before = (_by_cell(entries, value_of) for entries in passes)
         uncompared = sorted(after.keys() - before.keys())
         sides = {each: (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
             text = f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "no runs to compare"
-            yield PolicyFinding("baseline", UNKNOWN, f"{what}: {text}")
+            found.lacks(f"{what}: {text}")
             continue
-        whats.append(what)
-        seen.append(compare(sides, larger_is_worse=figure.larger_is_worse))
-    for what, decision in zip(whats, decide(seen, baseline.alpha, baseline.effect), strict=True):
-        said = (
-            f"{what}: {abs(decision.change):.1%} {'worse' if decision.change > 0 else 'better'}, "
-            f"p = {decision.p:.3g} of {counted(len(seen), 'figure')} (alpha {baseline.alpha:g}, "
-            f"{baseline.effect:.0%} worse is allowed)"
-        )
-        if decision.worse is None:
-            few = f"so few runs cannot reach that alpha, their smallest p is {decision.least_p:.3g}: run more seeds"
-            yield PolicyFinding("baseline", UNKNOWN, f"{said}; {few}")
-        else:
-            yield PolicyFinding("baseline", FAIL if decision.worse else PASS, said)
+        found.comparisons.append((what, compare(sides, larger_is_worse=figure.larger_is_worse)))
+    return found
+
+
+def _decided(baseline: Baseline, campaigns: Sequence[_Compared]) -> Iterator[list[PolicyFinding]]:
+    """The findings of each campaign. All comparisons are decided together."""
+    from orchestrator.campaign.comparison import decide
+
+    seen = [comparison for campaign in campaigns for _, comparison in campaign.comparisons]
+    decisions = iter(decide(seen, baseline.alpha, baseline.effect))
+    for campaign in campaigns:
+        findings = list(campaign.undecided)
+        for what, _ in campaign.comparisons:
+            decision = next(decisions)
+            said = (
+                f"{what}: {abs(decision.change):.1%} {'worse' if decision.change > 0 else 'better'}, "
+                f"p = {decision.p:.3g}, corrected for {counted(len(seen), 'comparison')} (alpha {baseline.alpha:g}, "
+                f"{baseline.effect:.0%} worse is allowed)"
+            )
+            verdict = FAIL if decision.worse else PASS
+            if decision.worse is None:
+                verdict = UNKNOWN
+                said += (
+                    f"; so few runs cannot reach that alpha, their smallest p is {decision.least_p:.3g}: run more seeds"
+                )
+            findings.append(PolicyFinding("baseline", verdict, said))
+        yield findings
 
 
 def _positive(figure: Figure, entry: RunSummary) -> float | None:

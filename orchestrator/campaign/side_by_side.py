@@ -73,10 +73,10 @@ class AnomalyChange:
 
 @dataclass(frozen=True)
 class FigureChange:
-    """`before`, `after`: medians over all compared runs. `ratio`: after / before, of geometric means; `low`, `high`:
-    its 95 % interval. `p`: the probability of at least this worsening by chance; `least_p`: the smallest p that
-    this number of runs can show; both are corrected for the number of figures and campaigns. They are all missing
-    (None) if a run measured zero or if a side has a single run."""
+    """`before`, `after`: the medians of the cells, averaged over the cells (geometric mean). `ratio`: after / before,
+    of geometric means; `low`, `high`: its 95 % interval. `p`: the probability of at least this worsening by chance;
+    `least_p`: the smallest p that this number of runs can show; both are corrected for the number of figures and
+    campaigns. They are all missing (None) if a run measured zero or if a side has a single run."""
 
     figure: str
     unit: str
@@ -303,10 +303,16 @@ def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[floa
 
 
 def _untested(campaign: str, figure: Figure, sides: Sides) -> FigureChange:
-    before = [value for old, _ in sides.values() for value in old]
-    after = [value for _, new in sides.values() for value in new]
-    medians = statistics.median(before), statistics.median(after)
-    return FigureChange(figure.name, figure.unit, campaign, len(before), len(after), *medians)
+    before, after = ([cell[side] for cell in sides.values()] for side in (0, 1))
+    runs_before, runs_after = (sum(map(len, cells)) for cells in (before, after))
+    medians = _median(before), _median(after)
+    return FigureChange(figure.name, figure.unit, campaign, runs_before, runs_after, *medians)
+
+
+def _median(cells: Sequence[Sequence[float]]) -> float:
+    """The geometric mean of the cells' medians: a cell counts once, as in the ratio, however many runs a side has."""
+    medians = list(map(statistics.median, cells))
+    return medians[0] if len(medians) == 1 else statistics.geometric_mean(medians) if min(medians) > 0 else 0.0
 
 
 def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: FigureDecision) -> FigureChange:

@@ -14,7 +14,7 @@ from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
 from orchestrator.campaign.engine import Engine, choose_engine, judge
-from orchestrator.campaign.gate import GateResult, gate
+from orchestrator.campaign.gate import GateResult, gate, gate_together
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.markdown import in_markdown
 from orchestrator.campaign.matrix import read_matrix, runs_in
@@ -154,7 +154,10 @@ def _decide_over_store(
     names = {each.name for each in campaigns}
     absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
     missing += [f"{name} is in the policy but not in the store" for name in absent]
-    return [_decide(each, options, policy) for each in campaigns], missing
+    results = gate_together(dict.fromkeys(campaigns, ()), policy=policy)
+    for result in results:
+        _write(result)
+    return results, missing
 
 
 def _dangling(store: Path) -> list[str]:

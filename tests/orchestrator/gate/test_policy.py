@@ -21,6 +21,7 @@ from orchestrator.campaign.policy_checks import check_policy
 from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
 from orchestrator.campaign.store import Store
 from systems.errors import InputError
+from tests.orchestrator import stored_campaign
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -51,7 +52,7 @@ def policy(tmp_path: Path, text: str) -> Policy:
 def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list[str]]:
     """The decision, and the sentences about demands that were not granted."""
     plans: tuple[StoredPlan, ...] = ()
-    report = check_policy(policy(tmp_path, text), "c", Matrix(plans, (), entries, ()), TODAY)
+    report = check_policy(policy(tmp_path, text), {"c": Matrix(plans, (), entries, ())}, TODAY)["c"]
     open_findings = [finding.sentence for finding in report.findings if finding.verdict != "pass"]
     return decide(entries, (), report.findings, report.excused).verdict, open_findings
 
@@ -179,7 +180,7 @@ def test_known_failures_pass_until_they_expire(tmp_path: Path) -> None:
 def test_a_known_failure_does_not_excuse_missing_evidence(tmp_path: Path) -> None:
     reasons = "stale-read: x", "besides, undecided: fault power-loss was required and never confirmed"
     entries = run(1), run(2, "fail", anomalies=("stale-read",), reasons=reasons)
-    report = check_policy(policy(tmp_path, KNOWN + "2030-01-01"), "c", Matrix((), (), entries, ()), TODAY)
+    report = check_policy(policy(tmp_path, KNOWN + "2030-01-01"), {"c": Matrix((), (), entries, ())}, TODAY)["c"]
     decision = decide(entries, (), report.findings, report.excused)
     assert decision.verdict == "unknown"
     assert decision.reason == (
@@ -396,6 +397,36 @@ def test_a_run_without_measurements_stays_in_the_comparison(
         assert f"not measured in {'earlier-' if side == 'then' else ''}s-b-1, " in sentence
 
 
+def test_comparisons_of_all_campaigns_of_a_decision_are_corrected_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three runs against three have p = 0.05 at the least, so a second comparison makes both undecided."""
+    text = '[baseline]\npath = "."\nmeasures = ["latency"]\n'
+    now = tuple(run(seed, stats={"latency_p50_ms": 20.0 + seed}) for seed in range(3))
+    then = tuple(replace(each, run=f"earlier-{each.run}", stats={"latency_p50_ms": 10.0}) for each in now)
+    monkeypatch.setattr(policy_checks, "read_matrix", lambda *_, **__: Matrix((), (), then, ()))
+    matrix = Matrix((), (), now, ())
+    for campaigns, verdict in (("a", "fail"), ("ab", "unknown"), ("abc", "unknown")):
+        reports = check_policy(policy(tmp_path, text), dict.fromkeys(campaigns, matrix), TODAY)
+        findings = [each for name in campaigns for each in reports[name].findings if each.demand == "baseline"]
+        assert [each.verdict for each in findings] == [verdict] * len(campaigns)
+        assert f"corrected for {len(campaigns)} comparison" in findings[0].sentence
+
+
+def test_a_store_is_one_decision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stamps = [f"2026010{number}T03040500" for number in range(1, 5)]
+    monkeypatch.setattr(Store, "new_stamp", lambda _: stamps.pop(0))
+    for store in ("baseline", "store"):
+        for name in ("one", "two"):
+            monkeypatch.setattr(stored_campaign, "NAME", name)
+            StoredCampaign(tmp_path / store, "[seeds]\ncount = 3\n").made()
+    (tmp_path / "gate.toml").write_text('[baseline]\npath = "baseline"\nmeasures = ["latency"]\nalpha = 0.2\n')
+    alone = ask("gate", tmp_path / "store" / "one", "--json").json["findings"]
+    both = [each for of in ask("gate", tmp_path / "store", "--json").json["campaigns"] for each in of["findings"]]
+    assert [each["sentence"].count("corrected for 1 comparison ") for each in alone] == [1]
+    assert [each["sentence"].count("corrected for 2 comparisons ") for each in both] == [1, 1]
+
+
 def test_a_difference_must_be_more_than_chance() -> None:
     same = compare({"main": ([10.0, 11, 12, 9], [10.5, 9.5, 11.5, 11])}, larger_is_worse=True)
     assert same.p > 0.2
@@ -411,6 +442,9 @@ def test_measures_are_compared_within_a_cell() -> None:
     """A cell that is slower than another is not a change, for any mix of cells."""
     sides = {"fast": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]), "slow": ([100.0, 101, 99], [100.0, 101, 99])}
     assert compare(sides, larger_is_worse=True).p > 0.4
+    fast, slow = [1.0, 1.1, 0.9, 1.05], [100.0, 101, 99, 100.5]
+    mixed = compare({"fast": (fast * 3, fast), "slow": (slow, slow * 3)}, larger_is_worse=True)
+    assert (mixed.p > 0.4, abs(mixed.worse) < 0.01) == (True, True)
     many = {"a": ([1.0 + n / 100 for n in range(20)], [1.5 + n / 100 for n in range(20)])}
     first, second = compare(many, larger_is_worse=True), compare(many, larger_is_worse=True)
     assert first == second
