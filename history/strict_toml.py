@@ -1,4 +1,4 @@
-"""Decodes TOML whose every value can be compared, shown and stored again.
+"""Decodes TOML whose every value can be compared, shown and stored again, and writes values as TOML has them.
 
 TOML has integers of 64 bits. Python also accepts larger ones, which it then refuses to print, and a key with a thousand
 dots, whose table is nested deeper than Python's functions can follow. Each of these is an error here.
@@ -6,8 +6,10 @@ dots, whose table is nested deeper than Python's functions can follow. Each of t
 
 from __future__ import annotations
 
+import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import date, time
 from typing import Any, Final
 
 from installation.sanitize import visible_line
@@ -41,3 +43,27 @@ def _inside(path: str, value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, dict):
         return [(f"{path}.{key}" if path else key, inner) for key, inner in value.items()]
     return [(path, inner) for inner in value] if isinstance(value, list) else ()
+
+
+def written(value: Any) -> str:
+    """A value as a TOML document has it, also on pages and in messages. Raises `TypeError` for a value that TOML cannot
+    express."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        fields = ", ".join(f"{written_key(key)} = {written(each)}" for key, each in value.items() if each is not None)
+        return f"{{ {fields} }}" if fields else "{}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return f"[{', '.join(map(written, value))}]"
+    raise TypeError(f"TOML cannot express {value!r}")
+
+
+def written_key(key: str) -> str:
+    """A key as a TOML document has it."""
+    return key if key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key) else json.dumps(key)

@@ -41,11 +41,11 @@ def shortened(text: str, most: int) -> str:
 
 def plain(value: Any) -> str:
     """A value from a file as text for people, without the notation of a programming language: `none` for a missing
-    value, items of a list with commas, and fields of a mapping as `key: value`."""
+    value, `true` and `false` as in TOML, items of a list with commas, and fields of a mapping as `key: value`."""
     if value is None:
         return "none"
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "true" if value else "false"
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):

@@ -17,9 +17,10 @@ from msgspec import Meta
 
 from analysis.verdict import Expectation
 from history.field_types import Count, Positive, Share, WholeSeconds, one_of
+from history.strict_toml import written
 from history.upper_bounds import UPPER_BOUNDS
 from history.values import ANY_SEQUENCE, RECORD_FORMS
-from installation.sanitize import brief, quoted, visible_line
+from installation.sanitize import brief, visible_line
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
@@ -177,7 +178,7 @@ def read(content: Mapping[str, Any]) -> tuple[RunToml, tuple[str, ...]]:
         except msgspec.ValidationError as error:
             what, path = _refusal(error)
             value, content = _value_at(content, path), _without(content, path)
-            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(quoted(value), 60)}: {_why(what)}")
+            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(written(value), 60)}: {_why(what)}")
 
 
 def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

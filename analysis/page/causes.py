@@ -43,7 +43,7 @@ def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
         return found if found.startswith((*facts.events, partition.name)) else found[0].upper() + found[1:]
     if not facts.is_recorded and not facts.stops:
         return NOT_SHOWN + _NO_EVENTS
-    return NOT_SHOWN + _preceding(anomaly, facts)
+    return f"{NOT_SHOWN}{LACKING[explain]}; {_preceding(anomaly, facts)}"
 
 
 # --- records that are gone
@@ -412,10 +412,28 @@ def _ended(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
 # --- shared
 
 
-def _unstated(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
-    """A contradiction between bytes or requests that nodes do not record."""
-    del anomaly, facts, partition
-    return ""
+def _altered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """The leader that wrote the batch, and the faults on the node before its bytes were found to be wrong."""
+    row = next((row for row in anomaly.witness if row.get("node")), {})
+    node, epoch, shown_s = str(row.get("node", "")), row.get("epoch"), _shown_at(anomaly, facts)
+    lead = next((each for each in partition.leads if each.epoch == epoch), None)
+    faults = [each for each in facts.faults if node in each.targets and each.start_s <= shown_s]
+    told = [] if lead is None else [f"{lead.node} led {partition.name} in epoch {epoch} since {seconds(lead.start_s)}"]
+    told += [f"{node} had {_named(faults)}"] if faults else []
+    return "; ".join(told)
+
+
+def _offsets_answered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """The last leaders and removals of the offsets topic before the offset was shown."""
+    del partition
+    at = next((at for row in anomaly.witness if (at := ends_at(row)) is not None), None)
+    shown_s = _shown_at(anomaly, facts) if at is None else facts.clock.of_monotonic(at)
+    told = list[tuple[float, str]]()
+    for offsets in facts.partitions_of(_OFFSETS_TOPIC):
+        shown = offsets.until(shown_s)
+        told += [(each.at_s, each.text) for each in shown.removals]
+        told += [(each.start_s, _led(each, offsets)) for each in shown.leads]
+    return "; ".join(text for _, text in sorted(told)[-_MOST_NAMED:])
 
 
 def _offsets(anomaly: Anomaly) -> tuple[int, int]:
@@ -515,9 +533,30 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
     "wrong-bootstrap-offset object-removed-unasked",
     _ended: "unexpected-exit fatal-log-line",
-    _unstated: "corrupt-record batch-not-valid phantom-commit offsets-contradict-log",
+    _altered: "corrupt-record batch-not-valid",
+    _offsets_answered: "phantom-commit offsets-contradict-log",
 }
 EXPLAINED_BY: Final[Mapping[str, Explain]] = {
     name: explain for explain, names in _FAMILIES.items() for name in names.split()
 }
 """By anomaly: the function that derives its cause."""
+LACKING: Final[Mapping[Explain, str]] = {
+    _lost_records: "no node recorded that it removed these records",
+    _incomplete: "no node recorded that it removed these records, or a leader of the partition",
+    _lost_commit: "no node recorded a removal from the offsets topic, or a new leader of it, between the answers",
+    _diverged: "no node recorded a leader of these epochs, or a truncation there",
+    _stale_answer: "no node recorded a second leader, a removal or a change of the leader before the answer",
+    _stale_register: "the clients did not record which node answered",
+    _repeated: "no node recorded a truncation or a new leader between the batches",
+    _election: "no node recorded a vote or a leader of this epoch",
+    _reported_less: "the reports have no times",
+    _start_fell: "no node recorded an answer to DeleteRecords",
+    _lookup: "no node recorded a remote segment with this offset, and none records its lookups by timestamp",
+    _remote_states: "no node recorded the states of this segment",
+    _at_rest: "no node recorded a leader, the end of a log or the end of a process",
+    _remote: "no node recorded a remote segment with this offset, or a removal",
+    _ended: "the journal has no end of this process",
+    _altered: "nodes do not record the bytes of batches, and none recorded who led in the epoch of this one",
+    _offsets_answered: "nodes do not record commits, and none recorded a leader of the offsets topic",
+}
+"""What events must have for a cause, and lack if there is none."""

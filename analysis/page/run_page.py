@@ -86,7 +86,7 @@ def tested(run_dir: Path) -> Tested:
         cells=tuple(_cells(run_dir / "campaign.toml", str(said.get("cell", "")))),
         settings=(
             *_settings("", _table(said, "settings")),
-            *(("topic", key, plain(value)) for key, value in _table(workload, "topic_settings").items()),
+            *(("topic", key, strict_toml.written(value)) for key, value in _table(workload, "topic_settings").items()),
         ),
         node_files=tuple(_node_files(_table(said, "configuration"))),
         defaults=tuple(_settings("", _table(said, "defaults"))),
@@ -146,7 +146,7 @@ def _settings(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str, 
         if isinstance(value, dict):
             yield from _settings(f"{where} {key}".strip(), value)
         else:
-            yield where, key, plain(value)
+            yield where, key, strict_toml.written(value)
 
 
 def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -182,7 +182,7 @@ def _flat(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if isinstance(value, dict):
             yield from _flat(f"{where}{key}.", value)
         else:
-            yield f"{where}{key}", plain(value)
+            yield f"{where}{key}", strict_toml.written(value)
 
 
 def _description(path: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from history.regular_files import replace_text
+from history.strict_toml import written
 from orchestrator.campaign.markdown import escaped, table
 from orchestrator.campaign.side_by_side import FigureChange, Side, SideBySide, percent
 
@@ -111,4 +112,4 @@ def _counts(verdicts: Mapping[str, int]) -> str:
 
 
 def _value(value: object) -> str:
-    return "not set" if value is None else str(value)
+    return "not set" if value is None else written(value)

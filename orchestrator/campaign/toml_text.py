@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from history.strict_toml import written, written_key
 
 
 def dump(data: Mapping[str, Any]) -> str:
@@ -34,27 +35,8 @@ def _is_array_of_tables(value: Any) -> bool:
 
 
 def _line(key: str, value: Any) -> list[str]:
-    return [] if value is None else [f"{_key(key)} = {_value(value)}"]
+    return [] if value is None else [f"{written_key(key)} = {written(value)}"]
 
 
 def _path(path: tuple[str, ...]) -> str:
-    return ".".join(map(_key, path))
-
-
-def _key(key: str) -> str:
-    return key if key and all(c.isascii() and (c.isalnum() or c in "-_") for c in key) else json.dumps(key)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, Mapping):
-        held = ", ".join(f"{_key(key)} = {_value(each)}" for key, each in value.items() if each is not None)
-        return f"{{ {held} }}" if held else "{}"
-    if isinstance(value, list | tuple | set | frozenset):
-        return f"[{', '.join(_value(item) for item in value)}]"
-    raise TypeError(f"TOML cannot express {value!r}")
+    return ".".join(map(written_key, path))

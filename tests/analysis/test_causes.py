@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
 from analysis.checker_registry import CHECKERS
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
-from analysis.page.causes import EXPLAINED_BY, cause_of
+from analysis.page.causes import EXPLAINED_BY, LACKING, cause_of
 from analysis.page.run_clock import RunClock
 from analysis.page.run_facts import RunFacts, fault_spans, run_facts
 from history.values import encode_value
+from installation.files import PROJECT_ROOT
 
 WALL = 1_700_000_000_000_000_000
 CLOCK = RunClock(0, WALL)
@@ -115,7 +117,8 @@ WITNESSES = {
                              "3.970 s; the logs start at 0 on n2"),
     "_lookup": (RECORD, "n1 declared remote segment 0 to 2: copy segment finished at 2.000 s"),
     "_remote_states": (AT_REST, "n1 declared remote segment 0 to 2: copy segment finished at 2.000 s"),
-    "_unstated": (AT_REST, NOT_SHOWN),
+    "_altered": (RECORD, "n1 led log-0 in epoch 0 since 0.300 s"),
+    "_offsets_answered": (FETCHED[1:], "n3 truncated __consumer_offsets-0 from 9 to 7 at 3.000 s by leader epochs"),
 }  # fmt: skip
 SENTENCES = {"_remote_states": "segment 8b1f of log-0: unknown to DELETE_SEGMENT_FINISHED"}
 ELSEWHERE = {
@@ -133,7 +136,11 @@ def anomaly(name: str, witness: tuple[dict[str, Any], ...]) -> Anomaly:
 
 
 def test_the_cause_of_each_anomaly_of_the_checkers_is_derived_and_of_no_other() -> None:
-    assert sorted(EXPLAINED_BY) == KNOWN
+    """Those of docs/anomalies.md: a row has the anomaly, the class of its promise, the promise and a meaning."""
+    page = (PROJECT_ROOT / "docs" / "anomalies.md").read_text(encoding="utf-8")
+    documented = re.findall(r"^\| `([a-z0-9-]+)` \| [^|]+ \| [^|]+ \| [^|]+ \|(?: [^|]+ \|)?$", page, re.MULTILINE)
+    assert sorted(EXPLAINED_BY) == KNOWN == sorted(set(documented))
+    assert set(EXPLAINED_BY.values()) == set(LACKING)
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -153,7 +160,13 @@ def test_a_run_without_events_has_no_cause_and_says_so(name: str) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_witness_without_operations_has_no_invented_cause(name: str) -> None:
     empty = anomaly(name, ())
-    assert cause_of(empty, facts_of({"n1": [event(0.1, "broker_started")]}, [])).startswith(NOT_SHOWN)
+    cause = cause_of(empty, facts_of({"n1": [event(0.1, "broker_started")]}, []))
+    assert cause.startswith(NOT_SHOWN + LACKING[EXPLAINED_BY[name]])
+
+
+def test_a_fault_on_the_node_of_a_corrupt_record_is_named() -> None:
+    cause = cause_of(anomaly("corrupt-record", ({"node": "n2", "offset": 0, "epoch": 7},)), facts_of(EVENTS))
+    assert cause == "n2 had kill n2 (f1, 0.430 s)"
 
 
 def test_the_first_sentence_names_records_and_their_acknowledgement() -> None:

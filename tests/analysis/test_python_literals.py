@@ -23,7 +23,7 @@ def test_plain_text_of_a_value_has_no_notation_of_python(value: Any) -> None:
     assert literals_in([plain(value)]) == []
 
 
-@pytest.mark.parametrize("value", [["ok"], {"a": 1}, ("ok", 1), None, True, [], {}, [["a"]]], ids=repr)
+@pytest.mark.parametrize("value", [["ok"], {"a": 1}, ("ok", 1), None, True, [["a"]]], ids=repr)
 def test_the_search_finds_each_notation(value: Any) -> None:
     assert literals_in([f"it is {value}"])
 
@@ -35,7 +35,7 @@ def test_the_search_finds_each_notation(value: Any) -> None:
         ({"n1": {"error": "n1: cannot be reached"}, "n2": {"off": True}}, "n1: cannot be reached"),
         ({"n1": {"off": True}, "n2": {"error": "no route"}, "n3": {"error": "no route"}}, "n2: no route (and 1 more)"),
         ({"n1": {"service": {"error": "ended"}}}, "service: ended"),
-        ({"n1": {"off": False, "answers": True}}, "n1: off: no, answers: yes"),
+        ({"n1": {"off": False, "answers": True}}, "n1: off: false, answers: true"),
         ({}, "nothing"),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.evidence.run_toml import RunToml, layers, read, settings_of
+from history.strict_toml import written
 
 CONTENT: dict[str, Any] = {
     "run": "story-main-1",
@@ -67,27 +68,27 @@ def test_a_complete_run_toml_has_no_defects_and_keys_for_others_are_ignored() ->
     ("path", "value", "defect"),
     [
         ("seed", -1, "seed is -1: expected int >= 0"),
-        ("seed", "1", "seed is '1': expected int, got str"),
-        ("seed", True, "seed is yes: expected int, got bool"),
+        ("seed", "1", 'seed is "1": expected int, got str'),
+        ("seed", True, "seed is true: expected int, got bool"),
         ("run", 3, "run is 3: expected str, got int"),
         ("time_scale", 0, "time_scale is 0: expected float > 0.0"),
         ("time_scale", math.inf, "time_scale is inf: expected float <= 1.7976931348623157e+308"),
-        ("mutants", ["a", 3], "mutants is a, 3: expected str, got int"),
-        ("versions", {"a.b": 3}, "versions is a.b: 3: expected str, got int"),
-        ("expect.verdict", "good", "[expect] verdict is 'good': expected one of pass, fail, unknown"),
+        ("mutants", ["a", 3], 'mutants is ["a", 3]: expected str, got int'),
+        ("versions", {"a.b": 3}, 'versions is { "a.b" = 3 }: expected str, got int'),
+        ("expect.verdict", "good", '[expect] verdict is "good": expected one of pass, fail, unknown'),
         ("checks.min_share", math.nan, "[checks] min_share is nan: expected float >= 0.0"),
         ("checks.converge_s", 0, "[checks] converge_s is 0: expected int >= 1"),
         ("checks.min_okay", 1, "[checks] min_okay is 1: the key is not known"),
         ("checks.a\x1b\n", 1, "[checks] a\\x1b\\n is 1: the key is not known"),
         ("checks.x` - at `$", 1, "[checks] x` - at `$ is 1: the key is not known"),
-        ("checks.a.b", 1, "[checks] a is b: 1: the key is not known"),
+        ("checks.a.b", 1, "[checks] a is { b = 1 }: the key is not known"),
         ("topology.nodes", 0, "[topology] nodes is 0: expected int >= 1"),
         ("topology", 3, "topology is 3: expected object, got int"),
-        ("replicas.records", "any", "[replicas] records is 'any': expected one of "),
+        ("replicas.records", "any", '[replicas] records is "any": expected one of '),
         ("metadata.traced", 1, "[metadata] traced is 1: expected bool, got int"),
-        ("workload.assignment", [[1, "2"]], "[workload] assignment is 1, 2: expected int, got str"),
-        ("nemesis.kind", "wild", "[nemesis] kind is 'wild': expected one of none, random, steps"),
-        ("configuration", {"n1": {"f": [1]}}, "configuration is n1: f: 1: expected str, got int"),
+        ("workload.assignment", [[1, "2"]], '[workload] assignment is [[1, "2"]]: expected int, got str'),
+        ("nemesis.kind", "wild", '[nemesis] kind is "wild": expected one of none, random, steps'),
+        ("configuration", {"n1": {"f": [1]}}, "configuration is { n1 = { f = [1] } }: expected str, got int"),
         ("settings", 3, "settings is 3: expected object, got int"),
     ],
 )
@@ -99,7 +100,9 @@ def test_a_wrong_key_is_named_with_its_value(path: str, value: Any, defect: str)
 def test_a_choice_with_a_line_feed_behind_it_is_refused(path: str) -> None:
     table, key = path.split(".")
     value = f"{CONTENT[table][key]}\n"
-    assert any(f"[{table}] {key} is {value!r}: expected one of" in found for found in defects(changed(path, value)))
+    assert any(
+        f"[{table}] {key} is {written(value)}: expected one of" in found for found in defects(changed(path, value))
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +123,7 @@ def test_a_missing_key_is_named(path: str) -> None:
 def test_each_wrong_key_is_a_defect_and_the_other_keys_keep_their_values() -> None:
     content = changed("checks.min_ok", "many")
     content["checks"]["lenient"] = True
-    content["seed"] = None
+    content["seed"] = []
     content["workload"]["keys"] = -1
     found, wrong = read(content)
     assert len(wrong) == 4

@@ -253,8 +253,8 @@ def test_a_crashed_process_is_an_anomaly_and_not_also_a_doubt(tmp_path: Path) ->
         ),
         ({"checks__min_share": 7}, "run.toml: [checks] min_share is 7: expected float <= 1.0"),
         ({"checks__min_share": float("nan")}, "run.toml: [checks] min_share is nan: expected float >= 0.0"),
-        ({"checks__min_share": True}, "run.toml: [checks] min_share is yes: expected float, got bool"),
-        ({"checks__min_share": "half"}, "run.toml: [checks] min_share is 'half': expected float, got str"),
+        ({"checks__min_share": True}, "run.toml: [checks] min_share is true: expected float, got bool"),
+        ({"checks__min_share": "half"}, 'run.toml: [checks] min_share is "half": expected float, got str'),
     ],
 )
 def test_less_load_than_is_needed_proves_too_little(tmp_path: Path, plan: Line, reason: str) -> None:
@@ -373,7 +373,7 @@ def test_registers_need_reads_under_load(tmp_path: Path, least: int, verdict: st
     ("must", "facts", "said"),
     [
         ({"key": "off", "values": [True]}, {"off": True}, []),
-        ({"key": "off", "values": [True]}, {"off": False}, ["n1: off is no, not yes"]),
+        ({"key": "off", "values": [True]}, {"off": False}, ["n1: off is false, not true"]),
         ({"key": "after", "unlike": ["T"]}, {"after": "S"}, []),
         ({"key": "after", "unlike": ["T"]}, {"after": "T"}, ["n1: after is 'T'"]),
         ({"key": "service.port", "values": ["open"]}, {"service": {"port": "open"}}, []),

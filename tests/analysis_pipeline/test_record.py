@@ -253,7 +253,7 @@ RESEALED: dict[str, tuple[Change, str]] = {
     "the plan has fewer nodes than roles": (replace("run.toml", "nodes = 3", "nodes = 2"), "nodes is 2, but"),
     "the plan has an unknown bound": (
         replace("run.toml", 'upper_bound = ".*"', 'upper_bound = "loose"'),
-        "upper_bound is 'loose': expected one of strict, session, lower-bound-only",
+        'upper_bound is "loose": expected one of strict, session, lower-bound-only',
     ),
     "a partition on an unknown node": (
         replace("run.toml", r"assignment = .*", "assignment = [[1, 2, 4]]"),

@@ -421,7 +421,7 @@ def test_records_of_an_unknown_format_are_undecided(tmp_path: Path) -> None:
     change, _ = FAIL["a byte of a value changed on all"]
     verdict = judged(tmp_path, change, records="something")
     assert (verdict.verdict, verdict.anomalies) == ("unknown", ())
-    assert any("records is 'something'" in each for each in verdict.reasons)
+    assert any('records is "something"' in each for each in verdict.reasons)
     assert any("the run does not say" in each for each in verdict.reasons)
 
 

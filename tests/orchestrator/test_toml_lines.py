@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
+from datetime import UTC, date, datetime, time
+from typing import Any
 
+import pytest
+
+from history.strict_toml import written
 from orchestrator.campaign.toml_text import dump
 from systems.toml_lines import key_lines
 
@@ -80,6 +86,30 @@ def test_written_toml_reads_back_the_same() -> None:
     }
     expected = {key: value for key, value in data.items() if value is not None}
     assert tomllib.loads(dump(data)) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        *((True, "true"), (False, "false"), (0, "0"), (-3, "-3"), (0.5, "0.5"), (10.0, "10.0"), (1e21, "1e+21")),
+        *((math.inf, "inf"), ("", '""'), ("off", '"off"'), ('say "x"', '"say \\"x\\""'), ([], "[]"), ({}, "{}")),
+        *((["kill", "pause"], '["kill", "pause"]'), ([[1, 2], [3]], "[[1, 2], [3]]"), ([True], "[true]")),
+        *(({"a": 1, "b.c": "x"}, '{ a = 1, "b.c" = "x" }'), ([{"a": None, "b": [1]}], "[{ b = [1] }]")),
+        *((date(2030, 1, 31), "2030-01-31"), (time(7, 32), "07:32:00")),
+        (datetime(2030, 1, 31, 7, 32, tzinfo=UTC), "2030-01-31T07:32:00+00:00"),
+    ],
+    ids=str,
+)
+def test_a_value_is_written_as_toml_has_it(value: Any, text: str) -> None:
+    assert written(value) == text
+    read = tomllib.loads(f"value = {text}")["value"]
+    assert read == ([{"b": [1]}] if text == "[{ b = [1] }]" else value)
+
+
+@pytest.mark.parametrize("value", [None, [None], b"x", object()], ids=repr)
+def test_a_value_that_toml_does_not_have_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="TOML cannot express"):
+        written(value)
 
 
 def test_dumped_toml_reads_back_with_arrays_of_tables() -> None:
