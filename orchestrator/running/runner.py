@@ -362,8 +362,9 @@ class Runner:
                 self._make(planned, directory, lab)
             except RunError as error:
                 self._progress.say(f"the run was not finished: {described(error)}")
+            finally:
+                self._record_digest(planned, directory)
             self._stop_if_asked()
-            self._record_digest(planned, directory)
             if self._later is not None:
                 self._later.add(directory, lock.pop_all())
                 for each in self._later.ended():
@@ -375,8 +376,8 @@ class Runner:
         return verdict.met
 
     def _record_digest(self, planned: PlannedRun, directory: RunDirectory) -> None:
-        """Store the digest of the evidence beside the plan, also of a run that was not finished: it may prove a
-        failure."""
+        """Store the digest of the evidence beside the plan, also of a run that was given up or interrupted: it may
+        prove a failure."""
         try:
             digest = seal.digest(directory.path)
             run_digests.record(directory.path.parent, planned.id, digest)
