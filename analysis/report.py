@@ -222,11 +222,14 @@ def _figures(stats: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("latency_p99_ms", "write p99, ms"),
         ("duration_s", "length, s"),
     )
-    shown = [(name, label) for name, label in names if stats.get(name) is not None]
-    return [(label, _number(stats[name])) for name, label in shown if stats[name] or name != "acknowledged_weak"]
+    nothing = {"acknowledged", "achieved_share"} if stats.get("appends") == 0 else set[str]()
+    shown = [(name, label, None if name in nothing else stats[name]) for name, label in names if name in stats]
+    return [(label, _number(value)) for name, label, value in shown if value or name != "acknowledged_weak"]
 
 
-def _number(value: float) -> str:
+def _number(value: float | None) -> str:
+    if value is None:
+        return "not measured"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 

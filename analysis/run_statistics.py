@@ -28,14 +28,15 @@ _LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 
 def statistics(history: History, view: PlotData) -> dict[str, Any]:
-    """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact."""
+    """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact. A
+    figure of operations that no client invoked is None: it was not measured."""
     counted = _counted(history)
     stats: dict[str, Any] = {
         "operations": history.size + history.register_size,
         "appends": counted.changes,
-        "failed": counted.failed,
-        "failed_queries": counted.failed_queries,
-        "indeterminate": counted.indeterminate,
+        "failed": counted.failed if counted.changes else None,
+        "failed_queries": counted.failed_queries if history.size + history.register_size > counted.changes else None,
+        "indeterminate": counted.indeterminate if counted.changes else None,
         "unfinished": history.unfinished,
         "records_read": counted.records,
         "reads": sum(map(_reads, history.register_parts("f", "type"))),
@@ -50,15 +51,15 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
 
 @dataclass
 class _Counted:
-    """Operations that change something by outcome, the failed others, the records that reads of logs returned, the
-    first and the last invocation of a change, and the times of the acknowledged changes, None if they are more than
-    MOST_KEPT."""
+    """Operations that change something by outcome, the failed others, the records that reads of logs returned (None if
+    there was no read), the first and the last invocation of a change, and the times of the acknowledged changes, None
+    if they are more than MOST_KEPT."""
 
     changes: int = 0
     failed: int = 0
     failed_queries: int = 0
     indeterminate: int = 0
-    records: int = 0
+    records: int | None = None
     first: int = INF
     last: int = -1
     kept: list[tuple[I64, I64]] | None = field(default_factory=list)
@@ -82,7 +83,8 @@ def _counted(history: History) -> _Counted:
     for part in history.parts("f", "type", "inv", "ret", "values"):
         found.add(part)
         read = part["f"].to_numpy() == READ
-        found.records += int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
+        if read.any():
+            found.records = (found.records or 0) + int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
     for part in history.register_parts("f", "type", "inv", "ret"):
         found.add(part)
     return found

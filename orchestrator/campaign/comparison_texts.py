@@ -100,8 +100,7 @@ def _figure(change: FigureChange) -> tuple[str, ...]:
         change.campaign,
         change.figure,
         f"{change.runs_before}, {change.runs_after}",
-        f"{change.before:,.4g} {change.unit}",
-        f"{change.after:,.4g} {change.unit}",
+        *("not measured" if each is None else f"{each:,.4g} {change.unit}" for each in (change.before, change.after)),
         percent(change),
         word,
     )

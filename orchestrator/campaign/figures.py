@@ -26,7 +26,8 @@ def _stat(key: str) -> Callable[[RunSummary], float | None]:
 
 
 def _rate(run: RunSummary) -> float | None:
-    return run.acknowledged / run.duration_s if run.duration_s > 0 else None
+    is_measured = run.duration_s > 0 and run.stats.get("appends") != 0  # a run without writes has no rate of them
+    return run.acknowledged / run.duration_s if is_measured else None
 
 
 FIGURES: Final = (

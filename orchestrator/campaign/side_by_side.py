@@ -73,18 +73,19 @@ class AnomalyChange:
 
 @dataclass(frozen=True)
 class FigureChange:
-    """`before`, `after`: the medians of the cells, averaged over the cells (geometric mean). `ratio`: after / before,
-    of geometric means; `low`, `high`: its 95 % interval. `p`: the probability of at least this worsening by chance;
-    `least_p`: the smallest p that this number of runs can show; both are corrected for the number of figures and
-    campaigns. They are all missing (None) if a run measured zero or if a side has a single run."""
+    """`before`, `after`: the medians of the cells, averaged over the cells (geometric mean); None: that side has not
+    measured it in the compared cells. `ratio`: after / before, of geometric means; `low`, `high`: its 95 % interval.
+    `p`: the probability of at least this worsening by chance; `least_p`: the smallest p that this number of runs can
+    show; both are corrected for the number of figures and campaigns. They are all missing (None) if a run measured zero
+    or if a side has less than two runs."""
 
     figure: str
     unit: str
     campaign: str
     runs_before: int
     runs_after: int
-    before: float
-    after: float
+    before: float | None
+    after: float | None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -277,13 +278,13 @@ def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
     changes, tested = list[FigureChange](), dict[int, tuple[Figure, Sides]]()
     for campaign in dict.fromkeys(pair.campaign for pair in pairs):
         for figure in FIGURES:
-            sides = {
-                f"{pair.cell} in {place}": (old, new)
+            measured = {
+                f"{pair.cell} in {place}": (_values(pair.before, place, figure), _values(pair.after, place, figure))
                 for pair in pairs
                 if pair.campaign == campaign
-                for place in set(map(place_of, pair.before)) & set(map(place_of, pair.after))
-                if (old := _values(pair.before, place, figure)) and (new := _values(pair.after, place, figure))
+                for place in set(map(place_of, _passed(pair.before))) & set(map(place_of, _passed(pair.after)))
             }
+            sides = {name: (old, new) for name, (old, new) in measured.items() if old and new}
             if sides:
                 change = _untested(campaign, figure, sides)
                 if min(value for side in sides.values() for values in side for value in values) > 0 and (
@@ -291,27 +292,36 @@ def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
                 ):
                     tested[len(changes)] = figure, sides
                 changes.append(change)
+            elif any(old or new for old, new in measured.values()):
+                changes.append(_untested(campaign, figure, measured))
     seen = [compare(sides, larger_is_worse=figure.larger_is_worse) for figure, sides in tested.values()]
-    for (at, (figure, measured)), decision in zip(tested.items(), decide(seen), strict=True):
-        changes[at] = _tested(changes[at], figure, measured, decision)
+    for (at, (figure, sides_tested)), decision in zip(tested.items(), decide(seen), strict=True):
+        changes[at] = _tested(changes[at], figure, sides_tested, decision)
     return changes
 
 
 def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[float]:
-    passed = [run for run in samples(runs) if run.verdict == PASS and run.met and place_of(run) == place]
+    passed = [run for run in _passed(samples(runs)) if place_of(run) == place]
     return [value for run in passed if (value := figure.of(run)) is not None]
 
 
+def _passed(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    return [run for run in runs if run.verdict == PASS and run.met]
+
+
 def _untested(campaign: str, figure: Figure, sides: Sides) -> FigureChange:
-    before, after = ([cell[side] for cell in sides.values()] for side in (0, 1))
+    before, after = ([cell[side] for cell in sides.values() if cell[side]] for side in (0, 1))
     runs_before, runs_after = (sum(map(len, cells)) for cells in (before, after))
     medians = _median(before), _median(after)
     return FigureChange(figure.name, figure.unit, campaign, runs_before, runs_after, *medians)
 
 
-def _median(cells: Sequence[Sequence[float]]) -> float:
-    """The geometric mean of the cells' medians: a cell counts once, as in the ratio, however many runs a side has."""
+def _median(cells: Sequence[Sequence[float]]) -> float | None:
+    """The geometric mean of the cells' medians: a cell counts once, as in the ratio, however many runs a side has. None
+    without cells."""
     medians = list(map(statistics.median, cells))
+    if not medians:
+        return None
     return medians[0] if len(medians) == 1 else statistics.geometric_mean(medians) if min(medians) > 0 else 0.0
 
 
@@ -347,6 +357,8 @@ def _settings(pairs: Sequence[_Pair], before: TableOfRuns, after: TableOfRuns) -
 
 def percent(change: FigureChange) -> str:
     """The change as text: `+12.3 % (95 %: +8.1 to +16.9 %), p = 0.01`."""
+    if change.before is None or change.after is None:
+        return f"not tested: not measured {'before' if change.before is None else 'after'}"
     if change.ratio is None or change.low is None or change.high is None:
         return "not tested: one side has a single run, or a run measured zero"
     text = f"{_signed(change.ratio)} % (95 %: {_signed(change.low)} to {_signed(change.high)} %), p = {change.p:.3g}"

@@ -170,3 +170,29 @@ def test_the_size_of_a_block_of_assignments_has_no_effect(monkeypatch: pytest.Mo
     assert 0.001 < whole[0].p < 0.9
     monkeypatch.setattr(comparison, "_MOST_AT_ONCE", 21)
     assert (comparison.compare(sides, larger_is_worse=True), comparison.interval_of(sides, 0.95)) == whole
+
+
+def test_a_figure_that_one_side_has_not_measured_is_named(tmp_path: Path) -> None:
+    before = campaign(tmp_path / "a", [10.0, 11.0])
+    after = campaign(tmp_path / "b", [10.0, 11.0], stats={"appends": 0}, acknowledged=0)
+    figures = {each["figure"]: each for each in compared(before, after)["figures"]}
+    assert {name: (each["before"], each["after"]) for name, each in figures.items()} == {
+        "median latency": (10.5, None),
+        "acknowledged writes": (100.0, None),
+    }
+    text = ask("compare", before, after, "--markdown").out
+    assert text.count("| not measured | not tested: not measured after |") == 2
+
+
+def test_medians_are_averaged_over_cells(tmp_path: Path) -> None:
+    """Fast and slow cells with other numbers of runs on each side have not changed."""
+    entries = {}
+    for side, counts in (("a", (4, 2)), ("b", (2, 4))):
+        path = campaign(tmp_path / side, [1.0] * counts[0] + [100.0] * counts[1])
+        content = json.loads((path / "summary.json").read_text())
+        for number, run in enumerate(content["runs"]):
+            run["cell"] = "fast" if number < counts[0] else "slow"
+        (path / "summary.json").write_text(json.dumps(content))
+        entries[side] = path
+    found = latency_in(compared(entries["a"], entries["b"]))
+    assert (found["before"], found["after"], found["worse"]) == (pytest.approx(10.0), pytest.approx(10.0), False)
