@@ -29,7 +29,7 @@ _LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
 
 def statistics(history: History, view: PlotData) -> dict[str, Any]:
     """Counts and latencies of a run; times in seconds and milliseconds as the names say. All figures are exact. A
-    figure of operations that no client invoked is None: it was not measured."""
+    figure whose operations no client invoked has the value None."""
     counted = _counted(history)
     stats: dict[str, Any] = {
         "operations": history.size + history.register_size,
@@ -51,8 +51,8 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
 
 @dataclass
 class _Counted:
-    """Operations that change something by outcome, the failed others, the records that reads of logs returned (None if
-    there was no read), the first and the last invocation of a change, and the times of the acknowledged changes, None
+    """Operations that change something by outcome, the failed others, the records that reads of logs returned (None
+    without reads), the first and the last invocation of a change, and the times of the acknowledged changes, None
     if they are more than MOST_KEPT."""
 
     changes: int = 0

@@ -46,8 +46,8 @@ STARTED_AGAIN: Final = frozenset({Damage.DISK, Damage.NEWER_STATE, Damage.SYNCED
 
 @dataclass(frozen=True)
 class _Files:
-    """What a node's collected files have of a replica. `first`: the offset of its first segment; `log_start`: the start
-    of the log, of which remote storage may have the segment; `epochs`: its epoch file."""
+    """What a node's collected files have of a replica. `first`: the offset of its first segment; `log_start`: the first
+    offset of the log, which may be in remote storage; `epochs`: its epoch file."""
 
     first: int
     log_start: int

@@ -55,8 +55,8 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
 def _needed(
     operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool], checks: int
 ) -> list[Operation]:
-    """The operations without which the others are no contradiction. Writes are dropped before reads, first those that
-    have not returned. `checks`: how many may be tried."""
+    """The operations that the contradiction needs. Writes are dropped before reads, first those that have not
+    returned. `checks`: how many may be tried."""
     remaining, hidden = list(operations), list[Operation]()
     is_smaller = True
     while is_smaller:

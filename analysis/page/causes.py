@@ -559,4 +559,4 @@ LACKING: Final[Mapping[Explain, str]] = {
     _altered: "nodes do not record the bytes of batches, and none recorded who led in the epoch of this one",
     _offsets_answered: "nodes do not record commits, and none recorded a leader of the offsets topic",
 }
-"""What events must have for a cause, and lack if there is none."""
+"""By function: what the events lack if it finds no cause."""

@@ -106,7 +106,7 @@ def test_a_value_is_written_as_toml_has_it(value: Any, text: str) -> None:
     assert read == ([{"b": [1]}] if text == "[{ b = [1] }]" else value)
 
 
-@pytest.mark.parametrize("value", [None, [None], b"x", object()], ids=repr)
+@pytest.mark.parametrize("value", [None, [None], b"x"], ids=repr)
 def test_a_value_that_toml_does_not_have_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="TOML cannot express"):
         written(value)
