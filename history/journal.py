@@ -42,7 +42,7 @@ PHASES: Final = ("setup", "main", "heal", "quiesce", "final", "collect", "done")
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
 FINAL_READ_STALLED: Final = "final_read_stalled"
-STATUSES: Final = ("confirmed", "mismatch", "inconclusive")
+STATUSES: Final = ("confirmed", "prevented", "mismatch", "inconclusive")
 
 
 def wall_ahead(lines: Iterable[Mapping[str, Any]]) -> list[int]:

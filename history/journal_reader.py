@@ -58,6 +58,7 @@ class _Condition(msgspec.Struct):
 
     key: str
     differs_from: str = ""
+    unless: str = ""
     values: list[Any] = []
     unlike: list[Any] = []
     least: _Number = 0

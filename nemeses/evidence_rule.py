@@ -13,6 +13,8 @@ class EvidenceRule:
     `key`: the path of a detail, its parts separated by dots; `of`: in the details of each target, or of the whole
     fault. The detail must exist. `values`: it is one of these; `unlike`: it is not one of these; `least`: it is at
     least this, or a non-empty mapping to such numbers; `differs_from`: it differs from the detail with this other key.
+    `unless`: the key of a detail that names the kind of a fault; while that fault is in force on the target, the rule
+    does not apply.
     """
 
     key: str
@@ -21,6 +23,7 @@ class EvidenceRule:
     unlike: tuple[Any, ...] = ()
     least: float | None = None
     differs_from: str = ""
+    unless: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The form that `analysis.evidence.fault_evidence` reads; empty fields are left out."""
@@ -33,4 +36,6 @@ class EvidenceRule:
             described["least"] = self.least
         if self.differs_from:
             described["differs_from"] = self.differs_from
+        if self.unless:
+            described["unless"] = self.unless
         return described

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from installation.sanitize import brief, plain
 
-Status = Literal["confirmed", "mismatch", "inconclusive"]
+Status = Literal["confirmed", "prevented", "mismatch", "inconclusive"]
 
-_GRAVITY: dict[Status, int] = {"confirmed": 0, "inconclusive": 1, "mismatch": 2}
+_GRAVITY: dict[Status, int] = {"confirmed": 0, "prevented": 0, "inconclusive": 1, "mismatch": 2}
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Fault:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Whether a fault, or its heal, took effect: `confirmed` (it did), `mismatch` (it did not) or `inconclusive` (it
-    could not be observed)."""
+    """Whether a fault, or its heal, took effect: `confirmed` (it did), `prevented` (nothing was done, because another
+    fault in force left nothing to act on), `mismatch` (it did not) or `inconclusive` (it could not be observed)."""
 
     status: Status
     detail: dict[str, Any]

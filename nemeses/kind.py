@@ -12,6 +12,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
+from nemeses.in_force import Part
 from nemeses.mechanism import Mechanism
 from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError
 from nemeses.targeting import Aim, ClusterView, candidates
@@ -73,6 +74,12 @@ class Kind(ABC, Generic[M]):
     """Whether services that kept running end at the heal and are started again."""
     needs_service: ClassVar[bool] = True
     """Whether its evidence is inconclusive on a node whose service had ended or was suspended for another reason."""
+    hides: ClassVar[frozenset[Part]] = frozenset()
+    """What it hides of its targets, from its start to its heal: faults that rest on that are prevented there."""
+    rests_on: ClassVar[frozenset[Part]] = frozenset[Part]({"machine"})
+    """The parts of each target, or of each node that it reaches, without which it cannot be injected and proven."""
+    heal_rests_on: ClassVar[frozenset[Part]] = frozenset[Part]({"machine"})
+    """The parts of each target without which its heal cannot be proven."""
     seen: ClassVar[tuple[EvidenceRule, ...]] = ()
     """What its evidence must show; the analysis checks it again."""
     healed: ClassVar[tuple[EvidenceRule, ...]] = ()
@@ -121,6 +128,11 @@ class Kind(ABC, Generic[M]):
         del nodes
         return fault.targets
 
+    def cuts(self, fault: Fault, nodes: Collection[str]) -> Collection[tuple[str, str]]:
+        """The directed pairs of nodes between which no packet passes while the fault is in force."""
+        del fault, nodes
+        return ()
+
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raises `ParameterError` for invalid parameters. Unknown parameters are ignored."""
         for each in self.parameters:
@@ -145,6 +157,11 @@ def with_before(proof: str, seen: Facts) -> str:
 def node_facts(seen: Facts) -> dict[str, Facts]:
     """The part of the evidence that is about nodes, by node."""
     return {name: facts for name, facts in seen.items() if isinstance(facts, Mapping)}
+
+
+def is_prevented(seen: Facts, name: str) -> bool:
+    """Whether another fault prevented this one on a node."""
+    return "prevented_by" in facts_of(seen, name)
 
 
 def facts_of(after: Facts, name: str) -> Facts:

@@ -2,34 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from nemeses.fault import Evidence
-from nemeses.ports import Site
-
-V = TypeVar("V")
-
-
-class InForce(Generic[V]):
-    """The effects of faults that are in force, by host: a heal ends one of them, and the host keeps the others."""
-
-    def __init__(self) -> None:
-        self._effects: dict[str, list[V]] = {}
-
-    def add(self, host: str, effect: V) -> None:
-        self._effects.setdefault(host, []).append(effect)
-
-    def end(self, host: str, effect: V) -> None:
-        """End one of the effects that are equal to this one; without one nothing changes."""
-        if effect in (effects := self._effects.get(host, [])):
-            effects.remove(effect)
-
-    def end_all(self, host: str) -> None:
-        self._effects.pop(host, None)
-
-    def on(self, host: str) -> tuple[V, ...]:
-        """The effects in force on a host, in the order of their faults."""
-        return tuple(self._effects.get(host, ()))
+from nemeses.in_force import FaultsInForce
+from nemeses.ports import Host, Site
 
 
 class Mechanism:
@@ -45,6 +22,8 @@ class Mechanism:
 
     def __init__(self, site: Site) -> None:
         self.site = site
+        self.in_force = FaultsInForce()
+        """The faults of all mechanisms; the nemesis gives each mechanism the same ones."""
 
     def clear_leftovers(self) -> Evidence | None:
         """Before a run's faults: remove what a killed run left behind. None: there is nothing to look for."""
@@ -57,3 +36,15 @@ class Mechanism:
     def heal_all(self) -> Evidence | None:
         """Heal all faults of this mechanism, including those of other runs. None: the world lacks this part."""
         return self.clear_leftovers()
+
+    def after_boot(self, host: Host) -> Evidence | None:
+        """A boot has discarded what faults in force did to a host: do it again. None: a boot discards nothing of this
+        part. Raises `HostError`."""
+        del host
+        return None
+
+    def after_new_disk(self, host: Host) -> Evidence | None:
+        """A fault has replaced the disk of a host: write again what this part needs there. None: it needs nothing.
+        Raises `HostError`."""
+        del host
+        return None

@@ -6,18 +6,20 @@ inconclusive evidence, never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from nemeses.fault import Evidence, Fault, combine, worst
+from nemeses.in_force import STARTS_ON, FaultsInForce
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.service import see_process
+from nemeses.mechanisms.service import see_process, start_and_verify
 from nemeses.ports import Host, Site
 from nemeses.registry import KINDS, AnyKind
 
 __all__ = ["Nemesis"]
+_UNCHANGED: Final = Evidence("confirmed", {})
 
 
 class Nemesis:
@@ -30,7 +32,9 @@ class Nemesis:
             each: each(site) for each in sorted(classes, key=lambda each: each.stage)
         }
         self._site = site
-        self._disturbed: set[str] = set()
+        self._in_force = FaultsInForce(site.hosts)
+        for each in self._mechanisms.values():
+            each.in_force = self._in_force
 
     def arm(self) -> Evidence:
         """Prepare the hosts; called when all services have started.
@@ -52,25 +56,77 @@ class Nemesis:
         kind and for invalid parameters."""
         kind = _kind(fault)
         kind.check(fault.parameters)
-        already = self._look(kind.reaches(fault, self.nodes))
-        evidence = kind.inject(self._mechanisms[kind.mechanism], fault)
-        if kind.service != "runs":
-            self._disturbed |= set(fault.targets)
-        return _with(evidence, already, confirmable=not kind.needs_service)
+        prevented = self.prevented(fault)
+        targets = tuple(name for name in fault.targets if name not in prevented)
+        if prevented and not targets:
+            self._in_force.add(fault, (), kind.hides, ())
+            return combine(prevented)
+        part = fault if len(targets) == len(fault.targets) else replace(fault, targets=targets)
+        already = self._look(kind.reaches(part, self.nodes))
+        evidence = kind.inject(self._mechanisms[kind.mechanism], part)
+        acts_on = () if evidence.status == "prevented" else targets
+        self._in_force.add(fault, acts_on, kind.hides, kind.cuts(part, self.nodes))
+        with_rest = replace(evidence, detail={**evidence.detail, **{name: e.detail for name, e in prevented.items()}})
+        again = _and(with_rest, {"done again": self._done_again()})
+        return _with(again, already, confirmable=not kind.needs_service)
+
+    def prevented(self, fault: Fault) -> dict[str, Evidence]:
+        """The targets on which a fault in force leaves this one nothing to act on. A fault that acts between nodes is
+        prevented altogether, if it is on one of them."""
+        kind = _kind(fault)
+        by = {name: self._in_force.hiding(name, kind.rests_on) for name in kind.reaches(fault, self.nodes)}
+        if kind.takes == "groups" and (culprit := next(filter(None, by.values()), "")):
+            by = dict.fromkeys(fault.targets, culprit)
+        return {name: Evidence("prevented", {"prevented_by": each}) for name, each in by.items() if each}
+
+    def hidden(self, fault: Fault) -> str:
+        """The kind of a fault that was injected after this one and hides its heal; empty without one."""
+        kind = _kind(fault)
+        by = (self._in_force.hiding(name, kind.heal_rests_on, since=fault) for name in fault.targets)
+        return next(filter(None, by), "")
 
     def heal(self, fault: Fault) -> Evidence:
-        """Heal a fault and check that. Raises `ValueError` for an unknown kind."""
+        """Heal a fault and check that. A service that the heals of other faults would have started, if this one had not
+        kept it from running, starts. Raises `ValueError` for an unknown kind."""
         kind = _kind(fault)
-        if kind.service != "runs":
-            self._disturbed -= set(fault.targets)
-        return kind.heal(self._mechanisms[kind.mechanism], fault)
+        acted_on = self._in_force.end(fault)
+        if fault.targets and acted_on is not None and not acted_on:
+            return combine(dict.fromkeys(fault.targets, Evidence("prevented", {"prevented": True})))
+        part = (
+            fault
+            if acted_on is None or len(acted_on) == len(fault.targets)
+            else replace(fault, targets=tuple(name for name in fault.targets if name in acted_on))
+        )
+        healed = kind.heal(self._mechanisms[kind.mechanism], part)
+        return _and(healed, {"done again": self._done_again(), "started": self._start_withheld()})
 
     def heal_all(self) -> Evidence:
         """Heal everything, including faults of other runs: every host has power, runs, is connected and has the right
         time, and its service runs."""
-        self._disturbed.clear()
+        self._in_force.clear()
         healed = {each.part: each.heal_all() for each in self._mechanisms.values()}
         return combine({part: seen for part, seen in healed.items() if seen is not None})
+
+    def withheld(self) -> frozenset[str]:
+        """The hosts whose service would run, if no fault in force kept it from running."""
+        return frozenset(self._in_force.withheld)
+
+    def _done_again(self) -> dict[str, Evidence]:
+        """What the faults in force do to the hosts that were booted, and what their new disks lack, done again."""
+        booted, self._in_force.booted = self._in_force.booted, set()
+        replaced, self._in_force.new_disks = self._in_force.new_disks, set()
+        seen = dict[str, Evidence]()
+        for each in self._mechanisms.values():
+            for names, again in ((booted, each.after_boot), (replaced, each.after_new_disk)):
+                found = on_each(self._site, sorted(names), lambda host, again=again: again(host) or _UNCHANGED)  # type: ignore[misc]
+                seen |= {f"{each.part} of {name}": part for name, part in found.items() if part is not _UNCHANGED}
+        return seen
+
+    def _start_withheld(self) -> dict[str, Evidence]:
+        """Start the services that no fault in force keeps from running any longer."""
+        free = [name for name in sorted(self._in_force.withheld) if not self._in_force.hiding(name, STARTS_ON)]
+        self._in_force.withheld -= set(free)
+        return on_each(self._site, free, lambda host: start_and_verify(host, self._site, self._in_force))
 
     def _cleared(self) -> dict[str, Evidence]:
         cleared = {each.part: each.clear_leftovers() for each in self._mechanisms.values()}
@@ -78,12 +134,20 @@ class Nemesis:
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
         """What is wrong with the services of these nodes, except those under a fault of this nemesis."""
-        seen = on_each(self._site, [name for name in names if name not in self._disturbed], _wrong)
+        disturbed = self._in_force.disturbed()
+        seen = on_each(self._site, [name for name in names if name not in disturbed], _wrong)
         return {
             name: "its service could not be observed" if "error" in each.detail else str(each.detail["wrong"])
             for name, each in seen.items()
             if not each.confirmed
         }
+
+
+def _and(evidence: Evidence, others: Mapping[str, Mapping[str, Evidence]]) -> Evidence:
+    """Evidence together with that of further actions, if there were any."""
+    done = {what: combine(seen) for what, seen in others.items() if seen}
+    status = worst([evidence.status, *(each.status for each in done.values())])
+    return Evidence(status, {**evidence.detail, **{what: each.detail for what, each in done.items()}})
 
 
 def _wrong(host: Host) -> Evidence:

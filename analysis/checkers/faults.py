@@ -14,6 +14,7 @@ from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
+from history.fault_looks import FaultGroup
 from installation.counted import counted
 from installation.sanitize import brief, plain
 
@@ -28,15 +29,17 @@ NOT_HEALED: Final = Reason(
 )
 NOT_DONE: Final = Reason("script-not-done", "A step of the script was not executed.")
 CONFIRMED: Final = "confirmed"
+PREVENTED: Final = "prevented"
 Line = Mapping[str, Any]
 
 
 @dataclass
 class _Fault:
-    """One fault in the journal: its lines by event."""
+    """One fault in the journal: its lines by event, and the position of the first line of each event."""
 
     id: str
     lines: dict[str, list[Line]] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
 
     def one(self, event: str) -> Line | None:
         found = self.lines.get(event, [])
@@ -56,6 +59,23 @@ class _Fault:
         injected, healed = self.one("injected") or {}, self.one("healed") or {}
         return str(healed.get("status") or injected.get("status") or "inconclusive")
 
+    def prevented_by(self, target: str) -> str:
+        """The kind of fault that its evidence names as the one that prevented it on a target; empty without one."""
+        facts = ((self.one("injected") or {}).get("evidence") or {}).get(target)
+        named = facts.get("prevented_by") if isinstance(facts, Mapping) else None
+        return named if isinstance(named, str) else ""
+
+    def is_in_force(self, kind: str, node: str, position: int) -> bool:
+        """Whether it is a fault of this kind that is in force on a node at a position of the journal. A partition and a
+        fault of the store are on every node."""
+        invoked = self.one("invoked") or {}
+        is_there = node in invoked.get("targets", ()) or invoked.get("group") in (
+            FaultGroup.PARTITION,
+            FaultGroup.STORE,
+        )
+        begins, ends = self.positions.get("injected", position), self.positions.get("healed", position + 1)
+        return self.kind == kind and is_there and self.status == CONFIRMED and begins < position < ends
+
 
 def check(run: CheckedRun) -> Outcome:
     """Check every fault, and the plan of faults."""
@@ -65,8 +85,7 @@ def check(run: CheckedRun) -> Outcome:
         NOT_CONFIRMED.say(f"fault {kind} was required and never confirmed" for kind in never_confirmed(run))
     )
     doubts += NOT_CONFIRMED.say(_not_injected(run, faults))
-    for each in faults:
-        doubts += _doubts(each, finished)
+    doubts += fault_doubts(run.history.journal, finished=finished)
     if finished:
         doubts += NOT_HEALED.say(_unhealed(run.history.journal, run.plan.nodes))
         doubts += NOT_DONE.say(_undone(run))
@@ -86,23 +105,32 @@ def never_confirmed(run: CheckedRun) -> list[str]:
     return [kind for kind in run.description.requirements.required_faults if kind not in confirmed]
 
 
+def fault_doubts(journal: Iterable[Line], *, finished: bool) -> Iterator[str]:
+    """What the lines of a journal do not prove of its faults, and, in a run that is `finished`, of their heals."""
+    faults = _faults(journal)
+    for each in faults:
+        yield from _doubts(each, faults, finished)
+
+
 def unproven_heals(run: CheckedRun) -> Iterator[str]:
     """The faults, and the final heal of everything, whose end has no evidence: each in a sentence. Also for a run that
     was not finished."""
-    for each in _faults(run.history.journal):
+    faults = _faults(run.history.journal)
+    for each in faults:
         if (invoked := each.one("invoked")) is not None:
-            yield from _not_healed(each, invoked)
+            yield from _not_healed(each, invoked, faults)
     yield from _unhealed(run.history.journal, run.plan.nodes)
 
 
 def _faults(journal: Iterable[Line]) -> list[_Fault]:
     faults: dict[str, _Fault] = {}
-    for line in journal:
+    for position, line in enumerate(journal):
         event = str(line.get("event", ""))
         if event.startswith("fault_"):
-            identifier = str(line.get("id"))
+            identifier, event = str(line.get("id")), event.removeprefix("fault_")
             fault = faults.setdefault(identifier, _Fault(identifier))
-            fault.lines.setdefault(event.removeprefix("fault_"), []).append(line)
+            fault.lines.setdefault(event, []).append(line)
+            fault.positions.setdefault(event, position)
     return list(faults.values())
 
 
@@ -120,7 +148,7 @@ def _not_injected(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
             yield f"fault {kind} was planned and never confirmed"
 
 
-def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
+def _doubts(fault: _Fault, faults: Sequence[_Fault], finished: bool) -> Iterator[str]:
     invoked, injected = fault.one("invoked"), fault.one("injected")
     if invoked is None:
         return  # the checker of the record reports the defect
@@ -137,14 +165,36 @@ def _doubts(fault: _Fault, finished: bool) -> Iterator[str]:
     if injected is None:
         yield NOT_CONFIRMED.says(f"{fault.name} was started, but its result is not on record")
         return
-    if fault.status != CONFIRMED:
+    if fault.status == PREVENTED:
+        yield from NOT_CONFIRMED.say(_not_prevented(fault, invoked, faults))
+    elif fault.status != CONFIRMED:
         why = _because(injected, fault.one("healed"))
         yield NOT_CONFIRMED.says(f"{fault.name} is {fault.status}: no proof that it took effect{why}")
     else:
         seen = injected.get("evidence")
-        yield from NOT_CONFIRMED.say(_disbelieved(fault, invoked, "seen", seen, "is called confirmed"))
+        yield from NOT_CONFIRMED.say(_disbelieved(fault, invoked, faults, "seen", seen, "is called confirmed"))
     if finished:
-        yield from NOT_HEALED.say(_not_healed(fault, invoked))
+        yield from NOT_HEALED.say(_not_healed(fault, invoked, faults))
+
+
+def _not_prevented(fault: _Fault, invoked: Line, faults: Iterable[_Fault]) -> Iterator[str]:
+    """The targets on which no fault was in force that could have prevented this one."""
+    for target in invoked.get("targets", ()):
+        if target not in _prevented(fault, faults):
+            by = fault.prevented_by(target)
+            why = f"no fault {by} was in force there" if by else "its evidence does not say by which fault"
+            yield f"{fault.name} is called prevented on {target}, but {why}"
+
+
+def _prevented(fault: _Fault, faults: Iterable[_Fault]) -> set[str]:
+    """The targets on which another fault prevented this one, according to the journal."""
+    targets, position = (fault.one("invoked") or {}).get("targets", ()), fault.positions.get("injected", 0)
+    return {
+        target
+        for target in targets
+        if (by := fault.prevented_by(target))
+        and any(other is not fault and other.is_in_force(by, target, position) for other in faults)
+    }
 
 
 def _because(injected: Line, healed: Line | None) -> str:
@@ -158,7 +208,7 @@ def _because(injected: Line, healed: Line | None) -> str:
     return f" ({'; '.join(map(str, reasons))})" if reasons else ""
 
 
-def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
+def _not_healed(fault: _Fault, invoked: Line, faults: Sequence[_Fault]) -> Iterator[str]:
     healed = fault.one("healed")
     if healed is None:
         yield f"{fault.name} was never healed"
@@ -169,15 +219,25 @@ def _not_healed(fault: _Fault, invoked: Line) -> Iterator[str]:
     if not isinstance(heal, Mapping):
         yield f"nothing shows that {fault.name} was healed"
         return
+    if heal.get("status") == fault.status == PREVENTED:
+        return  # nothing was done; `_not_prevented` has checked that
     if heal.get("status") != CONFIRMED:
         yield f"{fault.name}: its heal is {heal.get('status')}, so when it ended is not known"
         return
-    yield from _disbelieved(fault, invoked, "healed", heal.get("detail"), "is called healed")
+    yield from _disbelieved(fault, invoked, faults, "healed", heal.get("detail"), "is called healed")
 
 
-def _disbelieved(fault: _Fault, invoked: Line, when: str, evidence: Any, called: str) -> Iterator[str]:
-    must = (invoked.get("must_show") or {}).get(when, ())
-    found = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, invoked.get("targets", ()))
+def _disbelieved(
+    fault: _Fault, invoked: Line, faults: Sequence[_Fault], when: str, evidence: Any, called: str
+) -> Iterator[str]:
+    must, position = (invoked.get("must_show") or {}).get(when, ()), fault.positions.get("healed", 0)
+    prevented = _prevented(fault, faults)
+    targets = [target for target in invoked.get("targets", ()) if target not in prevented]
+
+    def is_in_force(kind: str, node: str) -> bool:
+        return any(other is not fault and other.is_in_force(kind, node, position) for other in faults)
+
+    found = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, targets, is_in_force)
     if found:
         yield f"{fault.name} {called}, but not by its evidence: {'; '.join(found)}"
 

@@ -96,6 +96,8 @@ def touches_of(journal: Iterable[Line], settle_ns: int) -> list[Touch]:
             found[line["id"]] = (line, INF, INF)
         elif event == "fault_injected" and line["id"] in found and line["status"] == "confirmed":
             found[line["id"]] = (found[line["id"]][0], line["t"], INF)
+        elif event == "fault_injected" and line["status"] == "prevented":
+            found.pop(line["id"], None)
         elif event == "fault_healed" and line["id"] in found:
             found[line["id"]] = (*found[line["id"]][:2], line["t"])
         elif event == "service_exit":

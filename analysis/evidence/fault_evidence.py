@@ -3,21 +3,32 @@
 Each entry names a fact by its `key` (dots separate nested keys) in the evidence for each target or for the whole fault
 (`of`). The fact must be present. Further conditions: `values`: it is one of these; `unlike`: it is not one of these;
 `least`: it is at least this, or is a non-empty mapping to such numbers; `differs_from`: it differs from the fact of
-this other key, which must be present too.
+this other key, which must be present too; `unless`: the key of a fact that names the kind of another fault, whose
+effect on the target makes the condition void while it is in force.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from installation.sanitize import quoted
 
+IsInForce = Callable[[str, str], bool]
+"""Whether a fault of a kind (the first text) is in force on a node (the second)."""
 _ABSENT = object()
 
 
+def none_in_force(kind: str, node: str) -> bool:
+    del kind, node
+    return False
+
+
 def contradictions(
-    must_show: Sequence[Mapping[str, Any]], evidence: Mapping[str, Any], targets: Sequence[str]
+    must_show: Sequence[Mapping[str, Any]],
+    evidence: Mapping[str, Any],
+    targets: Sequence[str],
+    is_in_force: IsInForce = none_in_force,
 ) -> list[str]:
     """The conditions that the evidence does not meet, as sentences; empty: the evidence is sufficient."""
     if not evidence:
@@ -32,6 +43,9 @@ def contradictions(
             if not isinstance(facts, Mapping) or not facts:
                 found.append(f"it says nothing of {target}")
             else:
+                other = _at(facts, str(must.get("unless") or ""))
+                if isinstance(other, str) and is_in_force(other, target):
+                    continue
                 found += _wrong(must, facts, f"{target}: ")
     return list(dict.fromkeys(found))
 

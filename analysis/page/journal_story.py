@@ -61,6 +61,12 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
             text = _counted(str(line["text"]))
             said = text if text.startswith("step ") else f"step {line['step']}: {text}"
             yield StoryItem(at_s, "", _K.STEP, said, FILE, number, 2)
+        elif event == "fault_injected" and line.get("status") == "prevented":
+            kind, targets, _ = kinds.pop(line["id"], ("?", (), ""))
+            text = f"fault {line['id']} is not made: {kind} on {', '.join(targets)} ({line.get('proof', '')})"
+            yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1)
+        elif event == "fault_healed" and line["id"] not in kinds:
+            continue
         elif event in ("fault_injected", "fault_healed"):
             yield from _fault_items(line, event == "fault_injected", kinds, at_s, number)
         elif event == "node":

@@ -230,6 +230,8 @@ def fault_spans(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[F
             targets = tuple(map(str, line.get("targets", ())))
             kind, group = str(line.get("kind", "?")), str(line.get("group", ""))
             spans[str(line["id"])] = {"kind": kind, "targets": targets, "group": group, "start_s": at_s}
+        elif line.get("status") == "prevented" and event == "fault_injected":
+            spans.pop(str(line["id"]), None)  # nothing was done
         elif event in ("fault_injected", "fault_healed") and str(line["id"]) in spans:
             spans[str(line["id"])]["start_s" if event == "fault_injected" else "end_s"] = at_s
     return sorted((FaultSpan(id_, **span) for id_, span in spans.items()), key=lambda span: span.start_s)

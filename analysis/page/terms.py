@@ -39,6 +39,7 @@ TERMS: Final = {
     "controller": "The node that elects leaders and keeps the cluster's metadata.",
     "witness": "The smallest set of operations or records that contradict each other.",
     "confirmed": "Evidence shows that the fault took effect.",
+    "prevented": "Another fault in force left nothing to act on: nothing was done.",
     "inconclusive": "No evidence shows that the fault took effect.",
 }
 

@@ -20,6 +20,20 @@ fails if this page is out of date.
 
 """
 AFTERWARDS = """
+## Several faults on one node
+Faults overlap on one node, also two of one kind, in any order of their heals. Each heal ends its own effect. Effects on
+the same value add up: netem rules, slow disks, clock drifts and jumps, cuts, mounts on the store. A boot discards clock
+jumps, netem rules and mounts; the heal of a power loss restores those of the faults in force, and its evidence has them
+as `done again`. A service starts when no fault in force keeps it from running: earlier heals name that fault as
+`withheld_by`, and the evidence of the last one has the open port.
+
+A fault is *prevented* if a fault in force on the node leaves it nothing to act on: `pause` after `kill`, `stop` during
+`pause`, a packet fault on a node that is cut off from all others, everything on a node without power. Nothing is done,
+the evidence names the other fault as `prevented_by`, and nothing is excused. The analysis finds that fault in the
+journal, in force at that time; otherwise the run is *unknown*. A prevented fault alone does not make a run unknown,
+but it does not count as an occurrence of its kind. A heal that a later fault hides, such as the end of a drift on a
+node without power, is done after the heal of that fault.
+
 ## Precision of the evidence
 Clocks are compared by commands over SSH. A node reads its clock at some moment between the sending of a command and the
 arrival of its answer, so each reading has an error of up to half of the round trip. That error is the tolerance in the

@@ -8,6 +8,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
+from nemeses.in_force import ClockOffsets
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import (
@@ -39,42 +40,60 @@ class Clocks(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._patience_s = _PATIENCE_S * site.time_scale
-        self._jumped: dict[str, tuple[ClockReading, float]] = {}
 
     def clear_leftovers(self) -> Evidence | None:
         """Correct every clock that was moved, by this run or by a killed one."""
 
         def heal(host: Host) -> Evidence:
-            patience_s = self._patience_s if host.name in self._jumped else 0.0
+            patience_s = self._patience_s if self.in_force.clocks.jumps.on(host.name) else 0.0
+            self.in_force.clocks.jumps.end_all(host.name)
             seen = ask(host, was_moved_script(), patience_s=patience_s, scheduler=self.site.scheduler)
-            return self.back(host) if seen.get("moved") == "yes" else Evidence("confirmed", {})
+            return self._set_right(host, self._read(host)) if seen.get("moved") == "yes" else Evidence("confirmed", {})
 
         return combine(on_each(self.site, self.site.hosts, heal))
+
+    def back(self, host: Host, jump_s: float) -> Evidence:
+        """End a jump of a clock, and check that it still had the offset of this jump and of the others in force."""
+        found, clocks = self._read(host), self.in_force.clocks
+        was_jumped = jump_s in clocks.jumps.on(host.name)
+        expected_s = clocks.real_s(host.name, found.steady_s)
+        clocks.jumps.end(host.name, jump_s)
+        healed = self._set_right(host, found)
+        if (
+            healed.confirmed
+            and was_jumped
+            and expected_s is not None
+            and abs(found.real_s - expected_s) > abs(jump_s) / 2
+        ):
+            # Half of the jump: a time service corrects a clock at once, or gradually.
+            return Evidence("mismatch", {**healed.detail, "error": "another program has set the clock in between"})
+        return healed
+
+    def after_boot(self, host: Host) -> Evidence | None:
+        """A boot has also discarded what this run set right."""
+        is_set = self.in_force.clocks.real_s(host.name, 0.0) is not None
+        return self._set_right(host, self._read(host)) if is_set else None
 
     def jump(self, host: Host, jump_s: float) -> Evidence:
         """Set a clock, and check that it moved and the time since boot did not."""
         before = read_clocks(host, self.site.scheduler)
         if before.shared:
             return Evidence("inconclusive", {"error": SHARED})
-        self._jumped[host.name] = before, jump_s
+        self.in_force.clocks.jumps.add(host.name, jump_s)
         said = move(host, jump_s)
-        seen = change(before, read_clocks(host, self.site.scheduler))
+        now = read_clocks(host, self.site.scheduler)
+        self.in_force.clocks.note_set(host.name, ClockOffsets(now.real_s, now.steady_s))
+        seen = change(before, now)
         detail = {"jump_s": jump_s, "offset_before_s": round(before.real_s, 4), "moved": seen.to_json(), "date": said}
         jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s
         steady = abs(seen.steady_s) <= seen.tolerance_s
         return Evidence("confirmed" if jumped and steady else "mismatch", detail)
 
-    def back(self, host: Host) -> Evidence:
-        """Correct a clock, and check that it still had the offset of the jump."""
-        found = read_clocks(host, self.site.scheduler, patience_s=self._patience_s)
-        healed = set_right(host, self.site.scheduler, found)
-        if not healed.confirmed:
-            return healed
-        before, jump_s = self._jumped.pop(host.name, (found, 0.0))
-        if abs(found.real_s - before.real_s) < abs(jump_s) / 2:
-            # Half of the jump: a time service corrects a clock at once, or gradually.
-            return Evidence("mismatch", {**healed.detail, "error": "another program has set the clock in between"})
-        return healed
+    def _read(self, host: Host) -> ClockReading:
+        return read_clocks(host, self.site.scheduler, patience_s=self._patience_s)
+
+    def _set_right(self, host: Host, found: ClockReading) -> Evidence:
+        return set_right(host, self.site.scheduler, found, self.in_force.clocks)
 
 
 class ClockJump(Kind[Clocks]):
@@ -103,7 +122,8 @@ class ClockJump(Kind[Clocks]):
         return combine(on_each(by.site, fault.targets, lambda host: by.jump(host, jump_s)))
 
     def heal(self, by: Clocks, fault: Fault) -> Evidence:
-        return combine(on_each(by.site, fault.targets, by.back))
+        jump_s = float(fault.parameters["jump_s"])
+        return combine(on_each(by.site, fault.targets, lambda host: by.back(host, jump_s)))
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()

@@ -23,6 +23,7 @@ class ConnectionReset(WireKind):
     proven_by = "the number of reset connections; after the heal, no connection is reset for longer than the interval"
     seen = (EvidenceRule("broken", least=1),)
     parameters = (_EVERY,)
+    rests_on = frozenset({"machine", "process", "links"})
     injected_by = "reset"
 
     def inject(self, by: WireEffects, fault: Fault) -> Evidence:

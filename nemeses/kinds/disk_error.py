@@ -23,7 +23,10 @@ class DiskError(FailingDiskKind):
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
     seen = (EvidenceRule("probe", values=("EIO",)),)
-    healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
+    healed = (
+        EvidenceRule("exit", unlike=DEFECTS),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
+    )
     injected_by = "break-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:

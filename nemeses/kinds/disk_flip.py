@@ -28,11 +28,13 @@ class DiskFlip(DiskKind):
         "an uncaught exception); then the remaining flipped bits are restored, and a new process answers"
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.SYNCED})
+    hides = frozenset({"process"})
+    rests_on = frozenset({"machine", "process", "disk"})
     service = "ended"
     seen = (EvidenceRule("bits", least=1),)
     healed = (
         EvidenceRule("exit", unlike=DEFECTS),
-        EvidenceRule("service.port", values=("open",)),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
     )
     parameters = (_BITS,)
     aim = "leader"

@@ -22,7 +22,10 @@ class DiskFull(FailingDiskKind):
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY})
     seen = (EvidenceRule("probe", values=("ENOSPC",)),)
-    healed = (EvidenceRule("exit", unlike=DEFECTS), EvidenceRule("service.port", values=("open",)))
+    healed = (
+        EvidenceRule("exit", unlike=DEFECTS),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
+    )
     injected_by = "fill-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:

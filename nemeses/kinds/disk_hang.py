@@ -20,6 +20,7 @@ class DiskHang(DiskKind):
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("silent_s", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)
+    hides = frozenset({"disk"})
     injected_by = "hang-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:

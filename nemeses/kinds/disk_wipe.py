@@ -20,9 +20,11 @@ class DiskWipe(DiskKind):
     action = "SIGKILL to the service, and its disk is replaced by an empty one"
     proven_by = "the number of removed files; afterwards a new process answers on the empty disk"
     destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.DISK})
+    hides = frozenset({"process"})
+    heal_rests_on = frozenset()
     service = "ended"
     seen = (EvidenceRule("files_before", least=1),)
-    healed = (EvidenceRule("service.port", values=("open",)),)
+    healed = (EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),)
     proven_late = True
     injected_by = "wipe-disk"
     healed_by = "start-empty"

@@ -28,7 +28,10 @@ class Kill(Kind[Services]):
         EvidenceRule("state", values=("gone",)),
         EvidenceRule("port", values=("closed",)),
     )
-    healed = (EvidenceRule("port", values=("open",)),)
+    healed = (EvidenceRule("port", values=("open",), unless="withheld_by"),)
+    hides = frozenset({"process"})
+    rests_on = frozenset({"machine", "process"})
+    heal_rests_on = frozenset()
     mechanism = Services
     injected_by = "kill"
     healed_by = "start"

@@ -22,7 +22,10 @@ class OldDisk(DiskKind):
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.NEWER_STATE})
     ends_services_late = True
     seen = (EvidenceRule("files_copied", least=1),)
-    healed = (EvidenceRule("files_before", least=1), EvidenceRule("service.port", values=("open",)))
+    healed = (
+        EvidenceRule("files_before", least=1),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
+    )
     proven_late = True
     injected_by = "copy-disk"
     healed_by = "roll-back"

@@ -64,6 +64,9 @@ class Pause(Kind[Signals]):
         EvidenceRule("after", values=("T",)),
     )
     healed = (EvidenceRule("signalled", values=("yes",)), EvidenceRule("after", unlike=("", "T")))
+    hides = frozenset({"execution"})
+    rests_on = frozenset({"machine", "process", "execution"})
+    heal_rests_on = frozenset({"machine", "process"})
     mechanism = Signals
     injected_by = "pause"
     healed_by = "resume"

@@ -31,7 +31,10 @@ class Stop(Kind[Services]):
         EvidenceRule("state", values=("gone",)),
         EvidenceRule("port", values=("closed",)),
     )
-    healed = (EvidenceRule("port", values=("open",)),)
+    healed = (EvidenceRule("port", values=("open",), unless="withheld_by"),)
+    hides = frozenset({"process"})
+    rests_on = frozenset({"machine", "process", "execution", "disk"})
+    heal_rests_on = frozenset()
     mechanism = Services
     injected_by = "stop"
     healed_by = "start"

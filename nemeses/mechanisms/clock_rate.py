@@ -1,7 +1,7 @@
 """Lets clocks run too fast or too slow. Drifts of one host add up, and a heal ends one of them.
 
 The evidence of a drift is the change of the time since boot from its start to its heal. The expected change is the
-gain by all drifts of the host in that time.
+gain by all drifts and freezes of the host in that time.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from nemeses.fault import Evidence, combine, worst
-from nemeses.mechanism import InForce, Mechanism
+from nemeses.in_force import InForce
+from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import ClockReading, change, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
-from nemeses.ports import Host, Site
+from nemeses.ports import Host, Oscillators, Site
 
 _TIMES_TOLERANCE = 3  # the smallest measurable drift, in multiples of the reading's tolerance
 LACKING = "this world cannot change the rate of clocks"
@@ -36,7 +37,6 @@ class Drift(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._in_force = InForce[_Drift]()
-        self._gained: dict[str, tuple[float, float]] = {}  # by host: the seconds gained until a time, and that time
 
     def begin(self, targets: Collection[str], gain: float) -> Evidence:
         """Let clocks gain `gain` seconds per second more; the effect is measured at the end."""
@@ -46,9 +46,9 @@ class Drift(Mechanism):
 
         def act(host: Host) -> Evidence:
             before = read_clocks(host, self.site.scheduler)
-            gained_s = self._count(host.name, before.at_s)
+            gained_s = self.in_force.clocks.count(host.name, before.at_s)
             self._in_force.add(host.name, _Drift(gain, before, gained_s))
-            oscillators.drift(host.name, self._rate(host.name))
+            self._set_rate(host, oscillators)
             return Evidence("confirmed", {"gain": gain})
 
         return combine(on_each(self.site, targets, act))
@@ -74,29 +74,26 @@ class Drift(Mechanism):
             ended = in_force if gain is None else [each for each in in_force if each.gain == gain][-1:]
             for drift in ended:
                 self._await_measurable(drift)
-            gained_s = self._count(host.name, self.site.scheduler.monotonic())
+            gained_s = self.in_force.clocks.count(host.name, self.site.scheduler.monotonic())
             for drift in ended:
                 self._in_force.end(host.name, drift)
-            oscillators.drift(host.name, self._rate(host.name))
+            self._set_rate(host, oscillators)
             found = read_clocks(host, self.site.scheduler)
             judged = [_judge(drift, found, gained_s) for drift in ended]
-            righted = set_right(host, self.site.scheduler, found)
+            righted = set_right(host, self.site.scheduler, found, self.in_force.clocks)
             detail = judged[-1].detail if judged else {}
             status = worst([*(each.status for each in judged), righted.status])
             return Evidence(status, {**detail, "set_right": righted.detail})
 
         return combine(on_each(self.site, targets, act))
 
-    def _rate(self, host: str) -> float:
-        """The gain of a host's clocks by all its drifts, in seconds a second."""
-        return sum(each.gain for each in self._in_force.on(host))
-
-    def _count(self, host: str, now_s: float) -> float:
-        """The seconds that the clocks of a host have gained by all drifts until now. Call it before each change."""
-        gained_s, since_s = self._gained.get(host, (0.0, now_s))
-        gained_s += self._rate(host) * (now_s - since_s)
-        self._gained[host] = gained_s, now_s
-        return gained_s
+    def _set_rate(self, host: Host, oscillators: Oscillators) -> None:
+        """Let the clocks of a host gain what all its drifts say together."""
+        drifts = self.in_force.clocks.drifts
+        drifts.end_all(host.name)
+        for drift in self._in_force.on(host.name):
+            drifts.add(host.name, drift.gain)
+        oscillators.drift(host.name, sum(drifts.on(host.name)))
 
     def _await_measurable(self, drift: _Drift) -> None:
         """Let a drift that is smaller than the uncertainty of a reading continue until it is measurable."""

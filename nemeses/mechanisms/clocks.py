@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nemeses.fault import Evidence
+from nemeses.in_force import ClockChanges, ClockOffsets
 from nemeses.mechanisms.shell import ask, question
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import Scheduler
@@ -113,16 +114,21 @@ def change(before: ClockReading, after: ClockReading) -> Change:
     return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
 
 
-def set_right(host: Host, scheduler: Scheduler, found: ClockReading) -> Evidence:
-    """Set a host's real-time clock, last read as `found`, to this machine's and read it back."""
+def set_right(host: Host, scheduler: Scheduler, found: ClockReading, changes: ClockChanges) -> Evidence:
+    """Set a host's real-time clock, last read as `found`, to this machine's and read it back. It stays ahead by the
+    jumps in force."""
     if found.shared:
         return Evidence("confirmed", {"shared": SHARED})
-    said = move(host, -found.real_s)
+    jumped_s = changes.jumped_s(host.name)
+    said = move(host, jumped_s - found.real_s)
     now = read_clocks(host, scheduler)
     tolerance_s = change(found, now).tolerance_s
     detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
-    if abs(now.real_s) > tolerance_s:
+    if abs(now.real_s - jumped_s) > tolerance_s:
         return Evidence("mismatch", {**detail, "date": said})
+    changes.note_set(host.name, ClockOffsets(now.real_s, now.steady_s))
+    if jumped_s:
+        return Evidence("confirmed", {**detail, "jumped_s": jumped_s})
     host.run(forget_move_script())
     return Evidence("confirmed", detail)
 

@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
+from nemeses.in_force import InForce
 from nemeses.kind import Facts, Kind, Need, facts_of, node_facts
-from nemeses.mechanism import InForce, Mechanism
+from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import start_and_verify
 from nemeses.mechanisms.shell import ask, kill_script
@@ -34,7 +35,7 @@ Effect = tuple[Literal["fails", "full", "slow", "hangs"], float]
 FAILS: Final[Effect] = ("fails", 0.0)
 FULL: Final[Effect] = ("full", 0.0)
 HANGS: Final[Effect] = ("hangs", 0.0)
-HIDDEN: Final = "another fault of this disk is in force and hides the end of this one"
+ENDED_BY_OTHERS: Final = "another fault ended it"
 
 
 class DiskTroubles(Mechanism):
@@ -75,9 +76,8 @@ class DiskTroubles(Mechanism):
             if counts.failed_syncs > failed and self.site.power is not None:
                 self.site.power.cut([host.name])
                 self.site.power.restore([host.name])
-            if {FAILS, FULL} & {*self._in_force.on(host.name)}:
-                return Evidence("inconclusive", {**judged.detail, "error": HIDDEN})
-            service = start_and_verify(host, self.site)
+                self.in_force.booted.add(host.name)
+            service = start_and_verify(host, self.site, self.in_force)
             return Evidence(worst([judged.status, service.status]), {**judged.detail, "service": service.detail})
 
         return self._on_each(targets, act)
@@ -92,6 +92,8 @@ class DiskTroubles(Mechanism):
                     {**detail, "state": "runs", "exit": UNENDED, "error": "it continues as if no error had occurred"},
                 )
             return Evidence("confirmed", {**detail, "state": "runs", "exit": UNENDED})
+        if self.in_force.hiding(host.name, {"process"}) or host.name in self.in_force.withheld:
+            return Evidence("confirmed", {**detail, "state": "gone", "exit": ENDED_BY_OTHERS})
         code = host.service_exit()
         detail |= {"state": "gone", "exit": code}
         return Evidence("mismatch" if code in DEFECTS else "confirmed", detail)
@@ -102,10 +104,8 @@ class DiskTroubles(Mechanism):
         """Make syncs take longer, and check that with a probe."""
 
         def act(host: Host, disks: Disks) -> Evidence:
-            try:
-                before_s = _probe(disks, host.name, _LONGEST_S)
-            finally:  # in force even if another fault of the disk hides it
-                self._begin(host, disks, ("slow", by_s))
+            before_s = _probe(disks, host.name, _LONGEST_S)
+            self._begin(host, disks, ("slow", by_s))
             took_s = _probe(disks, host.name, _LONGEST_S)
             detail = {"sync_before_ms": _ms(before_s), "sync_ms": _ms(took_s)}
             return Evidence("confirmed" if took_s is None or took_s >= by_s else "mismatch", detail)
@@ -131,8 +131,6 @@ class DiskTroubles(Mechanism):
             if sum(what == "slow" for what, _ in self._in_force.on(host.name)) > 1:
                 slower_s = max(slower_s, _probe(disks, host.name, _LONGEST_S) or 0.0)
             self._end(host, disks, effect)
-            if {FAILS, FULL, HANGS} & {*self._in_force.on(host.name)}:
-                return Evidence("inconclusive", {"error": HIDDEN})
             return self._see_whole(host, disks, slower_s or math.inf)
 
         return self._on_each(targets, act)
@@ -162,7 +160,7 @@ class DiskTroubles(Mechanism):
                 {"state": "gone", "exit": host.service_exit()} if noticed else {**_kill(host), "exit": UNENDED}
             )
             detail["mended"] = disks.mend(host.name)
-            service = start_and_verify(host, self.site)
+            service = start_and_verify(host, self.site, self.in_force)
             as_known = detail.get("exit") not in DEFECTS
             status = worst(["confirmed" if as_known else "mismatch", service.status])
             return Evidence(status, {**detail, "noticed": noticed, "service": service.detail})
@@ -175,6 +173,7 @@ class DiskTroubles(Mechanism):
         def act(host: Host, disks: Disks) -> Evidence:
             killed = _kill(host)
             had = disks.replace(host.name, by_copy=False)
+            self.in_force.new_disks.add(host.name)
             return Evidence("confirmed" if had else "inconclusive", {**killed, "files_before": had})
 
         return self._on_each(targets, act)
@@ -192,7 +191,8 @@ class DiskTroubles(Mechanism):
 
         def act(host: Host, disks: Disks) -> Evidence:
             detail: dict[str, Any] = {**_kill(host), "files_before": disks.replace(host.name, by_copy=True)}
-            service = start_and_verify(host, self.site)
+            self.in_force.new_disks.add(host.name)
+            service = start_and_verify(host, self.site, self.in_force)
             return Evidence(service.status, {**detail, "service": service.detail})
 
         return self._on_each(targets, act)
@@ -201,7 +201,7 @@ class DiskTroubles(Mechanism):
         """Start the services with their current disks."""
 
         def act(host: Host, _: Disks) -> Evidence:
-            service = start_and_verify(host, self.site)
+            service = start_and_verify(host, self.site, self.in_force)
             return Evidence(service.status, {"service": service.detail})
 
         return self._on_each(targets, act)
@@ -299,6 +299,7 @@ class DiskKind(Kind[DiskTroubles]):
     """Evidence: the result of a probe's write and sync, or what was found when the service was started again."""
 
     group = FaultGroup.DISK
+    rests_on = heal_rests_on = frozenset({"machine", "disk"})
     mechanism = DiskTroubles
     needs = frozenset[Need]({"disk"})
     healed_by = "mend"
@@ -308,6 +309,7 @@ class FailingDiskKind(DiskKind):
     """Evidence: a probe's write or sync fails in the same way; healed: a service that got the error had ended, with an
     exit code that shows it, and a started service runs."""
 
+    hides = frozenset({"process", "disk"})
     service = "ended"
     proven_late = True
 

@@ -14,8 +14,9 @@ from typing import Any
 from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine
+from nemeses.in_force import InForce
 from nemeses.kind import Kind, Need
-from nemeses.mechanism import InForce, Mechanism
+from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script, question
 from nemeses.ports import Host, HostError, Site
@@ -115,6 +116,14 @@ class Netem(Mechanism):
 
         return combine(on_each(self.site, self.site.hosts, remove))
 
+    def after_boot(self, host: Host) -> Evidence | None:
+        rules, way = _strongest(self._rules.on(host.name)), self._ways.get(host.name)
+        if not rules or way is None:
+            return None
+        self._apply(host, way.device, rules, patience_s=self._patience_s)
+        queue = self._queues(host, self._patience_s).get(way.device)
+        return Evidence("confirmed" if queue else "mismatch", {"device": way.device, "queue": queue})
+
     def _disturb(self, host: Host, rule: Rule) -> Evidence:
         way = self._ways.get(host.name)
         if way is None:
@@ -135,9 +144,13 @@ class Netem(Mechanism):
         return self._prove_loss(host, way, rule.share) if rule.share else self._prove_delay(host, way, rule)
 
     def _quiet(self, host: Host) -> list[Host]:
-        """The other hosts whose packets are undisturbed."""
+        """The other hosts whose packets are undisturbed, and which no fault in force parts from this one."""
         return [
-            other for other in self.site.hosts.values() if other.name != host.name and not self._rules.on(other.name)
+            other
+            for other in self.site.hosts.values()
+            if other.name != host.name
+            and not self._rules.on(other.name)
+            and self.in_force.linked(host.name, other.name)
         ]
 
     def _witness(self, host: Host, way: _Way) -> Host | None:
@@ -297,6 +310,7 @@ class NetemKind(Kind[Netem]):
     group = FaultGroup.PACKETS
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
+    rests_on = heal_rests_on = frozenset({"machine", "links"})
     mechanism = Netem
     needs = frozenset[Need]({"netem"})
     healed_by = "heal"

@@ -95,6 +95,7 @@ class ObjectStoreKind(Kind[ObjectTroubles]):
     """Evidence: the result of a probe of the store, and its duration."""
 
     group = FaultGroup.OBJECTS
+    rests_on = heal_rests_on = frozenset()
     mechanism = ObjectTroubles
     needs = frozenset[Need]({"objects"})
     needs_service = False

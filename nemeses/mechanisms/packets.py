@@ -9,8 +9,9 @@ from typing import Any, Literal
 from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, combine, worst
+from nemeses.in_force import InForce
 from nemeses.kind import Kind, Need
-from nemeses.mechanism import InForce, Mechanism
+from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.ports import Burst, Host, Site, Wire
 
@@ -117,9 +118,10 @@ class WireEffects(Mechanism):
     def _prove(self, host: Host, wire: Wire, effect: Effect, share: float, *, ended: bool = False) -> Evidence:
         """Send a burst of probes, large enough to show the effect with certainty: some show it, but at most the
         requested share; none, if the effect has `ended`."""
-        peer = next((name for name in self.site.hosts if name != host.name), None)
+        others = [name for name in self.site.hosts if name != host.name]
+        peer = next((name for name in others if self.in_force.linked(host.name, name)), None)
         if peer is None:
-            return Evidence("inconclusive", {"error": "this host is the only one"})
+            return Evidence("inconclusive", {"error": "this host has no link to another one"})
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
         burst = wire.burst(host.name, peer, 2 * needed)
         met = burst.twice if effect == "twice" else burst.overtaken
@@ -155,6 +157,7 @@ class WireKind(Kind[WireEffects]):
     group = FaultGroup.PACKETS
     destroys = frozenset({Damage.PACKETS})
     needs_service = False
+    rests_on = heal_rests_on = frozenset({"machine", "links"})
     mechanism = WireEffects
     needs = frozenset[Need]({"wire"})
     healed_by = "heal"

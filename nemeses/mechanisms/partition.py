@@ -35,6 +35,7 @@ class PartitionMechanism(Mechanism):
     def __init__(self, site: Site) -> None:
         super().__init__(site)
         self._in_force: list[tuple[Fault, bool]] = []  # with whether it rejects
+        self._unproven: set[Pair] = set()  # healed while a host did not answer, so that no connection was tried
 
     def cut(self, fault: Fault, *, reject: bool = False) -> Evidence:
         network = self.site.network
@@ -75,9 +76,10 @@ class PartitionMechanism(Mechanism):
             return None
         self._in_force.clear()
         try:
-            pairs = network.cut_pairs()
+            pairs = network.cut_pairs() | self._unproven
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
+        self._unproven.clear()
         return self._heal(network, pairs)
 
     def _heal(self, network: Network, pairs: set[Pair], cut: Collection[Pair] = frozenset()) -> Evidence:
@@ -147,12 +149,15 @@ class PartitionMechanism(Mechanism):
     def _prove_heal(
         self, network: Network, pairs: set[Pair], cut: Collection[Pair], dropped: dict[str, int]
     ) -> Evidence:
-        """A connection needs both directions: one whose other direction stays `cut` is not tried."""
+        """A connection needs both directions: one whose other direction stays `cut` is not tried. One with a host that
+        another fault keeps from answering is tried at the heal of everything."""
         still_cut = pairs & network.cut_pairs()
         if still_cut:
             return Evidence("mismatch", {"still_cut": sorted(map(_arrow, still_cut)), "dropped": dropped})
         targets: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
-        whole = {(a, b) for a, b in pairs if (b, a) not in cut}
+        silent = {name for name in self.site.hosts if self.in_force.hiding(name, {"machine"})}
+        self._unproven |= (untried := {pair for pair in pairs if silent & set(pair)})
+        whole = {(a, b) for a, b in pairs - untried if (b, a) not in cut}
         for source, destination in sorted(whole | {(b, a) for a, b in whole}):
             host = self.site.hosts[destination]
             targets[source].append((host.name, host.address, host.probe_port))
@@ -168,7 +173,12 @@ class PartitionMechanism(Mechanism):
                     return Evidence("mismatch" if closed[host.name] else "confirmed", {})
 
         seen = on_each(self.site, targets, connect)
-        detail = {"dropped": dropped, "unreachable": {a: b for a, b in sorted(closed.items()) if b}}
+        detail: dict[str, Any] = {
+            "dropped": dropped,
+            "unreachable": {a: b for a, b in sorted(closed.items()) if b},
+        }
+        if untried:
+            detail["untried"] = sorted(map(_arrow, untried))
         if any(e.status == "mismatch" for e in seen.values()):
             return Evidence("mismatch", detail)
         unprobed = sorted(name for name, e in seen.items() if not e.confirmed)
@@ -203,6 +213,7 @@ class PartitionKind(Kind[PartitionMechanism]):
     needs_service = False
     seen: ClassVar[tuple[EvidenceRule, ...]] = (EvidenceRule("dropped", of="fault", least=1),)
     healed = (EvidenceRule("unreachable", of="fault", values=({},)),)
+    heal_rests_on = frozenset()
     mechanism = PartitionMechanism
     needs = frozenset[Need]({"network"})
     parameters = (
@@ -220,6 +231,9 @@ class PartitionKind(Kind[PartitionMechanism]):
 
     def reaches(self, fault: Fault, nodes: Collection[str]) -> Collection[str]:
         return sorted({name for pair in cut_pairs(fault, nodes) for name in pair})
+
+    def cuts(self, fault: Fault, nodes: Collection[str]) -> Collection[Pair]:
+        return cut_pairs(fault, nodes)
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"direction": drawn.direction}

@@ -187,6 +187,9 @@ class Power(Mechanism):
             return None
         return combine(on_each(self.site, self.site.hosts, self._marks.renew))
 
+    def after_new_disk(self, host: Host) -> Evidence | None:
+        return None if self.site.power is None else self._marks.renew(host)
+
     def cut(self, fault: Fault) -> Evidence:
         power = self.site.power
         if power is None:
@@ -209,6 +212,7 @@ class Power(Mechanism):
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
         try:
+            self.in_force.booted |= {name for name in fault.targets if not power.is_on(name)}
             booted = power.restore(fault.targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
@@ -247,7 +251,7 @@ class Power(Mechanism):
         boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
         marks = guarded(self._marks.look_after_cut, host)
         at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service starts and repairs its files
-        service = start_and_verify(host, self.site)
+        service = start_and_verify(host, self.site, self.in_force)
         boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
         detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, **at_stake.detail}
         statuses = [boot, marks.status, at_stake.status, service.status]
@@ -294,8 +298,11 @@ class PowerLossKind(Kind[Power]):
     healed = (
         EvidenceRule("boot_id", differs_from="boot_id_before"),
         EvidenceRule("synced_mark", values=("kept",)),
-        EvidenceRule("service.port", values=("open",)),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
     )
+    hides = frozenset({"machine", "process"})
+    rests_on = frozenset({"machine", "disk"})
+    heal_rests_on = frozenset()
     mechanism = Power
     needs = frozenset[Need]({"power"})
     parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = (

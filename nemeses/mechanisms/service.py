@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nemeses.fault import Evidence, combine
+from nemeses.in_force import STARTS_ON, FaultsInForce
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, await_port_script, kill_script, process_script
@@ -52,14 +53,18 @@ class Services(Mechanism):
 
     def start(self, targets: Iterable[str]) -> Evidence:
         """Start the services that do not run, and check that every port is open."""
-        return combine(on_each(self.site, targets, lambda host: start_and_verify(host, self.site)))
+        return combine(on_each(self.site, targets, lambda host: start_and_verify(host, self.site, self.in_force)))
 
     def heal_all(self) -> Evidence | None:
         return self.start(self.site.hosts)
 
 
-def start_and_verify(host: Host, site: Site) -> Evidence:
-    """Start the service if it does not run, and check that its port is open."""
+def start_and_verify(host: Host, site: Site, in_force: FaultsInForce) -> Evidence:
+    """Start the service if it does not run, and check that its port is open. A service that a fault in force keeps from
+    running is not started: the heal of that fault does it."""
+    if by := in_force.hiding(host.name, STARTS_ON):
+        in_force.withheld.add(host.name)
+        return Evidence("confirmed", {"withheld_by": by})
     deadline_s = round(site.start_deadline_s * site.time_scale)
     host.start_service()
     pid = host.service_pid()

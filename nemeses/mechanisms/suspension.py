@@ -23,9 +23,11 @@ StoppedState = Literal["stalled", "frozen"]
 
 @dataclass(frozen=True)
 class _Held:
-    """A host's state before it was suspended, and the bounds of that time (monotonic seconds)."""
+    """A host's state before it was suspended, the seconds that drifts and freezes had gained its clocks by then, and
+    the bounds of that time (monotonic seconds)."""
 
     reading: ClockReading
+    gained_s: float
     started_s: float
     done_s: float
 
@@ -67,7 +69,10 @@ class Suspension(Mechanism):
         for name, seen in before.items():
             self._held.pop(name, None)  # of an earlier suspension without a heal
             if seen.reading is not None:
-                self._held[name] = _Held(seen.reading, started_s, done_s)
+                gained_s = self.in_force.clocks.count(name, seen.reading.at_s)
+                self._held[name] = _Held(seen.reading, gained_s, started_s, done_s)
+            if wanted == "frozen":
+                self.in_force.clocks.freeze(name, started_s, frozen=True)
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
@@ -99,6 +104,8 @@ class Suspension(Mechanism):
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = self.site.scheduler.monotonic()
+        for name in targets:
+            self.in_force.clocks.freeze(name, done_s, frozen=False)
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
@@ -158,20 +165,22 @@ class Suspension(Mechanism):
         judged = Evidence("confirmed", {})
         if held is not None:
             shortest_s, longest_s = started_s - held.done_s, done_s - held.started_s
-            judged = _judge(state, change(held.reading, now), shortest_s, longest_s)
+            drifted_s = 0.0 if state == "frozen" else self.in_force.clocks.count(host.name, now.at_s) - held.gained_s
+            judged = _judge(state, change(held.reading, now), drifted_s, shortest_s, longest_s)
         if state == "stalled":
             return judged
-        righted = set_right(host, self.site.scheduler, now)
+        righted = set_right(host, self.site.scheduler, now, self.in_force.clocks)
         return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
 
 
-def _judge(state: StoppedState, seen: Change, shortest_s: float, longest_s: float) -> Evidence:
-    """Whether the clocks show a suspension with a duration between these two."""
+def _judge(state: StoppedState, seen: Change, drifted_s: float, shortest_s: float, longest_s: float) -> Evidence:
+    """Whether the clocks show a suspension with a duration between these two. `drifted_s`: what the clocks of a stalled
+    machine have gained by the drifts in force."""
     detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
     if shortest_s <= seen.tolerance_s:
         return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
     if state == "stalled":
-        went_on = abs(seen.steady_s) <= seen.tolerance_s and abs(seen.real_s) <= seen.tolerance_s
+        went_on = all(abs(moved_s - drifted_s) <= seen.tolerance_s for moved_s in (seen.steady_s, seen.real_s))
         return Evidence("confirmed" if went_on else "mismatch", detail)
     # The time since boot is the proof: a time service may already have corrected the real-time clock.
     stood = shortest_s - seen.tolerance_s <= -seen.steady_s <= longest_s + seen.tolerance_s
@@ -188,6 +197,8 @@ class SuspensionKind(Kind[Suspension]):
     service = "unseen"
     seen = (EvidenceRule("state", values=("stalled", "frozen")),)
     healed = (EvidenceRule("state", values=("running",)), EvidenceRule("moved"))
+    hides = frozenset({"machine"})
+    heal_rests_on = frozenset()
     mechanism = Suspension
     proven_late = True
     healed_by = "resume"

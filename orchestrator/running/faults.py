@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from history.journal import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
-from nemeses.kind import with_before
+from nemeses.kind import Facts, is_prevented, node_facts, with_before
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
@@ -28,14 +28,18 @@ class FaultLog:
         self._journal = journal
         self._progress = progress
         self._open: dict[str, tuple[Fault, Evidence | None]] = {}
+        self._due: list[str] = []  # the faults whose heal waits for that of a later one
         self._count = 0
 
     def inject(self, fault: Fault) -> Evidence:
-        """Inject a fault and record its evidence."""
+        """Inject a fault and record its evidence. A fault that those in force prevent on all of its targets destroys
+        nothing."""
         self._count += 1
         identifier = f"f{self._count}"
         kind = KINDS[fault.kind]
         self._open[identifier] = fault, None
+        prevented = self._nemesis.prevented(fault)
+        targets = [name for name in fault.targets if name not in prevented]
         must_show = {"seen": [each.to_json() for each in kind.seen], "healed": [each.to_json() for each in kind.healed]}
         self._journal.fault_invoked(
             identifier,
@@ -44,29 +48,34 @@ class FaultLog:
             fault.parameters,
             sentence=kind.sentence(fault),
             must_show=must_show,
-            may_destroy=kind.destroys,
+            may_destroy=kind.destroys if targets or not prevented else (),
             look=(kind.group, kind.mark),
         )
         self._watch.look()  # services that ended before now did not end because of this fault
-        self._watch.begin(kind.service, fault.targets)
+        self._watch.begin(kind.service, targets)
         evidence = self._nemesis.inject(fault)
         self._open[identifier] = fault, evidence
-        proof = with_before(kind.proof(evidence.detail, {}), evidence.detail)
+        proof = _proof(fault, evidence, {})
         self._journal.fault_injected(identifier, evidence.status, evidence.detail, proof=proof)
         self._progress.fault(f"{fault.kind} {', '.join(fault.targets)}: {evidence.status}")
         return evidence
 
     def heal(self, matches: Callable[[Fault], bool]) -> bool:
-        """Heal every fault in force that matches; returns whether there was one."""
+        """Heal every fault in force that matches; returns whether there was one. A heal that a later fault hides is
+        done after the heal of that fault."""
         found = [identifier for identifier, (fault, _) in self._open.items() if matches(fault)]
         for identifier in found:
-            self._heal(identifier)
+            if identifier in self._due:
+                continue
+            self._due.append(identifier)
+            if by := self._nemesis.hidden(self._open[identifier][0]):
+                self._journal.note(f"the heal of fault {identifier} waits for that of {by}")
+        self._heal_due()
         return bool(found)
 
     def heal_all(self) -> None:
         """Heal everything and check that nothing of it remains. Raises `RunError` with what remains."""
-        for identifier in list(self._open):
-            self._heal(identifier)
+        self.heal(lambda _: True)
         self._watch.look()  # before services are started below
         evidence = self._nemesis.heal_all()
         self._watch.expect(self._nemesis.nodes)
@@ -83,21 +92,41 @@ class FaultLog:
         if not evidence.confirmed:
             raise RunError(f"effects of faults on the nodes were not removed, {evidence.status}: {evidence.cause}")
 
+    def _heal_due(self) -> None:
+        """Heal the due faults that no later one hides, until every remaining one is hidden."""
+        while free := [each for each in self._due if not self._nemesis.hidden(self._open[each][0])]:
+            self._due.remove(free[0])
+            self._heal(free[0])
+
     def _heal(self, identifier: str) -> None:
         fault, seen = self._open.pop(identifier)
-        kind = KINDS[fault.kind]
+        kind, targets = KINDS[fault.kind], fault.targets
+        if seen is not None:
+            targets = tuple(name for name in targets if not is_prevented(seen.detail, name))
         if kind.ends_services_late:
             self._watch.look()  # services that ended before now did not end because of the heal
-            self._watch.excuse(fault.targets)
+            self._watch.excuse(targets)
+        withheld = self._nemesis.withheld()
         evidence = self._nemesis.heal(fault)
-        self._watch.end(kind.service, fault.targets, seen=evidence.confirmed)
+        down = self._nemesis.withheld()
+        up = [name for name in targets if name not in down]
+        self._watch.end(kind.service, up if kind.service == "ended" else targets, seen=evidence.confirmed)
         if kind.ends_services_late:
-            self._watch.expect(fault.targets)
+            self._watch.expect(up)
+        self._watch.expect(withheld - down)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
-        proof = "" if seen is None else with_before(kind.proof(seen.detail, evidence.detail), seen.detail)
+        proof = "" if seen is None else _proof(fault, seen, evidence.detail)
         self._journal.fault_healed(identifier, late, healed, proof=proof)
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
+
+
+def _proof(fault: Fault, seen: Evidence, after: Facts) -> str:
+    if seen.status == "prevented":
+        return "; ".join(
+            f"{name}: prevented by {facts['prevented_by']}" for name, facts in node_facts(seen.detail).items()
+        )
+    return with_before(KINDS[fault.kind].proof(seen.detail, after), seen.detail)
 
 
 def follow_schedule(

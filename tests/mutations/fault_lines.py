@@ -40,6 +40,36 @@ def all_faults_missing(run: Stored) -> None:
     run.drop_lines(lambda line: line["event"].startswith("fault_"))
 
 
+@mutation(F2)
+def a_fault_is_called_prevented_by_one_that_was_over(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line.update(status="prevented", evidence={node: {"prevented_by": "kill"} for node in line["evidence"]})
+
+    run.change_lines(mine(INJECTED, "f2"), change)
+
+
+@mutation(F2)
+def a_fault_is_called_prevented_by_itself(run: Stored) -> None:
+    def change(line: Line) -> None:
+        line.update(status="prevented", evidence={node: {"prevented_by": "pause"} for node in line["evidence"]})
+
+    run.change_lines(mine(INJECTED, "f2"), change)
+
+
+@mutation(F2)
+def a_fault_is_called_prevented_by_nothing(run: Stored) -> None:
+    run.change_lines(mine(INJECTED, "f2"), lambda line: line.update(status="prevented"))
+
+
+@mutation(F1)
+def a_service_is_called_withheld_by_a_fault_that_was_not_in_force(run: Stored) -> None:
+    def change(line: Line) -> None:
+        detail = line["evidence"]["healed"]["detail"]
+        line["evidence"]["healed"]["detail"] = {node: {"withheld_by": "pause"} for node in detail}
+
+    run.change_lines(mine(HEALED), change)
+
+
 @mutation(F1)
 def evidence_emptied(run: Stored) -> None:
     run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))

@@ -70,7 +70,10 @@ def test_an_exit_caused_by_a_fault_is_expected() -> None:
     assert nemesis.inject(kill).status == "confirmed"
     host.pid = None
     assert nemesis.inject(cut).status == "confirmed"
-    nemesis.heal(cut)
+    assert nemesis.heal(cut).detail["n1"]["service"] == {"withheld_by": "kill"}
+    assert host.starts == 0
+    nemesis.heal(kill)
+    assert host.starts == 1
     host.pid = None
     assert nemesis.inject(cut).status == "inconclusive", "the heal had started it"
 

@@ -9,7 +9,7 @@ import pytest
 
 from history.journal import Journal
 from nemeses import ClusterView, FaultPlan, Schedule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Evidence, Fault, combine
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
 from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
@@ -41,6 +41,15 @@ class SlowNemesis:
         self.done: list[tuple[str, str, float]] = []
 
     nodes: tuple[str, ...] = ()
+
+    def prevented(self, _: Fault) -> dict[str, Evidence]:
+        return {}
+
+    def hidden(self, _: Fault) -> str:
+        return ""
+
+    def withheld(self) -> frozenset[str]:
+        return frozenset()
 
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(("inject", fault.kind, self._clock.now))
@@ -196,3 +205,55 @@ def test_a_failed_heal_ends_the_run(clock: Clock, tmp_path: Path) -> None:
         faults_of_run.inject(Fault("kill", ("n2",)))
         with pytest.raises(RunError, match=r"healing everything was mismatch: left: n2"):
             faults_of_run.heal_all()
+
+
+class Hiding(SlowNemesis):
+    """Its power losses hide the heals of other faults and prevent them."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.dark = False
+
+    def prevented(self, fault: Fault) -> dict[str, Evidence]:
+        by = Evidence("prevented", {"prevented_by": "power-loss"})
+        return dict.fromkeys(fault.targets, by) if self.dark else {}
+
+    def hidden(self, fault: Fault) -> str:
+        return "power-loss" if self.dark and fault.kind != "power-loss" else ""
+
+    def inject(self, fault: Fault) -> Evidence:
+        if self.dark:
+            return combine(self.prevented(fault))
+        self.dark = fault.kind == "power-loss"
+        return super().inject(fault)
+
+    def heal(self, fault: Fault) -> Evidence:
+        self.dark = False
+        return super().heal(fault)
+
+
+def test_a_heal_that_a_later_fault_hides_waits_for_that_of_the_later_one(clock: Clock, tmp_path: Path) -> None:
+    nemesis = Hiding(clock)
+    with Journal(tmp_path) as journal:
+        faults_of_run = book(nemesis, journal)
+        faults_of_run.inject(Fault("pause", ("n1",)))
+        faults_of_run.inject(Fault("power-loss", ("n1",)))
+        assert faults_of_run.heal(lambda fault: fault.kind == "pause")
+        assert faults_of_run.heal(lambda fault: fault.kind == "pause"), "it is still in force"
+        assert [kind for what, kind, _ in nemesis.done if what == "heal"] == []
+        faults_of_run.heal(lambda fault: fault.kind == "power-loss")
+    assert [kind for what, kind, _ in nemesis.done if what == "heal"] == ["power-loss", "pause"]
+    lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
+    notes = [line["text"] for line in lines if line["event"] == "note"]
+    assert notes == ["the heal of fault f1 waits for that of power-loss"]
+
+
+def test_a_prevented_fault_may_destroy_nothing(clock: Clock, tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        faults_of_run = book(Hiding(clock), journal)
+        faults_of_run.inject(Fault("power-loss", ("n1",)))
+        faults_of_run.inject(Fault("kill", ("n1",)))
+    lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
+    invoked, injected = (line for line in lines if line["id"] == "f2")
+    assert invoked["may_destroy"] == []
+    assert (injected["status"], injected["proof"]) == ("prevented", "n1: prevented by power-loss")

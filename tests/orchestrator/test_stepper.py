@@ -83,6 +83,15 @@ class FakeWorld:
         return ReadDone(1, complete=True, end=3, read=3)
 
     # the nemesis
+    def prevented(self, _: Fault) -> dict[str, Evidence]:
+        return {}
+
+    def hidden(self, _: Fault) -> str:
+        return ""
+
+    def withheld(self) -> frozenset[str]:
+        return frozenset()
+
     def inject(self, fault: Fault) -> Evidence:
         self.done.append(f"inject {fault.kind} {','.join(fault.targets)}")
         return Evidence(self.evidence, {"seen": "something"})  # type: ignore[arg-type]
