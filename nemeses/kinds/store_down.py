@@ -22,7 +22,7 @@ class StoreDown(CoveringKind):
         EvidenceRule("objects", values=(0,)),
         EvidenceRule("write", values=("EROFS",)),
     )
-    healed = (EvidenceRule("write", values=("done",)),)
+    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "take-store"
     cover = "away"
 

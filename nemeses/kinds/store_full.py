@@ -19,7 +19,7 @@ class StoreFull(CoveringKind):
     proven_by = "a probe on the node gets ENOSPC; after the heal it can write"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("ENOSPC",)),)
-    healed = (EvidenceRule("write", values=("done",)),)
+    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "fill-store"
     cover = "full"
 

@@ -19,7 +19,7 @@ class StoreReadOnly(CoveringKind):
     proven_by = "a probe on the node cannot write (EROFS); after the heal it can"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("EROFS",)),)
-    healed = (EvidenceRule("write", values=("done",)),)
+    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "refuse-store"
     cover = "read-only"
 

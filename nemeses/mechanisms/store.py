@@ -2,21 +2,24 @@
 its objects is missing, cut or corrupt.
 
 Theory of operation. What a node sees of the directory is changed by a mount on top of it in the node's own mount
-namespace, so the other nodes see the store as before; the heal removes the mounts. An object is changed in the
-directory itself, for all nodes. The original is kept beside the objects, in `.brownout-aside`, and the heal puts it
-back. A power cut removes a node's mounts, and no object.
+namespace, so the other nodes see the store as before. The mounts of several faults are stacked. The heal of
+the topmost removes its mount; the heal of another one removes the mounts down to its own and makes the others again. An
+object is changed in the directory itself, for all nodes, and no two faults change the same one. The original is kept
+beside the objects, in a directory of its fault in `.brownout-aside`, and the heal puts it back. A power cut removes a
+node's mounts, and no object.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection
-from typing import ClassVar
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault, combine
+from nemeses.fault import Evidence, Fault, Status, combine, worst
+from nemeses.in_force import InForce
 from nemeses.kind import Facts, Kind, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
@@ -47,27 +50,35 @@ COVERS = {
 mkdir "$top/upper" "$top/work" &&
 mount -t overlay overlay -o "lowerdir=$store,upperdir=$top/upper,workdir=$top/work" "$store"
 made=$?
+echo "$top" >> /run/brownout-store-tops
 head -c 65536 /dev/zero > "$top/fill" 2>/dev/null
 for number in $(seq 64); do touch "$top/fill$number" 2>/dev/null || break; done
 [ $made = 0 ]""",
 }
 """The mounts on the store's directory, as shell commands. `full`: writes go to a full filesystem, reads to the
 store."""
+_WRITES = {"away": "EROFS", "read-only": "EROFS", "full": "ENOSPC"}
+"""What a write to the store then results in."""
 
 _UNCOVER = """
 above() { awk -v at="$store" '$5 == at' /proc/self/mountinfo | wc -l; }
 removed=0
-while [ $(($(above))) -gt 1 ]; do umount -l "$store" || exit; removed=$((removed + 1)); done
+while [ $(($(above))) -gt "$remaining" ]; do umount -l "$store" || exit; removed=$((removed + 1)); done
+if [ "$remaining" = 1 ] && [ -e /run/brownout-store-tops ]; then
+  while read -r top; do umount -l "$top"; rmdir "$top"; done < /run/brownout-store-tops
+  rm /run/brownout-store-tops
+fi
 echo "removed=$removed"
 """
+"""Remove the mounts on the store's directory down to `remaining` ones: 1 is the store's own. Without one, the full
+filesystems are removed, too."""
 _TAKE = f"""
 cd "$store" || exit
-[ -e {ASIDE} ] && {{ echo busy=yes; exit 0; }}
-object=$({_OBJECTS} | head -n 1)
+object=$({_OBJECTS} | grep -Fxv "$(cat {ASIDE}/*/name 2>/dev/null)" | head -n 1)
 [ -n "$object" ] || {{ echo absent=yes; exit 0; }}
 digest() {{ sha256sum < "$1" 2>/dev/null | cut -c1-64; }}
 size=$(($(wc -c < "$object")))
-mkdir {ASIDE} && cp "$object" {ASIDE}/object && echo "$object" > {ASIDE}/name || exit
+mkdir -p {ASIDE}/$change && cp "$object" {ASIDE}/$change/object && echo "$object" > {ASIDE}/$change/name || exit
 echo "object=$object"
 echo "size=$size"
 echo "before=$(digest "$object")"
@@ -77,18 +88,34 @@ CHANGES = {
     "cut": 'dd if=/dev/null of="$object" bs=1 seek=$((size / 2)) 2>/dev/null',
     "corrupt": 'printf %s brownout-corrupt | dd of="$object" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null',
 }
-"""What is done to the first object, as shell commands."""
+"""What is done to the first object that no other fault has changed, as shell commands."""
 _AFTER_CHANGE = """
 [ -e "$object" ] && echo "after=$(digest "$object")" || echo after=missing
 """
 _PUT_BACK = f"""
 cd "$store" || exit
-[ -e {ASIDE} ] || {{ echo restored=nothing; exit 0; }}
-object=$(cat {ASIDE}/name) && mkdir -p "$(dirname "$object")" && cp {ASIDE}/object "$object" || exit
+aside={ASIDE}/$change
+[ -e "$aside" ] || {{ echo restored=nothing; exit 0; }}
+object=$(cat "$aside/name") && mkdir -p "$(dirname "$object")" && cp "$aside/object" "$object" || exit
 echo "restored=$object"
 echo "digest=$(sha256sum < "$object" | cut -c1-64)"
-rm -r {ASIDE}
+rm -r "$aside"; rmdir {ASIDE} 2>/dev/null || true
 """
+
+
+class _Cover(NamedTuple):
+    """A fault that changes what a host sees: its kind, and one of `COVERS`."""
+
+    kind: str
+    how: str
+
+
+class _Change(NamedTuple):
+    """A fault that has changed an object: the name of the directory with the original, and the original's digest."""
+
+    fault: Fault
+    name: str
+    digest: str
 
 
 class StoreTroubles(Mechanism):
@@ -99,65 +126,108 @@ class StoreTroubles(Mechanism):
 
     def __init__(self, site: Site) -> None:
         super().__init__(site)
-        self._seen: dict[str, int] = {}  # the number of objects before, by host
-        self._digests: dict[str, str] = {}  # of the changed object before, by host
+        self._covers = InForce[_Cover]()
+        self._changes: list[_Change] = []
+        self._made = 0
         self._used = False
 
-    def cover(self, targets: Collection[str], how: str) -> Evidence:
+    def cover(self, targets: Collection[str], kind: str, how: str) -> Evidence:
         """Change what these hosts see of the store (one of `COVERS`), and check that with a probe."""
-        wanted = {"away": "EROFS", "read-only": "EROFS", "full": "ENOSPC"}[how]
 
         def act(host: Host) -> Evidence:
-            before = self._probe(host)
-            seen = self._ask(host, f"( {COVERS[how]} ) || exit\n{_PROBE}")
-            self._seen[host.name] = int(before["objects"])
-            detail = {"objects_before": int(before["objects"]), "objects": int(seen["objects"]), "write": seen["write"]}
-            as_wanted = seen["write"] == wanted and (detail["objects"] == 0) >= (how == "away")
-            return Evidence("confirmed" if as_wanted else "mismatch", detail)
+            self._covers.add(host.name, _Cover(kind, how))
+            return self._put_on(host, how)
 
         return self._on_each(targets, act)
 
-    def uncover(self, targets: Collection[str]) -> Evidence:
-        """Let these hosts see the store again, and check that they see all objects and can write."""
+    def uncover(self, targets: Collection[str], kind: str, how: str) -> Evidence:
+        """End one fault on each of these hosts, and check that they see all objects and can write, or what the
+        remaining faults say."""
 
         def act(host: Host) -> Evidence:
-            removed = self._ask(host, _UNCOVER)
-            seen = self._probe(host)
-            detail = {"removed": int(removed["removed"]), "objects": int(seen["objects"]), "write": seen["write"]}
-            return Evidence("confirmed" if seen["write"] == "done" else "mismatch", detail)
+            covers = self._covers.on(host.name)
+            self._covers.end(host.name, _Cover(kind, how))
+            return self._take_off(host, covers)
 
         return self._on_each(targets, act)
 
-    def change(self, targets: Collection[str], how: str) -> Evidence:
-        """Change the first object of the store (one of `CHANGES`), through each of these hosts in turn."""
+    def after_boot(self, host: Host) -> Evidence | None:
+        covers = self._covers.on(host.name)
+        seen = [self._put_on(host, cover.how) for cover in covers]
+        return Evidence(worst(each.status for each in seen), seen[-1].detail) if seen else None
+
+    def _put_on(self, host: Host, how: str) -> Evidence:
+        before = self._probe(host)
+        seen = self._ask(host, f"( {COVERS[how]} ) || exit\n{_PROBE}")
+        detail = {"objects_before": int(before["objects"]), "objects": int(seen["objects"]), "write": seen["write"]}
+        as_wanted = seen["write"] == _WRITES[how] and (detail["objects"] == 0) >= (how == "away")
+        return Evidence("confirmed" if as_wanted else "mismatch", detail)
+
+    def _take_off(self, host: Host, covers: Sequence[_Cover]) -> Evidence:
+        """Remove the mounts of the faults that have ended; `covers`: the faults in force before."""
+        remaining = self._covers.on(host.name)
+        lowest = len([1 for cover, other in zip(covers, remaining, strict=False) if cover == other])
+        removed = self._ask(host, f"remaining={1 + lowest}\n{_UNCOVER}")
+        again = [self._put_on(host, cover.how) for cover in remaining[lowest:]]
+        seen = self._probe(host)
+        detail: dict[str, Any] = {**removed, "objects": int(seen["objects"]), "write": seen["write"]}
+        wanted = "done"
+        if remaining:
+            wanted, detail["covered_by"] = _WRITES[remaining[-1].how], remaining[-1].kind
+        own: Status = "confirmed" if seen["write"] == wanted else "mismatch"
+        return Evidence(worst([own, *(each.status for each in again)]), detail)
+
+    def change(self, fault: Fault, how: str) -> Evidence:
+        """Change an object of the store (one of `CHANGES`), through the fault's first target."""
 
         def act(host: Host) -> Evidence:
-            seen = self._ask(host, f"{_TAKE}{CHANGES[how]}\n{_AFTER_CHANGE}")
+            self._made += 1
+            change = f"{how}-{self._made}"
+            seen = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[how]}\n{_AFTER_CHANGE}")
             if "object" not in seen:
+                if self._changes:
+                    return Evidence("prevented", {**seen, "prevented_by": self._changes[-1].fault.kind})
                 return Evidence("inconclusive", {**seen, "error": "the store has no object to change"})
-            self._digests[host.name] = seen["before"]
+            self._changes.append(_Change(fault, change, seen["before"]))
             changed = (
                 seen["after"] == "missing" if how == "missing" else seen["after"] not in (seen["before"], "missing")
             )
             return Evidence("confirmed" if changed else "mismatch", {**seen, "size": int(seen["size"])})
 
-        return self._on_each(targets, act)
+        return self._on_each(fault.targets[:1], act)
 
-    def put_back(self, targets: Collection[str]) -> Evidence:
-        """Put the changed object back, and check its digest."""
+    def put_back(self, fault: Fault) -> Evidence:
+        """Put the changed object of a fault back, and check its digest."""
+        same = [each for each in self._changes if each.fault is fault]
+        return self._put_back(fault.targets[:1], same or [each for each in self._changes if each.fault == fault])
+
+    def _put_back(self, targets: Collection[str], changes: Sequence[_Change]) -> Evidence:
+        """Put the object of the last one of these changes back."""
+        change = changes[-1] if changes else _Change(Fault("", ()), "none", "")
 
         def act(host: Host) -> Evidence:
-            seen = self._ask(host, _PUT_BACK)
-            wanted = self._digests.pop(host.name, None)
-            return Evidence("confirmed" if wanted in (None, seen.get("digest")) else "mismatch", dict(seen))
+            seen = self._ask(host, f"change={change.name}\n{_PUT_BACK}")
+            return Evidence("confirmed" if seen.get("digest", "") == change.digest else "mismatch", dict(seen))
 
+        if changes:
+            self._changes.remove(change)
         return self._on_each(targets, act)
 
     def heal_all(self) -> Evidence | None:
         """The directory and the mounts belong to one run: without a fault of this run there is nothing to heal."""
         if not self._used:
             return None
-        return combine({"mounts": self.uncover(self.site.hosts), "objects": self.put_back(self.site.hosts)})
+
+        def uncover(host: Host) -> Evidence:
+            covers = self._covers.on(host.name)
+            self._covers.end_all(host.name)
+            return self._take_off(host, covers)
+
+        covered = [name for name in self.site.hosts if self._covers.on(name)]
+        healed = {"mounts": self._on_each(covered, uncover)} if covered else {}
+        for change in list(self._changes):
+            healed[change.name] = self._put_back(list(self.site.hosts)[:1], [change])
+        return combine(healed) if healed else Evidence("confirmed", {})
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host], Evidence]) -> Evidence:
         if not self.site.store_dir:
@@ -184,14 +254,15 @@ class CoveringKind(StoreKind):
     """The store is different for one node; the other nodes see it as before."""
 
     needs = frozenset({"store", "mounts"})
+    hides = frozenset({"store"})
     healed_by = "restore-store"
     cover: ClassVar[str]
 
     def inject(self, by: StoreTroubles, fault: Fault) -> Evidence:
-        return by.cover(fault.targets, self.cover)
+        return by.cover(fault.targets, self.name, self.cover)
 
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:
-        return by.uncover(fault.targets)
+        return by.uncover(fault.targets, self.name, self.cover)
 
     def proof(self, seen: Facts, after: Facts) -> str:
         del after
@@ -205,6 +276,7 @@ class ObjectKind(StoreKind):
     store is changed. `change`: one of `CHANGES`; `state`: how the object is then, as the rest of a sentence."""
 
     needs = frozenset({"store"})
+    rests_on = heal_rests_on = frozenset({"machine", "store"})
     healed_by = "restore-object"
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("size", least=1), EvidenceRule("after", unlike=("missing",), differs_from="before"))
@@ -218,10 +290,10 @@ class ObjectKind(StoreKind):
         return f"the first object of the store {self.state}, for all nodes"
 
     def inject(self, by: StoreTroubles, fault: Fault) -> Evidence:
-        return by.change(fault.targets[:1], self.change)
+        return by.change(fault, self.change)
 
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:
-        return by.put_back(fault.targets[:1])
+        return by.put_back(fault)
 
     def proof(self, seen: Facts, after: Facts) -> str:
         del after

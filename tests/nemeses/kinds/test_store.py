@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -91,10 +92,70 @@ def test_a_store_without_objects_is_inconclusive(tmp_path: Path) -> None:
     assert "no object to change" in str(seen.detail)
 
 
-def test_a_second_change_waits_for_the_heal_of_the_first(store: Path) -> None:
-    nemesis, fault, _ = inject(site(store), "object-cut")
-    assert nemesis.inject(Fault("object-missing", ("n1",))).status == "inconclusive"
-    assert nemesis.heal(fault).status == "confirmed"
+OBJECTS = ("object-missing", "object-cut", "object-corrupt")
+COVERS = ("store-down", "store-read-only", "store-full")
+
+
+@pytest.mark.parametrize("heals_first", [0, 1])
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(OBJECTS, repeat=2)])
+def test_two_faults_change_two_objects(store: Path, one: str, other: str, heals_first: int) -> None:
+    before, nemesis = digests(store), Nemesis(site(store))
+    faults = Fault(one, ("n1",), 1.0), Fault(other, ("n1",), 2.0)
+    seen = [nemesis.inject(fault) for fault in faults]
+    assert [each.status for each in seen] == ["confirmed"] * 2, seen
+    objects = [each.detail["n1"]["object"].removeprefix("./") for each in seen]
+    assert len({*objects}) == 2
+    third = Fault("object-cut", ("n1",), 3.0)
+    assert nemesis.inject(third).detail["n1"]["prevented_by"] == other, "the store has two objects"
+    assert nemesis.heal(third).status == "prevented"
+    assert nemesis.heal(faults[heals_first]).status == "confirmed"
+    changed = {each for each, digest in before.items() if digests(store).get(each) != digest}
+    assert changed == {str(store / objects[1 - heals_first])}
+    assert nemesis.heal(faults[1 - heals_first]).status == "confirmed"
+    assert digests(store) == before, "nothing else is left"
+
+
+@pytest.mark.parametrize("heals_first", [0, 1])
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(COVERS, repeat=2)])
+def test_the_heal_of_a_cover_leaves_another_one(
+    store: Path, one: str, other: str, heals_first: int, own_mounts: tuple[str, ...]
+) -> None:
+    before, world = digests(store), site(store, *own_mounts)
+    nemesis, faults = Nemesis(world), (Fault(one, ("n1",), 1.0), Fault(other, ("n1",), 2.0))
+    host, mounts = world.hosts["n1"], "wc -l < /proc/self/mountinfo"
+    mounted = host.run(mounts).stdout
+    for fault in faults:
+        assert (seen := nemesis.inject(fault)).status == "confirmed", seen
+    left = faults[1 - heals_first]
+    healed = nemesis.heal(faults[heals_first])
+    assert healed.status == "confirmed", healed
+    facts = healed.detail["n1"]
+    assert facts["covered_by"] == left.kind
+    assert facts["write"] == ("ENOSPC" if left.kind == "store-full" else "EROFS")
+    assert facts["objects"] == (0 if left.kind == "store-down" else 2)
+    healed = nemesis.heal(left)
+    assert healed.status == "confirmed", healed
+    assert (healed.detail["n1"]["objects"], healed.detail["n1"]["write"]) == (2, "done")
+    assert host.run(mounts).stdout == mounted, "every mount is removed"
+    assert digests(store) == before
+
+
+@pytest.mark.parametrize("one", COVERS)
+@pytest.mark.parametrize("other", OBJECTS)
+def test_an_object_that_a_node_cannot_see_is_put_back_when_it_can(
+    store: Path, one: str, other: str, own_mounts: tuple[str, ...]
+) -> None:
+    before, nemesis = digests(store), Nemesis(site(store, *own_mounts))
+    cover, change = Fault(one, ("n1",)), Fault(other, ("n1",))
+    assert nemesis.inject(change).confirmed
+    assert nemesis.inject(cover).confirmed
+    assert nemesis.hidden(change) == one
+    assert nemesis.inject(change).status == "prevented"
+    nemesis.heal(change)
+    assert nemesis.heal(cover).confirmed
+    assert nemesis.hidden(change) == ""
+    assert nemesis.heal(change).confirmed
+    assert digests(store) == before
 
 
 def test_a_system_without_a_store_is_inconclusive(store: Path) -> None:
