@@ -13,6 +13,7 @@ from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from orchestrator.worlds.simulation.world import (
     SimulatedCables,
     SimulatedDisks,
+    SimulatedObjects,
     SimulatedOscillators,
     SimulatedPower,
     SimulatedSuspender,
@@ -45,6 +46,7 @@ def site_of(cluster: SimulatedCluster) -> Site:
         disks=SimulatedDisks(cluster, scheduler),
         suspender=suspender,
         oscillators=SimulatedOscillators(cluster),
+        objects=SimulatedObjects(cluster, scheduler),
         answers=is_awake,
         first_word_s=first_word_s,
         new_mark=lambda: f"mark {next(marks)}",

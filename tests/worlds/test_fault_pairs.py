@@ -1,94 +1,212 @@
-"""Faults in force at once on one machine: the heal of one ends its own effect and no other one's."""
+"""Any two kinds of fault at once on one machine: each is proven or names the other one as what prevented it, the heal
+of one leaves the other in force, and the journal proves all of it.
+
+The pairs are those of all registered kinds: a new kind is among them.
+"""
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import pytest
 
-from nemeses import KINDS, Fault, Nemesis
+from analysis.checkers.faults import fault_doubts
+from history.journal import Journal
+from nemeses import KINDS, Fault, Nemesis, Site
 from nemeses.kind import RandomDraw
+from orchestrator.running.faults import FaultLog
+from orchestrator.running.progress import Progress
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from orchestrator.worlds.simulation.world import SimulationWorld
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.worlds.simulated_site import running
+from simulator.oracles.findings import OracleFindings
+from tests.orchestrator.unwatched import Unwatched
+from tests.worlds.simulated_site import site_of
+from tests.worlds.support import play
 
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
-DISK: Final = ("disk-error", "disk-full", "disk-slow", "disk-hang")
-"""A disk with one of the first, second or last fault answers no probe that could show another one."""
-WIRE: Final = ("packet-duplicate", "packet-reorder", "connection-reset")
-NETEM: Final = ("packet-delay", "packet-loss")
-CUTS: Final = ("partition-one", "partition-halves", "reject")
-COMPOSING: Final = ("clock-drift", *DISK, *WIRE, *NETEM)
-"""Kinds that change a value of a machine, which the faults in force determine together."""
-PAIRS: Final = [*itertools.product(COMPOSING, repeat=2), *itertools.product(CUTS, repeat=2)]
+SIMULATED: Final = sorted(SimulationWorld.capabilities)
 FIRST, SECOND = 0.3, 0.8
 """Draws of the strengths of the two faults."""
 
+OFF: Final = {"power-loss", "power-loss-all"}
+DARK: Final = OFF | {"stall", "clock-freeze"}
+BROKEN: Final = {"disk-error", "disk-full"}
+DOWN: Final = BROKEN | {"kill", "stop", "disk-wipe", "disk-flip"}
+ANYWHERE: Final = {kind for kind in SIMULATED if kind.startswith("objects-")}
+CUTS: Final = {"partition-one", "partition-halves", "partition-leader", "reject"}
+PACKETS: Final = {"packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset"}
+DISK: Final = {kind for kind in SIMULATED if kind.startswith("disk-")} | {"old-disk"}
+_DARKENING: Final = {kind: {*SIMULATED} - ANYWHERE for kind in DARK}
+_ENDING: Final = {kind: {"kill", "stop", "pause", "disk-flip", "connection-reset"} for kind in DOWN}
+_BREAKING: Final = {kind: DISK | OFF | {"kill", "stop", "pause", "connection-reset"} for kind in BROKEN}
+_PARTING: Final = dict.fromkeys(CUTS, PACKETS)
+_OTHERS: Final = {"disk-hang": DISK | OFF | {"stop"}, "pause": {"pause", "stop"}}
+LOSING: Final = {"disk-wipe", "old-disk"}
+"""They may take the last copy of a record, which an oracle then misses."""
+PREVENTED: Final[Mapping[str, set[str]]] = {**_DARKENING, **_ENDING, **_BREAKING, **_PARTING, **_OTHERS}
+"""By the kind in force: the kinds that it leaves nothing to act on."""
+_NOT_WAITING: Final = {"kill", "stop", "disk-wipe"} | DARK | CUTS | ANYWHERE
+WAITING: Final[Mapping[str, set[str]]] = {
+    **{kind: {*SIMULATED} - _NOT_WAITING for kind in DARK},
+    **{kind: {"pause"} for kind in DOWN - BROKEN},
+    **{kind: (DISK - {"disk-wipe"}) | {"pause"} for kind in BROKEN},
+    **dict.fromkeys(CUTS, PACKETS),
+    "disk-hang": DISK - {"disk-wipe"},
+}
+"""By the kind of a later fault: the kinds whose heal waits for its heal."""
+PAIRS: Final = [
+    (one, other, heals_first)
+    for one, other in itertools.product(SIMULATED, repeat=2)
+    for heals_first in ("first", "second")[: 1 if other in PREVENTED.get(one, ()) else 2]
+]
+"""Two kinds, and which fault is healed first; the heal of a fault that was prevented does nothing."""
 
-def drawn(kind: str, draw: float) -> Fault:
+
+def drawn(kind: str, draw: float, hosts: tuple[str, ...] = ("n1", "n2", "n3")) -> Fault:
     """A fault of n1 with another strength for each draw."""
     parameters = KINDS[kind].draw(RandomDraw(draw, "both", None))
-    return Fault(kind, ("n1",), draw, {key: value for key, value in parameters.items() if value is not None})
+    targets = hosts if kind == "power-loss-all" else ("n1",)
+    return Fault(kind, targets, draw, {key: value for key, value in parameters.items() if value is not None})
+
+
+class Run(NamedTuple):
+    """Three machines with connections and records, and the run's faults with their journal."""
+
+    cluster: SimulatedCluster
+    site: Site
+    faults: FaultLog
+    journal: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
 
 
 @contextmanager
-def machine() -> Iterator[tuple[SimulatedCluster, Nemesis]]:
-    """Three machines with connections between them, and their nemesis."""
-    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
-        nemesis = running(cluster)
-        cluster.run(SimulatedClient(cluster.addresses).create_topic("log", 1, 3))
-        yield cluster, nemesis
+def machines() -> Iterator[Run]:
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster, tempfile.TemporaryDirectory() as directory:
+        cluster.start()
+        cluster.run(cluster.ready())
+        site = site_of(cluster)
+        nemesis = Nemesis(site)
+        assert nemesis.arm().confirmed
+        cluster.run(_filled(cluster))
+        with Journal(Path(directory)) as journal:
+            faults = FaultLog(nemesis, journal, Progress(quiet=True), Unwatched())  # type: ignore[arg-type]
+            yield Run(cluster, site, faults, Path(directory) / "history" / "journal.jsonl")
 
 
-def state(cluster: SimulatedCluster, nemesis: Nemesis) -> dict[str, Any]:
+async def _filled(cluster: SimulatedCluster) -> None:
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic("log", 1, 3)
+    for _ in range(5):
+        await client.produce("log", 0, [b"value" * 20])
+
+
+def state(run: Run) -> dict[str, Any]:
     """What faults have changed of the machine n1."""
-    faults, wire = cluster.machines["n1"].disk.faults, nemesis._site.wire
+    cluster, wire, machine = run.cluster, run.site.wire, run.cluster.machines["n1"]
     assert wire is not None
-    outlet = cluster.network.outlet("n1")
+    faults, outlet = machine.disk.faults, cluster.network.outlet("n1")
     before = wire.times_reset("n1")
     cluster.loop.run_for(1.5)
     return {
-        "drift": pytest.approx(cluster.machines["n1"].clock.drift),
+        "power": machine.powered,
+        "process": machine.running,
+        "paused": machine.paused,
+        "suspended": (machine.suspended, machine.clock.frozen),
+        "jumped_s": pytest.approx(cluster.machines["n1"].clock.real_offset_s, abs=0.5),
+        "drift": pytest.approx(machine.clock.drift),
         "disk": (faults.failing, faults.free_bytes, faults.hung),
         "slow_s": pytest.approx(faults.slow_s),
         "cuts": (sorted(cluster.network._cut), sorted(cluster.network._rejecting)),
         "packets": None if outlet is None else outlet.disturbance,
         "resets": wire.times_reset("n1") > before,
+        "objects": sorted(each.partition(" ")[0] for each in cluster.objects.reasons),
     }
 
 
-def alone(kind: str, draw: float) -> dict[str, Any]:
-    """The state under one fault."""
-    with machine() as (cluster, nemesis):
-        nemesis.inject(drawn(kind, draw))
-        return state(cluster, nemesis)
+@functools.cache
+def alone(kind: str | None, draw: float) -> dict[str, Any]:
+    """The state under one fault; without a kind, under none."""
+    with machines() as run:
+        if kind is not None:
+            run.faults.inject(drawn(kind, draw))
+        return state(run)
 
 
-def is_hidden(kind: str, by: str) -> bool:
-    """Whether a fault of the disk leaves no answer in which a fault of this kind could be seen."""
-    return kind in DISK and by in DISK and by != "disk-slow"
+def expected(left: Fault, *, ended: Fault) -> dict[str, Any]:
+    """The state under a fault that was in force together with another one, which has ended."""
+    under, unchanged = dict(alone(left.kind, left.at)), alone(None, 0)
+    if left.kind == "pause" and ended.kind in DOWN | OFF | {"old-disk"}:
+        under["paused"] = False  # the process that was paused has ended
+    if left.kind in BROKEN | {"disk-flip"}:
+        del under["process"]  # it ends if it uses the disk
+    if left.kind == "pause" and ended.kind in BROKEN:
+        del under["paused"]  # the process that was paused has ended if it used the disk
+    if left.kind in {"disk-hang", "stall", "clock-freeze"} and ended.kind in DOWN | OFF:
+        under["process"] = False  # it starts when the disk or the machine answers
+    if ended.kind == "clock-jump" or left.kind != "clock-jump":
+        del under["jumped_s"]  # a correction also takes back what drifts and freezes have added
+    assert unchanged["process"]
+    return under
 
 
-@pytest.mark.rotating(16, among="pairs of faults")
-@pytest.mark.parametrize("heals_first", ["first", "second"])
-@pytest.mark.parametrize(("one", "other"), PAIRS)
-def test_the_heal_of_a_fault_leaves_another_one_in_force(one: str, other: str, heals_first: str) -> None:
+@pytest.mark.rotating(64, among="pairs of faults")
+@pytest.mark.parametrize(("one", "other", "heals_first"), PAIRS)
+def test_two_faults_of_one_machine_compose(one: str, other: str, heals_first: str) -> None:
     faults = drawn(one, FIRST), drawn(other, SECOND)
     healed, left = faults if heals_first == "first" else faults[::-1]
-    with machine() as (cluster, nemesis):
-        unchanged = state(cluster, nemesis)
-        first, second = (nemesis.inject(fault) for fault in faults)
+    is_prevented = other in PREVENTED.get(one, ())
+    with machines() as run:
+        first, second = (run.faults.inject(fault) for fault in faults)
         assert first.confirmed, first
-        assert second.confirmed or is_hidden(other, by=one), second
-        cluster.loop.run_for(0.5)
-        ended = nemesis.heal(healed)
-        assert ended.confirmed or is_hidden(healed.kind, by=left.kind), ended
-        assert state(cluster, nemesis) == alone(left.kind, left.at)
-        cluster.loop.run_for(0.5)
-        ended = nemesis.heal(left)
-        assert ended.confirmed, ended
-        assert state(cluster, nemesis) == unchanged
-        assert nemesis.heal_all().confirmed
+        whole = second.status == "prevented" or "prevented_by" in second.detail.get("n1", {})
+        assert whole == is_prevented, second
+        assert second.status == "prevented" or second.confirmed, second
+        run.cluster.loop.run_for(0.5)
+        run.faults.heal(lambda fault: fault is healed)
+        if is_prevented and left is faults[1]:
+            assert {**state(run), "jumped_s": None} == {**alone(None, 0), "jumped_s": None}
+        elif left is faults[1] and healed.kind in WAITING.get(left.kind, ()):
+            assert "waits for" in run.lines()[-1].get("text", "")
+        else:
+            under = expected(left, ended=healed)
+            assert {key: value for key, value in state(run).items() if key in under} == under
+        run.cluster.loop.run_for(0.5)
+        run.faults.heal(lambda fault: fault is left)
+        run.cluster.loop.run_for(0.5)
+        assert {**state(run), "jumped_s": None} == {**alone(None, 0), "jumped_s": None}
+        run.faults.heal_all()
+        assert abs(run.cluster.machines["n1"].clock.ahead(run.cluster.loop.now)) < 0.5
+        assert list(fault_doubts(run.lines(), finished=True)) == []
+        if {one, other} & LOSING:
+            run.cluster.watch.findings = OracleFindings(run.cluster.loop.time)
+
+
+STORE: Final = {"store-down", "store-full", "store-read-only"}
+OBJECTS: Final = {"object-cut", "object-corrupt", "object-missing"}
+
+
+@pytest.mark.root
+@pytest.mark.rotating(8, among="pairs of faults of namespaces")
+@pytest.mark.parametrize("one", sorted(NamespaceWorld.capabilities))
+def test_two_faults_of_one_namespace_compose(tmp_path: Path, one: str) -> None:
+    prevented = PREVENTED.get(one, set()) | (STORE | OBJECTS if one in OFF else OBJECTS if one in STORE else set())
+    orders = [
+        f"{other} {order}"
+        for other in sorted(NamespaceWorld.capabilities)
+        for order in ("first", "second")[: 1 if other in prevented else 2]
+    ]
+    seen = play("pairs_of", str(tmp_path), one, *orders, module="tests.worlds.pair_scenarios", deadline_s=600)
+    assert {pair: each["wrong"] for pair, each in seen.items() if each["wrong"]} == {}
+    for pair, each in seen.items():
+        assert each["prevented"] == (pair.split()[0] in prevented), (pair, each)

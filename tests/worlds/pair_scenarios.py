@@ -1,0 +1,76 @@
+"""Pairs of faults on the nodes of the namespace world, inside the sandbox of a test."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from analysis.checkers.faults import fault_doubts
+from history.journal import Journal
+from nemeses import KINDS, Evidence, Fault, Nemesis
+from nemeses.kind import RandomDraw
+from orchestrator.running.faults import FaultLog
+from orchestrator.running.progress import Progress
+from orchestrator.worlds.namespaces.world import NamespaceWorld
+from systems.service import Place
+from tests.orchestrator.unwatched import Unwatched
+from tests.worlds.support import specification, stand_in_properties
+
+OBJECTS: Final = 3
+
+
+def configure(node: Place) -> str:
+    return f"{stand_in_properties(node)}# {node.shared_dir}\n"
+
+
+def drawn(kind: str, draw: float, nodes: tuple[str, ...]) -> Fault:
+    """A fault of n1, or of all nodes."""
+    parameters = KINDS[kind].draw(RandomDraw(draw, "both", None))
+    return Fault(kind, nodes if kind == "power-loss-all" else nodes[:1], draw, parameters)
+
+
+def pairs_of(run_dir: str, one: str, *others: str) -> Any:
+    """A fault with others on the same node. Each of these is a kind and which fault is healed first; by these texts,
+    whether the second fault was prevented, and what is wrong."""
+    made = NamespaceWorld(specification(Path(run_dir), configure=configure))
+    made.up()
+    try:
+        made.start_services()
+        for number in range(OBJECTS):
+            path = Path(run_dir, "shared", "log-0", f"{number:020d}-id.log")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(bytes([number]) * 10_000)
+        return {each: _play(made, Path(run_dir, each.replace(" ", "-")), one, *each.split()) for each in others}
+    finally:
+        made.down()
+
+
+def _play(made: NamespaceWorld, directory: Path, one: str, other: str, order: str) -> dict[str, Any]:
+    nemesis, names = Nemesis(made.site), tuple(made.hosts)
+    armed = nemesis.arm()
+    faults = drawn(one, 0.3, names), drawn(other, 0.8, names)
+    healed, left = faults if order == "first" else faults[::-1]
+    with Journal(directory) as journal:
+        log = FaultLog(nemesis, journal, Progress(quiet=True), Unwatched())  # type: ignore[arg-type]
+        first, second = (log.inject(fault) for fault in faults)
+        log.heal(lambda fault: fault is healed)
+        log.heal(lambda fault: fault is left)
+        log.heal_all()
+    lines = [json.loads(line) for line in (directory / "history" / "journal.jsonl").read_text().splitlines()]
+    wrong = [*fault_doubts(lines, finished=True), *_unconfirmed(armed, first)]
+    return {"prevented": _prevented(second), "wrong": wrong, "lines": lines if wrong else []}
+
+
+def _prevented(seen: Evidence) -> bool:
+    return seen.status == "prevented" or "prevented_by" in seen.detail.get("n1", {})
+
+
+def _unconfirmed(*evidence: Evidence) -> Iterator[str]:
+    return (str(each) for each in evidence if not each.confirmed)
+
+
+if __name__ == "__main__":
+    print(json.dumps(globals()[sys.argv[1]](*sys.argv[2:])))
