@@ -248,7 +248,7 @@ def test_a_heal_that_a_later_fault_hides_waits_for_that_of_the_later_one(clock: 
     assert notes == ["the heal of fault f1 waits for that of power-loss"]
 
 
-def test_a_prevented_fault_may_destroy_nothing(clock: Clock, tmp_path: Path) -> None:
+def test_a_prevented_fault_does_no_damage(clock: Clock, tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         faults_of_run = book(Hiding(clock), journal)
         faults_of_run.inject(Fault("power-loss", ("n1",)))
