@@ -5,7 +5,8 @@ moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
 producers}, `client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed`
 {id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined`
-{node, partition, ...}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
+{node, partition, ...}, `deletion_sent` {client, number, partition, offset}, `records_deleted` {client, number,
+low_watermark, error}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
 {status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
 pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was healed,
 the former only where the campaign states a bound. `final_read_stalled` {place, bound_s, reads, takes_writes, ended,
@@ -34,6 +35,8 @@ TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
 REASSIGNED: Final = "reassigned"
 JOINED: Final = "joined"
+DELETION_SENT: Final = "deletion_sent"
+RECORDS_DELETED: Final = "records_deleted"
 TOPIC_READY: Final = "topic_ready"
 """The text of the note that all partitions of the topic take load."""
 CLIENT: Final = "client"
@@ -134,6 +137,15 @@ class Journal:
             leader_epochs=[list(entry) for entry in leader_epochs],
             starts_at=starts_at,
         )
+
+    def deletion_sent(self, client: str, number: int, partition: int, offset: int) -> int:
+        """A client is about to ask for the deletion of a partition's records below an offset (DeleteRecords). `number`:
+        of the client's requests."""
+        return self.event(DELETION_SENT, client=client, number=number, partition=partition, offset=offset)
+
+    def records_deleted(self, client: str, number: int, low_watermark: int, error: str) -> int:
+        """The outcome of a client's request: the low watermark of the answer, or -1 and the error."""
+        return self.event(RECORDS_DELETED, client=client, number=number, low_watermark=low_watermark, error=error)
 
     def client(
         self,

@@ -190,12 +190,21 @@ class Reader:
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
         if error.code() not in _GONE:
             return False
-        self.go_to(partition, 0)
+        self.go_to(partition, self._start(partition))
         return True
 
+    def _start(self, partition: int) -> int:
+        """The start of the log, as its leader states it; 0 without an answer."""
+        place = TopicPartition(self.settings.topic, partition)
+        try:
+            answer = self._consumer.get_watermark_offsets(place, timeout=self.settings.query_timeout_s, cached=False)
+        except KafkaException:
+            return 0
+        return 0 if answer is None else max(0, int(answer[0]))
+
     def go_to(self, partition: int, offset: int) -> None:
-        """Continue at an offset; 0: at the partition's first record. After a log has become shorter, the library may be
-        in a state in which it cannot seek; assigning every partition again, at its position, ends that state."""
+        """Continue at an offset. After a log has become shorter, the library may be in a state in which it cannot
+        seek; assigning every partition again, at its position, ends that state."""
         self._next[partition] = offset
         self._unanswered.pop(partition, None)
         self._settled.discard(partition)

@@ -1,7 +1,8 @@
 """The protocol between the run loop and a client process: one JSON message per line; commands in, events out.
 
-Each message has a type of its own; any other line raises `MessageError`. `Append`, `Probe` and `ReadAll` are requests:
-the client answers each with one event of the same `id`. `Close`, or the end of the input, ends the process.
+Each message has a type of its own; any other line raises `MessageError`. `Append`, `Probe`, `ReadAll` and
+`DeleteRecords` are requests: the client answers each with one event of the same `id`. `Close`, or the end of the input,
+ends the process.
 """
 
 from __future__ import annotations
@@ -71,6 +72,15 @@ class ReadAll(_Message, frozen=True, tag="read-all"):
     timeout_s: float
 
 
+class DeleteRecords(_Message, frozen=True, tag="delete-records"):
+    """Delete the records of a partition below an offset; answered by `RecordsDeleted`."""
+
+    id: int
+    partition: int
+    offset: int
+    timeout_s: float
+
+
 class Close(_Message, frozen=True, tag="close"):
     """End the process."""
 
@@ -133,6 +143,24 @@ class ReadDone(_Message, frozen=True, tag="read-done"):
     idle_s: float = 0.0
 
 
+class DeletionSent(_Message, frozen=True, tag="deletion-sent"):
+    """The client is about to send DeleteRecords. `number`: of its requests, from 1."""
+
+    number: int
+    partition: int
+    offset: int
+
+
+class RecordsDeleted(_Message, frozen=True, tag="records-deleted"):
+    """The outcome of the client's request `number`: the low watermark of the answer, or -1 and the error. `id`: of the
+    command, 0 for a request of the load."""
+
+    id: int
+    number: int
+    low_watermark: int
+    error: str = ""
+
+
 class RefusedCommand(_Message, frozen=True, tag="refused"):
     """This client does not support the command of request `id`."""
 
@@ -155,10 +183,10 @@ class Closed(_Message, frozen=True, tag="closed"):
     """The record is complete; the process ends."""
 
 
-Request = Append | Probe | ReadAll
-Command = StartLoad | StopLoad | SetPhase | Append | Probe | ReadAll | Close
-Answer = Appended | Probed | ReadDone | RefusedCommand
-Event = Ready | FirstAck | Count | Stopped | Appended | Probed | ReadDone | RefusedCommand | Trouble | Killed | Closed
+Request = Append | Probe | ReadAll | DeleteRecords
+Command = StartLoad | StopLoad | SetPhase | Request | Close
+Answer = Appended | Probed | ReadDone | RecordsDeleted | RefusedCommand
+Event = Ready | FirstAck | Count | Stopped | DeletionSent | Answer | Trouble | Killed | Closed
 
 _encoder: Final = msgspec.json.Encoder()
 _commands: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)

@@ -15,11 +15,11 @@ from workloads.control import Control
 from workloads.settings import ClientSettings
 
 Judge = Literal["log", "register"]
-ScriptStep = Literal["produce", "consume"]
+ScriptStep = Literal["produce", "consume", "delete-records"]
 
 MAX_CLIENTS: Final = 64  # each client is a process, and a machine has room for a limited number
 JUDGES: Final = ("log", "register")
-SCRIPT_STEPS: Final = ("produce", "consume")
+SCRIPT_STEPS: Final = ("produce", "consume", "delete-records")
 MAX_RATE: Final = 1e6  # beyond what a machine can send
 MAX_PARTITIONS: Final = 1000  # what one machine and a run of minutes can handle
 PLACEMENTS: Final = ("spread", "off-controller")
@@ -191,8 +191,8 @@ class WorkloadKind:
     the names of what is probed after the last heal and read at the end, one after the other. `probe`: the role whose
     client answers `Probe`; `probe_means`: the meaning of a successful probe. `reader`: the role whose client answers
     `ReadAll`; `read_means`: when a final read is complete. `own_client`: the clients are the user's (`workloads.api`).
-    `steps`: the steps that a script may use (`produce` by the probe's client, `consume` by a reader). `problem`: what
-    is wrong with the combination of parameters.
+    `steps`: the steps that a script may use (`produce` and `delete-records` by the probe's client, `consume` by a
+    reader). `problem`: what is wrong with the combination of parameters.
     """
 
     name: str

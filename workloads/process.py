@@ -23,6 +23,8 @@ from workloads.control import (
     Closed,
     Command,
     Count,
+    DeleteRecords,
+    DeletionSent,
     Event,
     FirstAck,
     Killed,
@@ -32,6 +34,7 @@ from workloads.control import (
     ReadAll,
     ReadDone,
     Ready,
+    RecordsDeleted,
     RefusedCommand,
     Request,
     SetPhase,
@@ -44,7 +47,7 @@ from workloads.control import (
 )
 from workloads.settings import ClientSettings
 
-A = TypeVar("A", Appended, Probed, ReadDone)
+A = TypeVar("A", Appended, Probed, ReadDone, RecordsDeleted)
 
 
 class ClientError(Exception):
@@ -59,6 +62,8 @@ class ClientHandle(ABC):
         self.counts = Count()
         self.first_ack_ns: int | None = None
         self.killed = 0  # number of programs that the client started and killed
+        self.on_deletion: Callable[[DeletionSent | RecordsDeleted], None] = lambda _: None
+        """Called for each DeleteRecords of the client, before it is sent and with its outcome."""
         self._log = log
         self._answers: deque[Answer] = deque()
         self._is_ready = False
@@ -126,6 +131,10 @@ class ClientHandle(ABC):
         """Read all that a place holds; a partition from its first record to its end."""
         return self._ask(ReadAll(self._next_id(), place, timeout_s), ReadDone, timeout_s + 10.0)
 
+    def delete_records(self, partition: int, offset: int, timeout_s: float) -> RecordsDeleted:
+        """Delete the records of a partition below an offset."""
+        return self._ask(DeleteRecords(self._next_id(), partition, offset, timeout_s), RecordsDeleted, timeout_s + 5.0)
+
     @abstractmethod
     def close(self, timeout_s: float = 10.0) -> None:
         """End the client and its recording in order, or by force after the timeout. Safe to call twice."""
@@ -177,6 +186,11 @@ class ClientHandle(ABC):
             case Stopped():
                 self._unresolved = event.unresolved
                 self._has_stopped = True
+            case DeletionSent():
+                self.on_deletion(event)
+            case RecordsDeleted():
+                self.on_deletion(event)
+                self._answers.append(event)
             case Appended() | Probed() | ReadDone() | RefusedCommand():
                 self._answers.append(event)
             case Trouble():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import partial
 from random import Random
 from typing import Any
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from history.record_payload import record_bytes
 from history.schemas import ACKS_ALL, SENT_AGAIN
@@ -23,17 +25,21 @@ from workloads.control import (
     Command,
     Control,
     Counts,
+    DeleteRecords,
+    DeletionSent,
     FirstAck,
     Probe,
     Probed,
     Ready,
+    RecordsDeleted,
     SetPhase,
     StartLoad,
     StopLoad,
     Stopped,
 )
+from workloads.drawn_deletions import DELETION_TIMEOUT_S, DrawnDeletions
 from workloads.pacing import MakePacing, Pacing, Slots, depth, steady
-from workloads.settings import ClientSettings, is_debugged, producer_config, retries
+from workloads.settings import ClientSettings, admin_config, is_debugged, producer_config, retries
 
 IDLE_S = 0.05
 Done = Callable[[str, int, str], None]
@@ -132,6 +138,9 @@ class ProducerClient:
         self._pacer: Pacing | None = None
         self._acknowledged = False
         self._single: dict[tuple[int, float], Appender] = {}
+        self._deletions: DrawnDeletions | None = None
+        self._admin: AdminClient | None = None
+        self._requests = 0
 
     def run(self) -> None:
         """Serve commands until `close`."""
@@ -146,8 +155,9 @@ class ProducerClient:
         match command:
             case StartLoad():
                 self._pacer = self._pacing(self._settings, self._rng, time.monotonic())
+                self._deletions = DrawnDeletions(self._settings, time.monotonic())
             case StopLoad():
-                self._pacer = None
+                self._pacer = self._deletions = None
                 self._load.drain(self._settings.append_timeout_s + 2.0)
                 self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
@@ -160,6 +170,8 @@ class ProducerClient:
                 results = self._append(command.place, acks, 1, command.timeout_s)
                 error = results[-1].error if results else "no answer"
                 self._control.tell(Probed(command.id, [each.outcome for each in results] == ["ok"], error))
+            case DeleteRecords():
+                self._delete(command.partition, command.offset, command.timeout_s, command=command.id)
             case SetPhase():
                 self._writer.phase = command.name
             case Close():
@@ -177,11 +189,34 @@ class ProducerClient:
             partition = self._slots.take()
             if partition is not None:
                 self._load.append(partition, partial(self._done, partition))
+        if self._deletions is not None and (drawn := self._deletions.take(now_s)):
+            self._delete(*drawn, DELETION_TIMEOUT_S * self._settings.time_scale)
         self._counts.report(now_s)
         self._writer.tick()
 
-    def _done(self, partition: int, outcome: str, _offset: int, _error: str) -> None:
+    def _delete(self, partition: int, offset: int, timeout_s: float, *, command: int = 0) -> None:
+        """Send DeleteRecords, and report it before and after. `command`: its id, 0 under load."""
+        self._admin = self._admin or AdminClient(admin_config(self._settings))
+        self._requests += 1
+        number = self._requests
+        self._control.tell(DeletionSent(number, partition, offset))
+
+        def answered(answer: Future[Any]) -> None:
+            error = answer.exception()
+            text = "" if error is None else str(error)
+            low_watermark = answer.result().low_watermark if error is None else -1
+            self._control.tell(RecordsDeleted(command, number, low_watermark, text))
+
+        place = TopicPartition(self._settings.topic, partition, offset)
+        [answer] = self._admin.delete_records(
+            [place], request_timeout=timeout_s + 1.0, operation_timeout=timeout_s
+        ).values()
+        answer.add_done_callback(answered)
+
+    def _done(self, partition: int, outcome: str, offset: int, _error: str) -> None:
         self._slots.give_back(partition)
+        if outcome == "ok" and self._deletions is not None:
+            self._deletions.acknowledged(partition, offset)
         self._counts.add(outcome)
         if outcome == "ok" and not self._acknowledged:
             self._acknowledged = True

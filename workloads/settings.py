@@ -189,6 +189,11 @@ def producer_config(settings: ClientSettings, acks: int, *, timeout_s: float | N
     }
 
 
+def admin_config(settings: ClientSettings) -> dict[str, Any]:
+    """An administrator's client."""
+    return _common(settings)
+
+
 def retries(settings: ClientSettings, acks: int) -> bool:
     """Whether a producer retries without an answer: an idempotent producer does, and that needs acks=all."""
     return settings.idempotent and acks == ALL

@@ -26,10 +26,11 @@ from workloads.settings import ALL
 
 # Steps other than starting and stopping faults; each kind of fault defines the words for those.
 ELECT = "elect"
+DELETE_RECORDS = "delete-records"
 CONFIGURE, JOIN = "configure", "join"
 """Steps that change the topic, or a node's settings: for systems that control their topics."""
 _OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
-_OWN_WORDS = frozenset({"produce", "consume", "wait", CONFIGURE, JOIN})
+_OWN_WORDS = frozenset({"produce", "consume", "wait", DELETE_RECORDS, CONFIGURE, JOIN})
 # `controller` is the leader of the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
 CONTROLLER = "controller"
 # Heals cuts between groups, faults of one node, or all of them: its step has its own form.
@@ -208,6 +209,21 @@ class ConsumeStep(Step, frozen=True, kw_only=True):
         return f"consume {self.partition}"
 
 
+class DeleteRecordsStep(Step, frozen=True, kw_only=True):
+    """Delete the records of a partition below an offset (DeleteRecords), again until that is answered. Not for a topic
+    in remote storage."""
+
+    partition: Partition = 0
+    """The partition."""
+    offset: Positive
+    """Needed: the offset below which records are deleted."""
+    timeout_s: Annotated[float, Meta(ge=0.1, le=LONGEST_S)] = 5.0
+    """The time for one request."""
+
+    def describe(self) -> str:
+        return f"{self.do} of {self.partition} below {self.offset}"
+
+
 class ConfigureStep(Step, frozen=True, kw_only=True):
     """Change settings of the topic, or of a node, while it runs."""
 
@@ -341,6 +357,7 @@ FORMS: Final[Mapping[str, type[Step]]] = {
     HEAL: HealStep,
     "produce": ProduceStep,
     "consume": ConsumeStep,
+    DELETE_RECORDS: DeleteRecordsStep,
     CONFIGURE: ConfigureStep,
     JOIN: JoinStep,
     "wait": WaitKeys,

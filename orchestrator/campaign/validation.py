@@ -11,12 +11,23 @@ from dataclasses import dataclass
 from nemeses import KINDS
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
 from orchestrator.campaign.model import Campaign
-from orchestrator.campaign.steps import CONFIGURE, CONTROLLER, JOIN, ElectStep, ProduceStep, Step, WaitStep
+from orchestrator.campaign.steps import (
+    CONFIGURE,
+    CONTROLLER,
+    JOIN,
+    DeleteRecordsStep,
+    ElectStep,
+    ProduceStep,
+    Step,
+    WaitStep,
+)
 from orchestrator.campaign.systems import client_nodes, roles_of, system_of
 from systems import InputError, Settings, System, merge
 from systems.toml_tables import suggestion
 from workloads.command_client import PLACES
 from workloads.kinds import KINDS as WORKLOADS
+
+REMOTE_STORAGE: Final = "remote.storage.enable"
 
 
 @dataclass(frozen=True)
@@ -71,6 +82,7 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
     if campaign.workload.topic_settings and not system.controls_topics:
         message = f"topic_settings: {system.name} creates topics without settings; leave them out"
         yield Complaint("workload", message, "topic_settings")
+    yield from _deletions(campaign)
     serving = client_nodes(campaign, system)
     for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
         nodes = ", ".join(f"n{each}" for each in serving)
@@ -82,6 +94,19 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
             f"data, and there are {len(serving)}"
         )
         yield Complaint("workload", message, "replication_factor")
+
+
+def _deletions(campaign: Campaign) -> Iterator[Complaint]:
+    """Deletions of records in remote storage, which the analysis does not judge."""
+    workload = campaign.workload
+    if workload.topic_settings.get(REMOTE_STORAGE) != "true":
+        return
+    message = f"the topic is in remote storage ({REMOTE_STORAGE}), and deletions of records there are not judged"
+    if workload.parameters.get("deletes_every_s"):
+        yield Complaint("workload", f"deletes_every_s: {message}; leave it out", "deletes_every_s")
+    for step in campaign.nemesis.steps:
+        if isinstance(step, DeleteRecordsStep):
+            yield Complaint("nemesis", f"do: {message}; leave the step out", "do", step.number)
 
 
 def _program(campaign: Campaign) -> Iterator[Complaint]:

@@ -11,6 +11,7 @@ unknown.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError, StalledReadError
 from workloads.command_client import probe_every_s, producers_of
-from workloads.control import AppendResult, ReadDone
+from workloads.control import AppendResult, DeletionSent, ReadDone, RecordsDeleted
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
 from workloads.settings import ClientSettings, outcome_timeout_s
@@ -145,6 +146,10 @@ class Fleet:
         if self._planned.client.is_given:
             timeout_s = max(timeout_s, self._planned.client.outcome_s * self._time_scale)
         return self._require_probe().append(partition, acks=acks, count=count, timeout_s=timeout_s)
+
+    def delete_records(self, partition: int, offset: int, timeout_s: float) -> RecordsDeleted:
+        """Have the probe delete the records of a partition below an offset."""
+        return self._require_probe().delete_records(partition, offset, timeout_s)
 
     def start_reader(self) -> ClientHandle:
         """A new client for complete reads."""
@@ -343,8 +348,15 @@ class Fleet:
             producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
         client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
+        client.on_deletion = functools.partial(self._record_deletion, name)
         self._clients.append(client)
         return client
+
+    def _record_deletion(self, client: str, event: DeletionSent | RecordsDeleted) -> None:
+        if isinstance(event, DeletionSent):
+            self._journal.deletion_sent(client, event.number, event.partition, event.offset)
+        else:
+            self._journal.records_deleted(client, event.number, event.low_watermark, event.error)
 
 
 def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:

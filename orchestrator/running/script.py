@@ -30,6 +30,7 @@ from orchestrator.campaign.steps import (
     ConfigureStep,
     ConsumeStep,
     CutStep,
+    DeleteRecordsStep,
     ElectStep,
     Groups,
     HealStep,
@@ -47,7 +48,7 @@ from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.base import Node
 from systems import PartitionState, View
-from workloads.control import AppendResult, ReadDone
+from workloads.control import AppendResult, ReadDone, RecordsDeleted
 
 _EPOCHS: Final = "leader-epoch-checkpoint"
 _HEADER_LINES: Final = 2
@@ -132,7 +133,7 @@ POLL_S = 0.03
 
 
 class StepClients:
-    """The clients that a step uses: the probe for appends, a new reader for every read."""
+    """The clients that a step uses: the probe for appends and deletions, a new reader for every read."""
 
     def __init__(self, fleet: Fleet, acknowledged: Callable[[int], None], scheduler: Scheduler) -> None:
         self._fleet = fleet
@@ -144,6 +145,9 @@ class StepClients:
         if any(result.outcome == "ok" for result in results):
             self._acknowledged(self._scheduler.monotonic_ns())
         return results
+
+    def delete_records(self, partition: int, offset: int, timeout_s: float) -> RecordsDeleted:
+        return self._fleet.delete_records(partition, offset, timeout_s)
 
     def read_all(self, partition: int, timeout_s: float) -> ReadDone:
         reader = self._fleet.start_reader()
@@ -216,6 +220,8 @@ class Stepper:
                 answer = self._clients.read_all(step.partition, step.deadline_s * self._time_scale)
                 if not answer.complete:
                     raise RunError(f"{step.title}: read to offset {answer.read} of {answer.end}")
+            case DeleteRecordsStep():
+                self._delete_records(step)
             case ConfigureStep():
                 self._configure(step)
             case JoinStep():
@@ -223,6 +229,13 @@ class Stepper:
                 join(step, node, self._cluster, self._hosts, self._nodes, self._journal, self._until, self._scheduler)
             case WaitStep():
                 self._wait(step)
+
+    def _delete_records(self, step: DeleteRecordsStep) -> None:
+        def attempt() -> tuple[bool, str]:
+            answer = self._clients.delete_records(step.partition, step.offset, step.timeout_s * self._time_scale)
+            return not answer.error, answer.error
+
+        self._until(step, attempt)
 
     def _configure(self, step: ConfigureStep) -> None:
         node = None if step.node is None else self._resolve(step, step.node)

@@ -39,3 +39,24 @@ def test_every_complaint_about_the_workload_is_found(tmp_path: Path) -> None:
     workload = structs.replace(made.workload, replication_factor=9, assignment=((1, 8),))
     found = list(workload_complaints(replace(made, workload=workload), BROWNOUT, False))
     assert [each.key for each in found] == ["assignment", "replication_factor"]
+
+
+def test_deletions_in_remote_storage_are_a_complaint(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    text = """
+        name = "c"
+        [workload]
+        deletes_every_s = 1
+        [nemesis]
+        kind = "steps"
+        step = [{ do = "delete-records", offset = 3 }]
+    """
+    path.write_text(text, encoding="utf-8")
+    made = load(path)
+    assert list(workload_complaints(made, BROWNOUT, False)) == []
+    tiered = replace(made, workload=replace(made.workload, topic_settings={"remote.storage.enable": "true"}))
+    found = list(workload_complaints(tiered, BROWNOUT, False))
+    assert [(each.table, each.key, each.step) for each in found] == [
+        ("workload", "deletes_every_s", None),
+        ("nemesis", "do", 1),
+    ]

@@ -22,7 +22,7 @@ from orchestrator.worlds.base import Node
 from systems import PartitionState, View
 from tests.orchestrator.campaigns import campaign
 from tests.orchestrator.unwatched import Unwatched
-from workloads.control import AppendResult, ReadDone
+from workloads.control import AppendResult, ReadDone, RecordsDeleted
 
 
 class FakeWorld:
@@ -77,6 +77,11 @@ class FakeWorld:
     def append(self, partition: int, *, acks: int, count: int, timeout_s: float) -> Sequence[AppendResult]:
         self.done.append(f"append {count} to {partition} acks {acks} within {timeout_s:g}")
         return self.attempts.pop(0) if self.attempts else self.outcomes * count
+
+    def delete_records(self, partition: int, offset: int, timeout_s: float) -> RecordsDeleted:
+        self.done.append(f"delete {partition} below {offset} within {timeout_s:g}")
+        complaint = (self.complaints.pop(0) if self.complaints else None) or ""
+        return RecordsDeleted(1, 1, -1 if complaint else offset, complaint)
 
     def read_all(self, partition: int, timeout_s: float) -> ReadDone:
         self.done.append(f"read {partition} within {timeout_s:g}")
@@ -374,6 +379,15 @@ def test_appends_and_reads_are_sent_to_the_clients(world: FakeWorld) -> None:
         'do = "produce"; count = 2; acks = 1; timeout_s = 3\ndo = "consume"; partition = 0\ndo = "sync"; node = "n2"',
     )
     assert world.done == ["append 2 to 0 acks 1 within 3", "read 0 within 30", "run sync -f /data within 10"]
+
+
+def test_a_deletion_of_records_is_sent_again_until_it_is_answered(world: FakeWorld) -> None:
+    world.complaints = ["NOT_LEADER_OR_FOLLOWER"]
+    play(world, 'do = "delete-records"; offset = 7; timeout_s = 2')
+    assert world.done == ["delete 0 below 7 within 2"] * 2
+    world.complaints = ["POLICY_VIOLATION"] * 1_000
+    with pytest.raises(RunError, match=r"step 1 \(delete-records of 0 below 7\).*POLICY_VIOLATION"):
+        play(world, 'do = "delete-records"; offset = 7; deadline_s = 0.1')
 
 
 def test_an_outcome_that_was_not_expected_fails_the_step(world: FakeWorld) -> None:

@@ -43,7 +43,7 @@ class Library:
     """A consumer that is in no state to seek, as after a truncation."""
 
     def __init__(self, seeks: bool) -> None:
-        self.seeks = seeks
+        self.seeks, self.start = seeks, 0
         self.done: list[tuple[str, list[tuple[int, int]]]] = []
         self.polls: list[list[Message]] = []
 
@@ -54,6 +54,9 @@ class Library:
         if not self.seeks:
             raise KafkaException(KafkaError(KafkaError._STATE))
         self.done.append(("seek", [(partition.partition, partition.offset)]))
+
+    def get_watermark_offsets(self, _partition: Any, **_options: Any) -> tuple[int, int]:
+        return self.start, 9
 
     def pause(self, partitions: list[Any]) -> None:
         self.done.append(("pause", [(each.partition, each.offset) for each in partitions]))
@@ -83,6 +86,25 @@ def test_the_reader_reads_again_from_the_start(
     assert library.done[1] == then
     rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
     assert rows == [(OK, 5, [5]), (FAIL, 6, []), (OK, 0, [0, 1])]
+
+
+def test_the_reader_goes_to_the_start_of_a_log_whose_first_records_were_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = Library(seeks=True)
+    library.start = 4
+    monkeypatch.setattr(consumer, "Consumer", lambda _: library)
+    its = settings(tmp_path, "log", "c1", 1)
+    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+        reader = Reader(its, writer)
+        reader.assign({0: 0})
+        library.polls = [[Message(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))], [Message(4)]]
+        reader.poll(0.1)
+        assert reader.position(0) == 4  # so a log of which nothing is left counts as read to its end
+        reader.poll(0.1)
+    assert library.done[1] == ("seek", [(0, 4)])
+    rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
+    assert rows == [(FAIL, 0, []), (OK, 4, [4])]
 
 
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[Message]], **options: bool) -> Any:

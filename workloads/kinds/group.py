@@ -11,7 +11,7 @@ from workloads.kinds import log
 from workloads.settings import ClientSettings
 
 COMMITS_SHARE: Final = 0.1  # of the load's operations
-_SHARED: Final = tuple(parameter for parameter in log.KIND.parameters if parameter is not log.CONSUMERS)
+_SHARED: Final = tuple(each for each in log.KIND.parameters if each not in (log.CONSUMERS, log.DELETES_EVERY))
 
 
 def _member(settings: ClientSettings, control: Control) -> None:
@@ -60,4 +60,5 @@ KIND: Final = replace(
     clients=_clients,
     mix=_mix,
     read_means="each partition is read to the end that its leader states, and the group has committed that end",
+    steps=frozenset({"produce", "consume"}),
 )

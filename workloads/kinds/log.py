@@ -87,6 +87,14 @@ BATCH_RECORDS: Final = WorkloadParameter(
     minimum=1,
     maximum=1_000_000,
 )
+DELETES_EVERY: Final = WorkloadParameter(
+    "deletes_every_s",
+    0.0,
+    "mean time between two DeleteRecords of a producer, each up to an offset that it drew below its last acknowledged "
+    "record; 0: it deletes nothing",
+    unit="s",
+    maximum=3600.0,
+)
 CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and query ends", maximum=MAX_CLIENTS)
 
 KIND: Final = WorkloadKind(
@@ -109,6 +117,7 @@ KIND: Final = WorkloadKind(
         ),
         COMPRESSION,
         BATCH_RECORDS,
+        DELETES_EVERY,
     ),
     roles={
         "producer": ClientRole(_producer, changes=True),
@@ -122,6 +131,6 @@ KIND: Final = WorkloadKind(
     probe_means="an append to each partition is acknowledged",
     reader="reader",
     read_means="each partition is read from its first record to the end that its leader states",
-    steps=frozenset({"produce", "consume"}),
+    steps=frozenset({"produce", "consume", "delete-records"}),
     problem=problem,
 )

@@ -22,17 +22,21 @@ from workloads.control import (
     AppendResult,
     Command,
     Counts,
+    DeleteRecords,
+    DeletionSent,
     FirstAck,
     Probe,
     Probed,
     ReadAll,
     ReadDone,
+    RecordsDeleted,
     RefusedCommand,
     SetPhase,
     StartLoad,
     StopLoad,
     Stopped,
 )
+from workloads.drawn_deletions import DELETION_TIMEOUT_S, DrawnDeletions
 from workloads.pacing import END_QUERIES_SHARE, MakePacing, Pacer, Slots, depth
 from workloads.settings import ClientSettings
 from workloads.virtual.pipe import ClockNs, VirtualControl
@@ -71,6 +75,8 @@ class VirtualProducer:
         self._load: asyncio.Task[None] | None = None
         self._in_flight: dict[asyncio.Task[None], None] = {}  # in the order of sending
         self._acknowledged = False
+        self._deletions: DrawnDeletions | None = None
+        self._requests = 0
 
     async def obey(self, command: Command) -> None:
         match command:
@@ -87,6 +93,8 @@ class VirtualProducer:
                 acks = self._settings.parameters.get("probe_acks", ACKS_ALL)
                 (result,) = await self._append(command.place, acks, 1, command.timeout_s)
                 self._control.tell(Probed(command.id, result.outcome == "ok", result.error))
+            case DeleteRecords():
+                await self._delete(command.partition, command.offset, command.timeout_s, command=command.id)
             case SetPhase():
                 self._writer.phase = command.name
             case _:
@@ -100,6 +108,7 @@ class VirtualProducer:
     async def _issue(self) -> None:
         loop = asyncio.get_running_loop()
         pacer = self._pacing(self._settings, self._rng, loop.time())
+        self._deletions = DrawnDeletions(self._settings, loop.time())
         while True:
             await asyncio.sleep(min(IDLE_S, pacer.wait_s(loop.time())))
             while pacer.take(loop.time()):
@@ -108,6 +117,8 @@ class VirtualProducer:
                     task = self._control.run(self._one(partition))
                     self._in_flight[task] = None
                     task.add_done_callback(self._landed)
+            if drawn := self._deletions.take(loop.time()):
+                self._control.run(self._delete(*drawn, DELETION_TIMEOUT_S * self._settings.time_scale))
             self._counts.report(loop.time())
 
     def _landed(self, task: asyncio.Task[None]) -> None:
@@ -116,6 +127,8 @@ class VirtualProducer:
     async def _one(self, partition: int) -> None:
         result = await self._send(partition, -1, self._settings.append_timeout_s)
         self._slots.give_back(partition)
+        if result.outcome == "ok" and self._deletions is not None:
+            self._deletions.acknowledged(partition, result.offset)
         if result.outcome == "ok" and not self._acknowledged:
             self._acknowledged = True
             self._control.tell(FirstAck(self._clock()))
@@ -129,6 +142,19 @@ class VirtualProducer:
         self._writer.flush()
         self._counts.report(asyncio.get_running_loop().time(), force=True)
         self._control.tell(Stopped(len(self._in_flight)))
+
+    async def _delete(self, partition: int, offset: int, timeout_s: float, *, command: int = 0) -> None:
+        """Send DeleteRecords once, and report it before and after. `command`: its id, 0 under load."""
+        self._requests += 1
+        number, low_watermark, text = self._requests, -1, ""
+        self._control.tell(DeletionSent(number, partition, offset))
+        try:
+            low_watermark = await self._client.delete_records(
+                self._settings.topic, partition, offset, timeout=timeout_s
+            )
+        except (RefusedError, UncertainError) as error:
+            text = _name(error)
+        self._control.tell(RecordsDeleted(command, number, low_watermark, text))
 
     async def _append(self, partition: int, acks: int, count: int, timeout_s: float) -> list[AppendResult]:
         """`count` appends to one partition, each after the outcome of its predecessor, until one is not ok.
