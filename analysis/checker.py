@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from analysis.engines.register import RegisterPlan
     from analysis.engines.register_orders import OrderPart
     from analysis.engines.task_map import TaskMap
+    from analysis.evidence.deletions import Deletions
     from analysis.evidence.plan import Plan
     from analysis.evidence.run_directory import NodeEvents, RunDescription
     from history.reader import History
@@ -62,12 +63,19 @@ class CheckedRun:
         return self.meter.counted(task_map(self.spark, rows))
 
     @cached_property
+    def deletions(self) -> Deletions:
+        """The deletions that clients asked for."""
+        from analysis.evidence.deletions import deletions_of
+
+        return deletions_of(self.description.topic, self.history.journal)
+
+    @cached_property
     def log_ranges(self) -> tuple[LogPlan, TaskMap, CheckedRanges]:
         """The plan of the log check, the engine's map and what was concluded: the check and the certificate share them.
         Raises DamagedError."""
         from analysis.engines.log import LogPlan, check_ranges
 
-        plan = LogPlan.of(self.tables)
+        plan = LogPlan.of(self.tables, deleted=self.deletions.requested)
         spread = self.spread(plan.rows)
         return plan, spread, check_ranges(plan, spread, self.description.requirements.upper_bound)
 

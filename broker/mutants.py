@@ -144,9 +144,9 @@ MUTANTS: dict[str, Mutant] = {
         Mutant(
             name="delete_answered_early",
             rule="K107-1",
-            anomaly="answered-start-fell",
+            anomaly="answered-start-fell, deletion-undone",
             schedule="DeleteRecords is answered when the leader alone has moved its log's start; the leader fails "
-            "before a follower learns it; tests/simulator/test_oracles.py",
+            "before a follower learns it; campaigns/deleted-records.toml",
         ),
         Mutant(
             name="unflushed_roll",

@@ -158,6 +158,7 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.run_directory import moment
     from analysis.replicafiles.kraft import read_metadata
+    from history.schemas import INF
 
     journal = run.journal
     dumps = demanded(journal, run.description.node_names, run.description.world)
@@ -183,7 +184,7 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
             )
         log = replace(found.log, high_watermark=mark)
         undecided += contradictory_epochs(log)
-        anomalies += filter(None, (prefix_changes(log, later, deletes=True, compacts=False).found,))
+        anomalies += filter(None, (prefix_changes(log, later, deleted_to=INF, compacts=False).found,))
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 

@@ -86,7 +86,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.replicafiles.remote_metadata import read_metadata
     from analysis.replicafiles.remote_segments import objects_in
 
-    if not _is_tiered(run.description):
+    if not is_tiered(run.description):
         return Outcome(NOT_APPLICABLE, "the topic is not in remote storage")
     if run.description.replica_format not in FORMATS:
         return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
@@ -114,7 +114,7 @@ def check(run: CheckedRun) -> Outcome:
         anomalies += rules.out_of_bounds(node, events)
         anomalies += traces.unasked(metadata, node, events) if not metadata.doubts else ()
         others = [name for name in run.events if name != node]
-        if not _suffered(run, others, FALSE_STARTS):
+        if not suffered_by(run, others, FALSE_STARTS):
             anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])
     if segments < least and not is_elsewhere:
         doubts.append(
@@ -146,7 +146,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             tuple(names),
             (run.directory / STORE).resolve(),
             intact,
-            _keeps_committed(run, names),
+            keeps_committed(run, names),
             any(map(FORMATS[run.description.replica_format].forgets_producers, run.description.settings)),
         )
 
@@ -227,20 +227,20 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
         yield f"no node's metadata log has the topic {TOPIC}"
 
 
-def _is_tiered(description: RunDescription) -> bool:
+def is_tiered(description: RunDescription) -> bool:
     return description.topic_settings.get("remote.storage.enable") == "true"
 
 
-def _keeps_committed(run: CheckedRun, names: Iterable[str]) -> bool:
+def keeps_committed(run: CheckedRun, names: Iterable[str]) -> bool:
     """Whether replicas can have lost no committed record: no unclean election, and no loss on their disks."""
     settings = run.description.settings
     if any(each.get(UNCLEAN) == "true" for each in settings) or any(UNCLEAN in step for step in run.description.steps):
         return False
     is_flushed = any(each.get(FLUSH) == "1" for each in settings)
-    return not _suffered(run, names, LOSSES if is_flushed else LOSSES | {Damage.UNSYNCED})
+    return not suffered_by(run, names, LOSSES if is_flushed else LOSSES | {Damage.UNSYNCED})
 
 
-def _suffered(run: CheckedRun, nodes: Iterable[str], damage: frozenset[Damage]) -> bool:
+def suffered_by(run: CheckedRun, nodes: Iterable[str], damage: frozenset[Damage]) -> bool:
     return any(suffered(run.history.journal, node, damage) for node in nodes)
 
 
@@ -256,7 +256,7 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (NOT_READ,),
-    may_rest=lambda description: not _is_tiered(description),
+    may_rest=lambda description: not is_tiered(description),
     reads="|".join(
         (PLAN, JOURNAL, FILES, r"shared(/.*)?", r"nodes/[^/]+/events\.jsonl", r"nodes/[^/]+/(data|earlier)/__remote.*")
     ),

@@ -76,6 +76,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.earlier_marks import lowered
     from analysis.replicafiles.formats import FORMATS, NONE
+    from history.schemas import INF
 
     description = run.description
     if description.replica_format == NONE:
@@ -88,7 +89,7 @@ def check(run: CheckedRun) -> Outcome:
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
     around = _circumstances(
         run,
-        deletes=any(map(format.may_delete, settings)),
+        deleted_to=INF if any(map(format.may_delete, settings)) else 0,
         compacts=any(map(format.compacts, settings)),
         forgets_producers=any(map(format.forgets_producers, settings)),
     )
@@ -100,6 +101,7 @@ def check(run: CheckedRun) -> Outcome:
         plan.replicas,
         around,
         dumps,
+        deleted=run.deletions.requested,
         format=description.replica_format,
         preallocates=any(map(format.preallocates, settings)),
         has_objects=not any(map(format.stores_elsewhere, settings)),
@@ -141,7 +143,7 @@ def _gaps_of_evidence(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
                 )
 
 
-def _circumstances(run: CheckedRun, *, deletes: bool, compacts: bool, forgets_producers: bool) -> Circumstances:
+def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_producers: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
 
     reached = set(run.history.phases["name"].to_pylist())
@@ -149,7 +151,7 @@ def _circumstances(run: CheckedRun, *, deletes: bool, compacts: bool, forgets_pr
     return Circumstances(
         quiet="final" in reached,
         stopped=stopped >= set(run.description.node_names),
-        deletes=deletes,
+        deleted_to=deleted_to,
         compacts=compacts,
         forgets_producers=forgets_producers,
         from_zero=run.description.sequences == FROM_ZERO,

@@ -34,7 +34,7 @@ def check(run: CheckedRun) -> Outcome:
     records = read_lookups(run.directory)
     if run.description.kind != TIERED and not records.clients:
         return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
-    judged = judge(run.description.topic, records.lookups, records.sights)
+    judged = judge(run.description.topic, records.lookups, records.sights, run.deletions.requested)
     found, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
     incomplete = tuple(_incomplete(run, records))
     doubts = (*incomplete, *forgotten)

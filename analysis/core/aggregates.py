@@ -127,19 +127,19 @@ class Facts:
         """These facts and `more` loose appends, all in order."""
         return replace(self, loose=self.loose.merge(more).in_order())
 
-    def final_end(self) -> FinalEnd | None:
+    def final_end(self, deleted_to: int = 0) -> FinalEnd | None:
         """The length that a complete final read shows, or None without one.
 
-        Complete: an end query was invoked after the last acknowledgement, and final reads covered every offset from 0
-        to its answer.
+        Complete: an end query was invoked after the last acknowledgement, and final reads covered every offset to its
+        answer, from 0 or from an offset below which records may have been deleted.
         """
         finals = self.finals
         late = np.flatnonzero(finals.end_inv > self.last_ack)
         if not len(late):
             return None
         end, inv = max(zip(finals.end[late].tolist(), finals.end_inv[late].tolist(), strict=True))
-        covered = end == 0 or (len(finals.start) > 0 and finals.start[0] == 0 and finals.stop[0] >= end)
-        return FinalEnd(end, inv) if covered else None
+        covered = bool(((finals.start <= deleted_to) & (finals.stop >= end)).any())
+        return FinalEnd(end, inv) if covered or end <= deleted_to else None
 
 
 def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:

@@ -29,6 +29,7 @@ from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.evidence.run_directory import moment
 from analysis.evidence.traces import Event
+from history.schemas import INF
 
 HIGH_WATERMARK = "quorum_high_watermark"
 SNAPSHOT = "quorum_snapshot"
@@ -47,7 +48,7 @@ def check_logs(members: Sequence[QuorumMember]) -> ReplicaReport:
         if member.replica.log is not None
     ]
     # A log may start later if a snapshot holds what was before; the log's reader reports whether one does.
-    around = Circumstances(deletes=True, records="")
+    around = Circumstances(deleted_to=INF, records="")
     return check_partition(logs, around=around) if logs else ReplicaReport()
 
 

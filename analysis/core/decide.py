@@ -52,14 +52,15 @@ class Conclusion:
     length: int
     final_end: FinalEnd | None
     stats: dict[str, int] = field(default_factory=dict)
+    deleted_to: int = 0
 
 
-def conclude(summary: Summary, facts: Facts) -> Conclusion:
-    """Decides one partition."""
+def conclude(summary: Summary, facts: Facts, deleted_to: int = 0) -> Conclusion:
+    """Decides one partition. `deleted_to`: records of lower offsets may have been deleted."""
     facts = replace(facts, loose=facts.loose.in_order())  # so that the order does not depend on the ranges
-    final_end = facts.final_end()
+    final_end = facts.final_end(deleted_to)
     hits = _look_up(summary.located, facts)
-    findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end)]
+    findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end, deleted_to)]
     first = _first_damage(findings)
     found, placed = _placements(summary, facts, hits, first)
     findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
@@ -70,7 +71,8 @@ def conclude(summary: Summary, facts: Facts) -> Conclusion:
         "located_by_reads": summary.named + int((hits >= 0).sum()),
         "unlocated_acknowledged": int((facts.loose.type == OK).sum() - (facts.loose.type[shown] == OK).sum()),
     }
-    return Conclusion(tuple(_joined(findings)), placed, summary.stop, final_end, {**facts.counts, **stats})
+    counts = {**facts.counts, **stats}
+    return Conclusion(tuple(_joined(findings)), placed, summary.stop, final_end, counts, deleted_to)
 
 
 def _look_up(located: Located, facts: Facts) -> I64:

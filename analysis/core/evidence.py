@@ -163,6 +163,14 @@ class OffsetEvidence:
         self.append_deadline[at] = chosen.deadline
         self.extras = claims.take(np.flatnonzero(~canonical))
 
+    def excuse_deleted(self, deleted_to: int) -> None:
+        """Records below this offset may have been deleted: final reads need not show them, so their values count as
+        finally read. An offset with several values keeps its contradiction."""
+        size = min(max(0, deleted_to - self.start), len(self.value))
+        excused = self.value[:size] != NONE
+        excused[self.extras.offset[self.extras.offset < self.start + size] - self.start] = False
+        self.flags[:size][excused] |= FINAL
+
     def canonical_claims(self, offsets: I64) -> OffsetClaims:
         """The canonical values at these offsets, as claims."""
         at = offsets - self.start

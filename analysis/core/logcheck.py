@@ -33,6 +33,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.core.decide import Conclusion, conclude
 from analysis.core.explain import Explanation, Key, explain, select
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
+from analysis.core.offset_ranges import NOTHING_DELETED
 from analysis.core.summary import Summary, nothing, whole
 from installation.counted import counted
 
@@ -64,9 +65,14 @@ class LogReport:
         return not self.anomalies
 
 
-def conclude_all(summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key, Facts]) -> dict[Key, Conclusion]:
-    """The driver's step: `summaries` of each partition's ranges in any order, and its merged `facts`."""
-    return {key: conclude(whole(summaries.get(key, [nothing()])), facts[key]) for key in sorted(facts)}
+def conclude_all(
+    summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key, Facts], deleted: Mapping[Key, int] = NOTHING_DELETED
+) -> dict[Key, Conclusion]:
+    """The driver's step: `summaries` of each partition's ranges in any order, and its merged `facts`. `deleted`: the
+    offset of each partition below which records may have been deleted."""
+    return {
+        key: conclude(whole(summaries.get(key, [nothing()])), facts[key], deleted.get(key, 0)) for key in sorted(facts)
+    }
 
 
 def report_on(
@@ -82,7 +88,7 @@ def report_on(
     undecided += [
         f"{topic}-{partition}: {counted(count, 'acknowledged append')} answered without an offset and never read"
         for (topic, partition), each in sorted(conclusions.items())
-        if (count := each.stats["unlocated_acknowledged"]) and each.final_end is None
+        if (count := each.stats["unlocated_acknowledged"]) and (each.final_end is None or each.deleted_to)
     ]
     partitions = {
         key: PartitionReport(each.length, each.final_end.length if each.final_end else None, each.stats)

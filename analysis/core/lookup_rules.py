@@ -6,16 +6,19 @@ What records the log has, and their timestamps, is known from what clients have 
 - T2 no earlier offset has such a record. Records of lower offsets than the answer were committed before it;
 - T3 the answer that no such record exists is wrong if a client had read one before the lookup started.
 
+A record that may have been deleted (DeleteRecords) decides nothing of T2 and T3.
+
 A record with two different timestamps in what clients read is not used: the log's own checker reports that.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
+from analysis.core.offset_ranges import NOTHING_DELETED, Key
 from history.lookups import NO_RECORD, Lookup, Sight
 
 WRONG_LOOKUP = "wrong-offset-for-timestamp"
@@ -36,9 +39,14 @@ class LookupFindings(NamedTuple):
     decided: int
 
 
-def judge(topic: str, lookups: Sequence[Lookup], sights: Iterable[Sight]) -> LookupFindings:
-    """Compare each answer with the records that clients have read."""
-    known = {partition: _Records(records) for partition, records in _seen(sights).items()}
+def judge(
+    topic: str, lookups: Sequence[Lookup], sights: Iterable[Sight], deleted: Mapping[Key, int] = NOTHING_DELETED
+) -> LookupFindings:
+    """Compare each answer with the records that clients have read. `deleted`: by partition, the offset below which
+    records may have been deleted."""
+    known = {
+        partition: _Records(records, deleted.get((topic, partition), 0)) for partition, records in _seen(sights).items()
+    }
     decidable = [each for each in lookups if each.partition in known]
     found = [why for each in decidable for why in _wrong(topic, each, known[each.partition])]
     decided = sum(known[each.partition].decides(each) for each in decidable)
@@ -65,17 +73,23 @@ def _seen(sights: Iterable[Sight]) -> dict[int, list[SeenRecord]]:
 class _Records:
     """The known records of one partition. `latest[i]`: the index of the record with the largest timestamp up to i."""
 
-    def __init__(self, records: list[SeenRecord]) -> None:
+    def __init__(self, records: list[SeenRecord], deleted_to: int) -> None:
         self.records = records
+        self._kept = bisect_left(records, (deleted_to,))
         self.latest: list[int] = []
         for at, record in enumerate(records):
-            best = self.latest[-1] if self.latest else 0
+            best = self.latest[-1] if self.latest and at > self._kept else at
             self.latest.append(at if record.timestamp > records[best].timestamp else best)
 
+    @property
+    def lasting(self) -> Sequence[SeenRecord]:
+        """The records that cannot have been deleted."""
+        return self.records[self._kept :]
+
     def below(self, offset: int) -> SeenRecord | None:
-        """The record with the largest timestamp below an offset."""
+        """The lasting record with the largest timestamp below an offset."""
         at = bisect_left(self.records, (offset,)) - 1
-        return self.records[self.latest[at]] if at >= 0 else None
+        return self.records[self.latest[at]] if at >= self._kept else None
 
     def at(self, offset: int) -> SeenRecord | None:
         at = bisect_left(self.records, (offset,))
@@ -90,7 +104,7 @@ def _wrong(topic: str, lookup: Lookup, known: _Records) -> Iterator[Anomaly]:
         f"{lookup.client} asked for the first record of {topic}-{lookup.partition} at {lookup.timestamp} ms or later"
     )
     if lookup.offset == NO_RECORD:
-        missed = next((it for it in known.records if it.at <= lookup.inv and it.timestamp >= lookup.timestamp), None)
+        missed = next((it for it in known.lasting if it.at <= lookup.inv and it.timestamp >= lookup.timestamp), None)
         if missed is not None:
             yield _anomaly(
                 topic, lookup, f"{asked}, and got the answer that no such record exists; {_described(missed)}", missed

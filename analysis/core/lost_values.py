@@ -24,20 +24,21 @@ TRUNCATED: Final = "committed-then-truncated"
 LOSSES: Final = (TRUNCATED, LOST)
 
 
-def losses(summary: Summary, facts: Facts, hits: I64, end: FinalEnd | None) -> Iterator[LogFinding]:
+def losses(summary: Summary, facts: Facts, hits: I64, end: FinalEnd | None, deleted_to: int) -> Iterator[LogFinding]:
     """The lost and truncated values of a partition, and offsets with several values that are not known to be lost.
 
-    `hits`: the index of each located value's loose append, or -1; `end`: the result of a complete final read.
+    `hits`: the index of each located value's loose append, or -1; `end`: the result of a complete final read, which
+    proves nothing about offsets below `deleted_to`.
     """
     if end is None and not len(facts.finals.end) and not len(summary.extras):
         return
     away = _seen_away(summary, final=end is not None)
     for offset, claims in _conflicts(summary, away):
-        yield from _at_one_offset(offset, claims, facts.finals, end)
+        yield from _at_one_offset(offset, claims, facts.finals, end if offset >= deleted_to else None)
     if end is None:
         yield from _beyond_the_end(summary, facts.finals, away)
     else:
-        yield from _not_in_the_end(summary, facts, hits, end, away)
+        yield from _not_in_the_end(summary, facts, hits, end, away, finds_all=not deleted_to)
 
 
 class _Claim(NamedTuple):
@@ -109,8 +110,11 @@ def _excluded(finals: FinalReads, offset: I64, ret: I64) -> Bools:
     return np.asarray(since.any(axis=1) & (longest <= offset))
 
 
-def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, away: I64) -> Iterator[LogFinding]:
-    """A complete final read decides: what it lacks, and was acknowledged before its end query, is lost."""
+def _not_in_the_end(
+    summary: Summary, facts: Facts, hits: I64, end: FinalEnd, away: I64, *, finds_all: bool
+) -> Iterator[LogFinding]:
+    """A complete final read decides: what it lacks, and was acknowledged before its end query, is lost. `finds_all`:
+    also if it was acknowledged without an offset; else its record may have been deleted."""
     missing, located, loose = summary.missing, summary.located, facts.loose
     lost = ~np.isin(missing.value, away)
     if lost.any():
@@ -119,7 +123,8 @@ def _not_in_the_end(summary: Summary, facts: Facts, hits: I64, end: FinalEnd, aw
     kept = (located.flags & FINAL) != 0
     found = np.zeros(len(loose.value), np.bool_)
     found[hits[kept & (hits >= 0)]] = True
-    for value in loose.value[(loose.type == OK) & ~found & ~np.isin(loose.value, away)].tolist():
+    unfound = loose.value[(loose.type == OK) & ~found & ~np.isin(loose.value, away)]
+    for value in unfound.tolist() if finds_all else ():
         yield LogFinding(LOST, "not-in-final-read", 1, (), (value,))
     is_known = (hits >= 0) & ~np.isin(located.offset, summary.conflicts.offset)
     is_copy = is_known.copy()

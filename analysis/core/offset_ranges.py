@@ -14,11 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from history.schemas import INF
 
 Key = tuple[str, int]
+NOTHING_DELETED: Final[Mapping[Key, int]] = MappingProxyType({})
 
 SPAN: Final = 1 << 21
 """Offsets per range: 86 MB of evidence."""
@@ -53,7 +55,7 @@ class RangeTask:
     """The offsets start .. stop - 1 of the partition `key`, and the row groups that say something about them.
 
     `end`: the first offset of the range that no row group reaches. `owned[i]`: this task reports the facts of
-    `groups[i]`.
+    `groups[i]`. `deleted_to`: records of lower offsets may have been deleted.
     """
 
     key: Key
@@ -62,6 +64,7 @@ class RangeTask:
     end: int
     groups: tuple[RowGroup, ...]
     owned: tuple[bool, ...]
+    deleted_to: int = 0
 
     @property
     def rows(self) -> int:
@@ -69,20 +72,23 @@ class RangeTask:
         return sum(group.rows for group in self.groups)
 
 
-def plan_ranges(groups: Mapping[Key, Sequence[RowGroup]], span: int = SPAN) -> list[RangeTask]:
-    """The tasks of all partitions, those with the most rows first; `span`: offsets per range."""
-    tasks = [task for key, each in groups.items() for task in _ranges(key, each, span)]
+def plan_ranges(
+    groups: Mapping[Key, Sequence[RowGroup]], span: int = SPAN, deleted: Mapping[Key, int] = NOTHING_DELETED
+) -> list[RangeTask]:
+    """The tasks of all partitions, those with the most rows first; `span`: offsets per range. `deleted`: by partition,
+    the offset below which records may have been deleted."""
+    tasks = [task for key, each in groups.items() for task in _ranges(key, each, span, deleted.get(key, 0))]
     return sorted(tasks, key=lambda task: (-task.rows, task.key, task.start))
 
 
-def _ranges(key: Key, groups: Sequence[RowGroup], span: int) -> Iterator[RangeTask]:
+def _ranges(key: Key, groups: Sequence[RowGroup], span: int, deleted_to: int) -> Iterator[RangeTask]:
     owned: set[RowGroup] = set()
     last = _last_start(groups, span)
     for start in range(0, last + 1, span):
         stop = start + span if start < last else INF
         mine = tuple(each for each in groups if each.overlaps(start, stop) or (not start and not each.has_offsets))
         end = min(stop, max((start, *(each.high + 1 for each in mine))))
-        yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine))
+        yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine), deleted_to)
         owned.update(mine)
 
 

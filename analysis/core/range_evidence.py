@@ -54,7 +54,9 @@ def examine(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) 
     """The result of one task. Raises DamagedError for rows that no client can have recorded, and for a row group that
     is not as the plan states."""
     pieces, facts = evidence_of(task, read, upper_bound=upper_bound, compiled=compiled)
-    summaries = [summarise(each) for each in pieces]
+    for piece in pieces:
+        piece.excuse_deleted(task.deleted_to)
+    summaries = [summarise(piece) for piece in pieces]
     whole = summaries[0]
     for each in summaries[1:]:
         whole = whole.merge(each)

@@ -129,15 +129,15 @@ class PrefixChanges(NamedTuple):
     gone: LogColumns
 
 
-def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deletes: bool, compacts: bool) -> PrefixChanges:
+def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deleted_to: int, compacts: bool) -> PrefixChanges:
     """D7: two dumps of one replica's files; records below the earlier HW are still there, as far as the later dump
-    could be read. `deletes`: the start of the log may have been deleted."""
+    could be read. `deleted_to`: records of lower offsets may have been deleted."""
     i, j = _common(earlier, later)
     committed = earlier.offset[i] < earlier.high_watermark
     i, j = i[committed], j[committed]
     same = (earlier.epoch[i] == later.epoch[j]) & (earlier.digest[i] == later.digest[j])
     changed = earlier.offset[i[~same & ~_incomparable(earlier, later, i, j)]]
-    expected = (earlier.offset < earlier.high_watermark) & (earlier.offset >= (later.start if deletes else 0))
+    expected = (earlier.offset < earlier.high_watermark) & (earlier.offset >= min(later.start, deleted_to))
     if not later.is_whole:
         expected &= earlier.offset < later.end
     expected &= ~np.isin(earlier.offset, later.offset[j])

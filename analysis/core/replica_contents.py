@@ -31,7 +31,7 @@ Doubt = Callable[[str], None]
 def order_mismatch(log: ReplicaLog, order: ClientOrder, around: Circumstances) -> Iterator[Anomaly]:
     """D5: below the HW, a log holds at each offset what clients were shown to be there."""
     limit = log.end if around.quiet else min(log.high_watermark, log.end)
-    inside = (order.offset >= (log.start if around.deletes else 0)) & (order.offset < limit)
+    inside = (order.offset >= min(log.start, around.deleted_to)) & (order.offset < limit)
     offset, value = order.offset[inside], order.value[inside]
     if not len(offset):
         return
@@ -70,8 +70,7 @@ def unheld(replicas: Sequence[ReplicaLog], order: ClientOrder, around: Circumsta
     mine = order.acknowledged.copy()
     for log in replicas:
         mine &= ~log.is_unknown(order.offset)
-    if around.deletes:
-        mine &= order.offset >= min(log.start for log in replicas)
+    mine &= order.offset >= min(around.deleted_to, *(log.start for log in replicas))
     if around.compacts:
         mine &= order.offset >= max(log.end for log in replicas)  # else a later record may have replaced it
     return order.take(mine & ~np.isin(order.value, np.concatenate([log.value for log in replicas])))
@@ -95,7 +94,7 @@ def not_converged(replicas: Sequence[ReplicaLog], appends: Appends | None, aroun
         sentence = f"the logs end at different offsets: {ends_text}"
     elif any(log.high_watermark > log.end for log in replicas):
         sentence = f"the logs end before their high watermarks: {ends_text}"
-    elif len(starts) > 1 and not around.deletes:
+    elif len(starts) > 1 and max(starts) > around.deleted_to:
         begin = ", ".join(f"{log.node} at {log.start}" for log in replicas)
         sentence = f"the logs start at different offsets, though nothing may delete from them: {begin}"
     elif behind and around.stopped:

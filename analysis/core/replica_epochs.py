@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -60,11 +61,15 @@ def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[An
             yield from _on_file_only(log, quiet)
 
 
-def contradictory_epochs(dump: ReplicaLog) -> Iterator[str]:
+def contradictory_epochs(dump: ReplicaLog, deleted_to: int = 0) -> Iterator[str]:
     """Why the epoch file in an earlier dump is not that of the log beside it (D3, D4). The dump was made while the
-    service ran; below its high watermark neither file changes, so the order of their copies does not matter."""
+    service ran; below its high watermark neither file changes, so the order of their copies does not matter.
+    `deleted_to`: records of lower offsets may have been deleted meanwhile, with their epochs."""
     if not dump.has_epochs:
         return
+    if dump.epochs and dump.start < dump.epochs[0][1] <= deleted_to:
+        start = dump.epochs[0][1]
+        dump = replace(dump, start=start).holding(dump.columns.take(dump.offset >= start))
     for each in (*regressions(dump), *start_mismatches([dump], quiet=False)):
         if all(row["offset"] < dump.high_watermark for row in each.witness):
             yield f"the earlier dump of {log_name(dump)} contradicts its epoch file: {each.sentence}"

@@ -62,16 +62,17 @@ class Circumstances:
     """The state of the cluster when the files were collected.
 
     `quiet`: the cluster was healed and idle; `stopped`: its nodes had then stopped cleanly, so the disks hold their
-    final state. `deletes`: it may have deleted the start of logs; `compacts`: and records that later ones of their keys
-    replace; `forgets_producers`: and idempotent producers that still have records. `from_zero`: leaders refuse a first
-    sequence other than 0 of a producer that is new to the log. `records`: one of `history.RECORD_FORMS`, empty if
-    unknown; `record_bytes`: the size of every record's value, 0 if unknown. `all_sent`: all that clients sent is
+    final state. `deleted_to`: it may have deleted records of lower offsets, INF without a bound; `compacts`: and
+    records that later ones of their keys replace; `forgets_producers`: and idempotent producers that still have
+    records. `from_zero`: leaders refuse a first sequence other than 0 of a producer that is new to the log. `records`:
+    one of `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of every record's value, 0 if unknown.
+    `all_sent`: all that clients sent is
     recorded.
     """
 
     quiet: bool = False
     stopped: bool = False
-    deletes: bool = False
+    deleted_to: int = 0
     compacts: bool = False
     forgets_producers: bool = False
     from_zero: bool = False

@@ -186,7 +186,7 @@ def examine(view: RangeView, around: Circumstances) -> RangeFindings:
             for a, b in combinations(view.logs, 2)
         ),
         tuple(
-            prefix_changes(dump, later, deletes=around.deletes, compacts=around.compacts)
+            prefix_changes(dump, later, deleted_to=around.deleted_to, compacts=around.compacts)
             for dump, later in dumps_of(view.logs, view.earlier)
         ),
         unheld,

@@ -46,7 +46,7 @@ def gaps(log: ReplicaLog, around: Circumstances) -> Iterator[Anomaly]:
 
 def breaks(log: ReplicaLog, around: Circumstances) -> SequenceBreaks:
     """The batches of a log that do not continue; those without a batch `before` do not start at 0."""
-    if around.deletes or around.compacts or around.forgets_producers or not len(log.sequences):
+    if around.deleted_to or around.compacts or around.forgets_producers or not len(log.sequences):
         return SequenceBreaks()
     batches, stretch, continues, due = in_order(log.sequences, (*log.gaps, *log.absent))
     from_zero = around.from_zero and max(log.start, log.own_start) == 0

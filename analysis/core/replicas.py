@@ -180,7 +180,7 @@ def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
     if log.opaque:
         records = sum(behind - first for first, behind in log.opaque)
         yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
-    if log.start and not around.deletes:
+    if log.start > around.deleted_to:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     for first, behind in () if around.compacts else log.gaps:
         yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
@@ -204,7 +204,7 @@ def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool,
         yield f"{name} could not be read to its end: {log.unread}"
     elif log.end < mark and not may_be_short:
         yield f"{name} ends at {log.end}, before its high watermark {mark}{f': {log.damage}' if log.damage else ''}"
-    if log.start and not around.deletes:
+    if log.start > around.deleted_to:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     if records := sum(min(behind, mark) - first for first, behind in log.opaque if first < mark):
         yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"

@@ -22,7 +22,7 @@ from analysis.core.explain import Key, select
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.log_finding import LogFinding
 from analysis.core.logcheck import LogReport, conclude_all, report_on
-from analysis.core.offset_ranges import SPAN, RangeTask, RowGroup, plan_ranges
+from analysis.core.offset_ranges import NOTHING_DELETED, SPAN, RangeTask, RowGroup, plan_ranges
 from analysis.core.range_evidence import RangeResult, batches_of, examine
 from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary
@@ -56,12 +56,20 @@ class LogPlan:
     compiled: bool
 
     @classmethod
-    def of(cls, tables: Path, *, span: int = SPAN, compiled: bool | None = None) -> LogPlan:
-        """The plan for a run's `tables/`; `span`: offsets per range. Compiled loops are for large histories, unless
-        `compiled` decides. Raises DamagedError for an index that disagrees with its files."""
+    def of(
+        cls,
+        tables: Path,
+        *,
+        span: int = SPAN,
+        compiled: bool | None = None,
+        deleted: Mapping[Key, int] = NOTHING_DELETED,
+    ) -> LogPlan:
+        """The plan for a run's `tables/`; `span`: offsets per range. `deleted`: by partition, the offset below which
+        records may have been deleted. Compiled loops are for large histories, unless `compiled` decides. Raises
+        DamagedError for an index that disagrees with its files."""
         groups = row_groups_of(tables)
         rows = sum(each.rows for some in groups.values() for each in some)
-        return cls(groups, plan_ranges(groups, span), rows >= ROWS_FOR_LOOPS if compiled is None else compiled)
+        return cls(groups, plan_ranges(groups, span, deleted), rows >= ROWS_FOR_LOOPS if compiled is None else compiled)
 
     @property
     def rows(self) -> int:
@@ -89,7 +97,8 @@ def check_ranges(plan: LogPlan, spread: TaskMap, upper_bound: str) -> CheckedRan
     for task, (summary, more) in _whole(plan.tasks, results):
         summaries.setdefault(task.key, []).append(summary)
         facts[task.key] = facts[task.key].merge(more) if task.key in facts else more
-    return CheckedRanges(summaries, conclude_all(summaries, facts))
+    deleted = {task.key: task.deleted_to for task in plan.tasks}
+    return CheckedRanges(summaries, conclude_all(summaries, facts, deleted))
 
 
 def _examine(task: RangeTask, *, upper_bound: str, compiled: bool) -> RangeResult | DamagedError:

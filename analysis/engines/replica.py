@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from analysis.core.explain import Key
-from analysis.core.offset_ranges import RowGroup
+from analysis.core.offset_ranges import NOTHING_DELETED, RowGroup
 from analysis.core.range_evidence import batches_of
 from analysis.core.replica_epochs import contradictory_epochs
 from analysis.core.replica_evidence import Circumstances, ReplicaReport
@@ -131,8 +131,10 @@ def tasks_of(
     format: str,
     preallocates: bool = False,
     has_objects: bool = True,
+    deleted: Mapping[Key, int] = NOTHING_DELETED,
 ) -> list[ReplicaTask]:
-    """A task for every partition that is assigned to nodes or has files on some. Raises KeyError for a format without a
+    """A task for every partition that is assigned to nodes or has files on some. `deleted`: by partition, the offset
+    below which clients asked for the deletion of records. Raises KeyError for a format without a
     reader."""
     found, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
     tables = str((run_dir / "tables").resolve())
@@ -152,7 +154,7 @@ def tasks_of(
             dumps=dumps,
             operations=tuple(operations.get(key, ())),
             tables=tables,
-            around=around,
+            around=replace(around, deleted_to=max(around.deleted_to, deleted.get(key, 0))),
             preallocates=preallocates,
             nodes=nodes_data,
             store=str((run_dir / STORE).resolve()) if has_objects else "",
@@ -373,10 +375,10 @@ class Judgement:
             if log.node not in dumps.lost:
                 marked = dumps.marked(log.node, log.partition)
                 yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=marked)
-                yield from contradictory_epochs(log)
+                yield from contradictory_epochs(log, around.deleted_to)
         may_be_gone = dumps.lost | dumps.shortened
         whole = set(dumps.nodes) - may_be_gone
-        if self.task.replicas and {node for node, _ in self.task.replicas} <= whole and not around.deletes:
+        if self.task.replicas and {node for node, _ in self.task.replicas} <= whole and around.deleted_to < INF:
             known = self.stated.acknowledged
             longest = max((log.end for log in earlier), default=0)
             if known >= longest:

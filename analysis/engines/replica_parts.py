@@ -133,7 +133,7 @@ class LogTask:
                 for identity, first, behind in log.prefix
             ]
             pieces = [*before, *pieces]
-        return LaidOut(log, tuple(pieces))
+        return LaidOut(log, tuple(replace(each, first=max(each.first, log.start)) for each in pieces))
 
 
 def segment_tasks(

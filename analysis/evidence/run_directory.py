@@ -53,9 +53,9 @@ class RunDescription:
     each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
     created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
     `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_load_s`:
-    how long it lasts at least; 0 if a script decides that. `planned_faults`:
-    the kinds of a random schedule; each one occurs; `steps`: those of a script. `defects`: what run.toml lacks or
-    contradicts, as sentences; a run with defects proves nothing.
+    how long it lasts at least; 0 if a script decides that. `deletes_every_s`: the mean time between two deletions of
+    records by a producer, 0 without any. `planned_faults`: the kinds of a random schedule; each one occurs; `steps`:
+    those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -95,6 +95,7 @@ class RunDescription:
     planned_changes: int
     planned_queries: int
     planned_load_s: float
+    deletes_every_s: float
     planned_faults: tuple[str, ...]
     steps: tuple[str, ...]
     defects: tuple[str, ...]
@@ -153,6 +154,7 @@ def describe(run_dir: Path) -> RunDescription:
         planned_changes=content.plan.changes,
         planned_queries=content.plan.queries,
         planned_load_s=0.0 if nemesis.kind == STEPS else workload.duration_s,
+        deletes_every_s=workload.deletes_every_s,
         planned_faults=nemesis.faults if nemesis.kind == RANDOM else (),
         steps=steps,
         defects=defects,

@@ -85,7 +85,8 @@ class SystemTable(msgspec.Struct, frozen=True):
 
 class WorkloadTable(msgspec.Struct, frozen=True):
     """`duration_s`: how long the load lasts at least, unless a script decides it. `idempotent`, `compression`,
-    `batch_records`: of the producers; None, empty or 0 for a kind of workload without such a setting."""
+    `batch_records`, `deletes_every_s`: of the producers; None, empty or 0 for a kind of workload without such a
+    setting."""
 
     kind: str = ""
     judge: str = ""
@@ -100,6 +101,7 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     idempotent: bool | None = None
     compression: str = ""
     batch_records: Count = 0
+    deletes_every_s: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):

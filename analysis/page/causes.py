@@ -524,7 +524,7 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "led-without-votes leads-unheard isr-not-granted election-not-allowed isr-too-narrow "
     "metadata-high-watermark-regression epoch-never-led leader-not-elected",
     _reported_less: "reported-value-fell",
-    _start_fell: "answered-start-fell",
+    _start_fell: "answered-start-fell deletion-undone deletion-beyond-request",
     _lookup: "wrong-offset-for-timestamp",
     _remote_states: "remote-metadata-contradicts",
     _at_rest: "not-converged final-read-stalled final-end-mismatch no-acknowledgement isr-not-shrunk stands-still "

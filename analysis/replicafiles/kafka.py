@@ -166,7 +166,8 @@ def read_replica(
         content = read_segments(segments, 0, len(segments), compacted=compacted)
     log, _ = _assembled(node, topic, partition, directory, [content], marks=marks, remote=remote)
     before = [] if remote is None else [remote.records(*each) for each in log.prefix]
-    return log.holding(joined([*before, *content.pieces]))
+    records = joined([*before, *content.pieces])
+    return log.holding(records.take(records.offset >= log.start))
 
 
 def segments_in(directory: Path) -> list[Path]:
@@ -219,9 +220,11 @@ def _assembled(
         content.stop = _unreadable(directory)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
     own_start = -1 if remote is None else content.start
+    starts = content.noting("has a damaged", lambda: read_high_watermarks(directory.parent / LOG_STARTS)) or {}
+    start = starts.get((topic, partition), 0)
     if remote is not None:
-        starts = content.noting("has a damaged", lambda: read_high_watermarks(directory.parent / LOG_STARTS)) or {}
-        content.prepend(remote, epochs or (), starts.get((topic, partition), 0))
+        content.prepend(remote, epochs or (), start)
+    content.begin_at(start)
     if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
         content.doubts.append(f"has no {EPOCHS}")
     known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
@@ -336,6 +339,15 @@ class SegmentContents:
         self.opaque, self.gaps = [*covered.opaque, *self.opaque], [*covered.gaps, *self.gaps]
         self.absent = [*covered.absent, *self.absent]
         self.formats |= covered.formats
+
+    def begin_at(self, start: int) -> None:
+        """Leave out what is below the start that the replica has stored: these records are deleted."""
+        if self.stop is None and start > self.expected:
+            self.doubts.append(f"starts at {start} by {LOG_STARTS}, and ends at {self.expected}")
+        elif self.start < start <= self.expected:
+            self.start = start
+            for name in ("opaque", "gaps", "absent"):
+                setattr(self, name, [(max(first, start), end) for first, end in getattr(self, name) if end > start])
 
     def read_file(self, path: Path, base: int) -> None:
         """Read one file whose first offset is `base`; `stop` says why it was not read to its end."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from nemeses import KINDS
 from orchestrator.campaign.load_targets import has_weak_steps, most_of

@@ -7,7 +7,7 @@ range, the conclusion and the report are the engine's.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +17,7 @@ from analysis.core import range_evidence
 from analysis.core.aggregates import Facts
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.logcheck import LogReport, conclude_all, report_on
-from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup, plan_ranges
+from analysis.core.offset_ranges import NOTHING_DELETED, SPAN, Key, RangeTask, RowGroup, plan_ranges
 from analysis.core.rows import partitions_of, rows_of
 from analysis.core.summary import Summary
 from analysis.engines.log import LogPlan, check_ranges, report_of
@@ -62,25 +62,37 @@ class GroupsInMemory:
         tables = [self.tables[each.number] for each in groups]
         return tables[0] if len(tables) == 1 else pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
-    def tasks(self, span: int = SPAN) -> list[RangeTask]:
-        return plan_ranges(self.groups, span)
+    def tasks(self, span: int = SPAN, deleted: Mapping[Key, int] = NOTHING_DELETED) -> list[RangeTask]:
+        return plan_ranges(self.groups, span, deleted)
 
     def ranges(
-        self, span: int = SPAN, *, upper_bound: str = "strict", compiled: bool = False
+        self,
+        span: int = SPAN,
+        *,
+        upper_bound: str = "strict",
+        compiled: bool = False,
+        deleted: Mapping[Key, int] = NOTHING_DELETED,
     ) -> tuple[dict[Key, list[Summary]], dict[Key, Facts]]:
         """By partition the summaries of its ranges and the facts."""
         summaries: dict[Key, list[Summary]] = {}
         facts: dict[Key, Facts] = {}
-        for task in self.tasks(span):
+        for task in self.tasks(span, deleted):
             found = range_evidence.examine(task, self.read, upper_bound=upper_bound, compiled=compiled)
             summaries.setdefault(task.key, []).append(found.summary)
             facts[task.key] = facts[task.key].merge(found.facts) if task.key in facts else found.facts
         return summaries, facts
 
     def report(
-        self, span: int = SPAN, *, upper_bound: str = "strict", owners: Owners = ALL_WHOLE, compiled: bool = False
+        self,
+        span: int = SPAN,
+        *,
+        upper_bound: str = "strict",
+        owners: Owners = ALL_WHOLE,
+        compiled: bool = False,
+        deleted: Mapping[Key, int] = NOTHING_DELETED,
     ) -> LogReport:
-        conclusions = conclude_all(*self.ranges(span, upper_bound=upper_bound, compiled=compiled))
+        found = self.ranges(span, upper_bound=upper_bound, compiled=compiled, deleted=deleted)
+        conclusions = conclude_all(*found, deleted)
         return report_on(conclusions, [pa.concat_tables(self.tables)] if self.tables else [], upper_bound, owners)
 
 

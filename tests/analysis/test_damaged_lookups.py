@@ -12,6 +12,7 @@ import pytest
 
 from analysis.checker import Outcome
 from analysis.checkers.timestamp_lookups import CHECKER
+from analysis.evidence.deletions import deletions_of
 from analysis.verdict import NOT_APPLICABLE
 from history.checksummed_lines import text_of
 from history.lookups import LOOKUPS, read_lookups
@@ -48,7 +49,13 @@ def judged(
     history = SimpleNamespace(
         journal=journal or (STARTED,), parts=lambda *names: [pa.table(columns, list(names))] if read else []
     )
-    run = SimpleNamespace(directory=record.parents[2], description=described, history=history, forgetting=())
+    run = SimpleNamespace(
+        directory=record.parents[2],
+        description=described,
+        history=history,
+        forgetting=(),
+        deletions=deletions_of("log", history.journal),
+    )
     return CHECKER.check(run)  # type: ignore[arg-type]
 
 

@@ -113,11 +113,11 @@ def test_a_record_has_the_size_that_clients_gave_it() -> None:
     assert "with a value of 9 bytes" in found.anomalies[0].sentence
 
 
-def test_logs_start_at_the_same_offset_unless_the_topic_deletes() -> None:
+def test_logs_start_at_the_same_offset_unless_records_were_deleted() -> None:
     late = replica("n2", [1], [v(2)], hw=2, start=1)
     whole = replica("n1", [1, 1], [v(1), v(2)], hw=2)
     assert names(report([whole, late], SENT)) == ["replica-order-mismatch", "not-converged"]
-    assert report([whole, late], SENT, replace(AT_REST, deletes=True)).ok
+    assert report([whole, late], SENT, replace(AT_REST, deleted_to=1)).ok
 
 
 def test_offsets_without_a_file_are_undecided() -> None:

@@ -116,7 +116,7 @@ def test_segments_continue_each_other_and_a_missing_one_hides_its_records(tmp_pa
 @pytest.mark.parametrize(
     "around",
     [
-        Circumstances(deletes=True, from_zero=True),
+        Circumstances(deleted_to=1, from_zero=True),
         Circumstances(compacts=True, from_zero=True),
         Circumstances(forgets_producers=True, from_zero=True),
     ],

@@ -14,6 +14,7 @@ from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, 
 from analysis.core.replicas import check_partition, check_replicas
 from analysis.replicafiles.kafka import read_node
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
+from history.schemas import INF
 from tests.analysis.log_histories import end, info, ok, read, table, v
 from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
@@ -89,7 +90,7 @@ def test_d4_an_epoch_file_lacks_an_epoch_of_its_log() -> None:
 def test_d4_deleting_old_segments_moves_the_oldest_entry_lawfully() -> None:
     a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
     b = replica("n2", [1, 2], [2, 3], hw=3, start=1)
-    assert check_partition([a, b], around=Circumstances(quiet=True, deletes=True)).ok
+    assert check_partition([a, b], around=Circumstances(quiet=True, deleted_to=INF)).ok
 
 
 def order(*values: int, acknowledged: bool = True) -> ClientOrder:
@@ -155,14 +156,14 @@ def test_d6_every_acknowledged_record_is_on_every_replica() -> None:
 def test_d7_a_committed_record_stays() -> None:
     before = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
 
-    def later(log: ReplicaLog, *, deletes: bool = False) -> list[Anomaly]:
-        report = check_partition([log], around=Circumstances(deletes=deletes), earlier=[before])
+    def later(log: ReplicaLog, *, deleted_to: int = 0) -> list[Anomaly]:
+        report = check_partition([log], around=Circumstances(deleted_to=deleted_to), earlier=[before])
         assert report.earlier == 1
         return list(report.anomalies)
 
     assert later(replica("n1", [1, 1, 2], [1, 2, 4], hw=3)) == []
     head_gone = replica("n1", [1, 2], [2, 4], hw=3, start=1)
-    assert later(head_gone, deletes=True) == []
+    assert later(head_gone, deleted_to=INF) == later(head_gone, deleted_to=1) == []
     assert names(later(head_gone)) == ["prefix-changed"]
     (replaced,) = later(replica("n1", [1, 2], [1, 4], hw=2))
     assert (replaced.name, len(replaced.witness)) == ("prefix-changed", 2)

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from analysis.core.replica_evidence import Circumstances
 from analysis.evidence.earlier_dumps import Demanded
+from history.schemas import INF
 from tests.analysis.log_histories import Simulated, damaged, stored, table, v
 from tests.analysis.message_files import message
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
@@ -56,7 +57,7 @@ class RandomReplicas:
         self.around = Circumstances(
             quiet=rng.random() < 0.6,
             stopped=rng.random() < 0.5,
-            deletes=rng.random() < 0.2,
+            deleted_to=INF if rng.random() < 0.2 else 0,
             compacts=compacts,
             from_zero=rng.random() < 0.5,
             record_bytes=rng.choice([0, 20, 20, 24]),

@@ -59,6 +59,12 @@ CASES = [
     pytest.param("ofle_no_epoch", "fast-failovers", "followed-unmatched", marks=pytest.mark.kills("ofle_no_epoch")),
     pytest.param("vote_ignores_log", "lagging-voter", "vote-against-log", marks=pytest.mark.kills("vote_ignores_log")),
     pytest.param(
+        "delete_answered_early",
+        "deleted-records",
+        "answered-start-fell",
+        marks=pytest.mark.kills("delete_answered_early"),
+    ),
+    pytest.param(
         "commit_old_epoch", "chaos-simulated", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
     ),
     pytest.param(
@@ -120,8 +126,9 @@ UNHARMED = (
     "joins-in-recovery",
     "deposed-leader",
     "first-sequence-after-restart",
+    "deleted-records",
 )
-SEED: Final = defaultdict(lambda: 1, {"first-sequence-after-restart": 2301})
+SEED: Final = defaultdict(lambda: 1, {"first-sequence-after-restart": 2301, "deleted-records": 2})
 
 
 def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int | None = None) -> MutantResult:

@@ -206,3 +206,39 @@ def test_an_empty_follower_starts_where_retention_of_remote_records_moved_the_lo
         assert (await joining.join()).log.log_start_offset == joining.led.log.log_start_offset
 
     run(1, story)
+
+
+@pytest.mark.conforms("K1023-3", "K107-3")
+@pytest.mark.parametrize("feature", [False, True])
+@pytest.mark.parametrize("place", ["remote", "tiered and local", "not tiered"])
+def test_an_empty_follower_joins_a_log_that_starts_inside_a_batch(feature: bool, place: str) -> None:
+    """It has every record from the start on, whose batch it copies whole, and serves them once it leads."""
+
+    async def story(joining: Joining) -> None:
+        await joining.begin()
+        for number in range(60):
+            await joining.client.produce(TOPIC, 0, [b"%d-%d" % (number, each) + b"v" * 50 for each in range(10)])
+        await joining.cluster.until(joining.has_remote_records, 90)
+        log, remote = joining.led.log, joining.led.remote
+        assert remote is not None
+        tiered = remote.highest_tiered()
+        assert tiered is not None
+        assert 20 < log.local_start_offset < tiered.offset - 10
+        above = {"remote": 10, "tiered and local": log.local_start_offset, "not tiered": tiered.offset + 1}[place]
+        start = above // 10 * 10 + 15
+        assert start < log.log_end_offset
+        node = joining.cluster.node(joining.leader)
+        assert await node.replicas.delete_records(TOPIC, 0, start) == (ErrorCode.NONE, start)
+        joined = await joining.join()
+        assert joined.log.log_start_offset == start
+        assert joined.log.log_end_offset == 600
+        await joining.lead()
+        assert joining.leader == joining.spare
+        await joining.client.refresh(TOPIC)
+        records = await joining.client.read_all(TOPIC, 0, 60.0, first=start)
+        assert [record.offset for record in records] == list(range(start, 600))
+        assert [(record.value or b"").split(b"v")[0] for record in records[:5]] == [
+            b"%d-%d" % divmod(offset, 10) for offset in range(start, start + 5)
+        ]
+
+    run(1, story, feature=feature)

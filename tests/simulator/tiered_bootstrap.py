@@ -51,6 +51,13 @@ class Joining:
         uploaded = tiered is not None and tiered.offset + 1 == log.segments[-1].base_offset
         return uploaded and RECORDS // 2 < log.local_start_offset < log.segments[-1].base_offset
 
+    def has_remote_records(self) -> bool:
+        """The leader has dropped its first local copies, and has uploaded all closed segments."""
+        if self._leads() is None or self.led.remote is None:
+            return False
+        log, tiered = self.led.log, self.led.remote.highest_tiered()
+        return tiered is not None and tiered.offset + 1 == log.segments[-1].base_offset and log.local_start_offset > 0
+
     @property
     def leader(self) -> str:
         found = self._leads()

@@ -1,0 +1,122 @@
+"""Deletions of records (DeleteRecords). `analysis/core/deletion_rules.py` states the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome
+from analysis.checkers.remote_store import is_tiered, keeps_committed, suffered_by
+from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
+from analysis.doubt import Reason
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from history.damage import Damage
+from installation.counted import counted
+
+if TYPE_CHECKING:
+    from analysis.core.deletion_rules import ReplicaStart
+    from analysis.evidence.run_directory import RunDescription
+
+DELETED: Final = Promise("DEL", "what DeleteRecords deletes stays deleted, and nothing else is deleted")
+ANOMALIES: Final = (
+    AnomalyKind(
+        "deletion-undone",
+        DELETED,
+        "DeleteRecords was answered, and the low watermark of the answer is too low, a later read shows a deleted "
+        "record, or a replica's log finally starts below.",
+        ("K107-1", "K107-2"),
+    ),
+    AnomalyKind(
+        "deletion-beyond-request", DELETED, "A log starts above the highest offset up to which clients deleted records."
+    ),
+)
+NOT_DECIDED: Final = Reason("deletions-undecided", "Evidence about deletions of records is missing or contradictory.")
+STEP: Final = "(delete-records "
+FILES: Final = r"nodes/[^/]+/data(/(log-start-offset-checkpoint|(?!__)[^/]+-[0-9]+(/[^/]+\.log)?))?"
+
+
+def check(run: CheckedRun) -> Outcome:
+    """Compare the answers with the reads and with the replicas' logs."""
+    from analysis.core import deletion_rules as rules
+    from analysis.core.rows import DamagedError
+    from analysis.engines.deletion_reads import reads_again
+
+    deletions = run.deletions
+    if not deletions.requests and not deletions.defects and not asks(run.description):
+        return Outcome(NOT_APPLICABLE, "no client deleted records")
+    answered = sum(each.is_answered for each in deletions.requests)
+    doubts = [*deletions.defects, *([] if answered else ["no deletion of records was answered"])]
+    bounded = not run.forgetting
+    found = list(rules.wrong_answers(deletions, bounded=bounded))
+    try:
+        is_fetch = run.description.world == "simulation"
+        again = reads_again(run.tables, deletions, run.spread(), from_fetches=is_fetch)
+        found += rules.read_again(deletions, again)
+    except DamagedError as error:
+        doubts.append(f"the operations cannot be checked: {error}")
+    found += rules.wrong_starts(deletions, list(_starts(run, doubts)), bounded=bounded)
+    why = _may_be_undone(run)
+    doubts += [f"{each.name}: {each.sentence}; {why}" for each in found if why and each.name == rules.UNDONE]
+    anomalies = tuple(each for each in found if not why or each.name != rules.UNDONE)
+    detail = f"{answered} of {counted(len(deletions.requests), 'deletion')} answered"
+    if anomalies:
+        return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", anomalies, tuple(doubts))
+    if doubts:
+        return Outcome(UNKNOWN, detail, doubts=tuple(doubts))
+    return Outcome(PASS, f"{detail}: no read and no replica has a record below")
+
+
+def asks(description: RunDescription) -> bool:
+    """Whether the plan of a run has deletions."""
+    return description.deletes_every_s > 0 or any(STEP in step for step in description.steps)
+
+
+def _may_be_undone(run: CheckedRun) -> str:
+    """Why a deletion that was answered may be undone lawfully; empty if it may not."""
+    if not keeps_committed(run, run.plan.nodes):
+        return "an unclean election or damage to a disk may have undone it"
+    if not run.description.metadata_traced and suffered_by(run, run.plan.nodes, frozenset({Damage.MEMORY})):
+        return "a broker was killed, and this system writes the starts of logs to disk only from time to time"
+    return ""
+
+
+def _starts(run: CheckedRun, doubts: list[str]) -> Iterator[ReplicaStart]:
+    """Where the replicas' logs start in the end, for partitions with deletions."""
+    from analysis.core.deletion_rules import ReplicaStart
+    from analysis.replicafiles.checkpoints import read_high_watermarks
+    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import LOG_STARTS
+    from analysis.replicafiles.log import ReplicaFileError
+
+    format, deletions = FORMATS.get(run.description.replica_format), run.deletions
+    if format is None or "final" not in run.history.phases["name"].to_pylist():
+        return
+    for key in sorted(deletions.requested):
+        for node in run.plan.replicas.get(key, ()):
+            place = run.directory / "nodes" / node / "data"
+            segments = format.segments(key, place) if place.is_dir() else []
+            if not segments:
+                continue  # the checker of replicas reports that the replica is missing
+            try:
+                entries = read_high_watermarks(place / LOG_STARTS)
+            except ReplicaFileError as error:
+                doubts.append(f"{node} has a damaged {error}")
+                continue
+            first = 0 if is_tiered(run.description) else int(segments[0].stem)
+            start = max(first, (entries or {}).get(key, 0))
+            if entries is None and start < deletions.answered.get(key, 0):
+                doubts.append(f"{node} has no {LOG_STARTS}, so the start of {key[0]}-{key[1]} is not known there")
+            else:
+                yield ReplicaStart(node, key, start)
+
+
+CHECKER: Final = Checker(
+    "deletions",
+    "Does what DeleteRecords deleted stay deleted, and nothing else?",
+    22,
+    ANOMALIES,
+    check,
+    (NOT_DECIDED,),
+    may_rest=lambda description: not asks(description),
+    reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
+)

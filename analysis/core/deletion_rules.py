@@ -1,0 +1,139 @@
+"""The rules of DeleteRecords (KIP-107): what was answered holds, and no more is deleted than was asked for.
+
+- X1 the low watermark of an answer is at least the offset that was asked for;
+- X2 a read that was sent after an answer shows no record below the answer's low watermark;
+- X3 once the cluster is quiet, no replica's log starts below the low watermark of an answer;
+- X4 no answer, and no replica's log, starts above the highest offset that clients asked for.
+
+X2 and X3 do not bind a system that may have lost committed records: with these it may lose the start of a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from analysis.core.anomaly import Anomaly
+from analysis.core.offset_ranges import Key
+from analysis.core.rows import Rows
+from analysis.evidence.deletions import Deletion, Deletions
+
+UNDONE: Final = "deletion-undone"
+BEYOND: Final = "deletion-beyond-request"
+
+
+class ReplicaStart(NamedTuple):
+    """Where the log of a replica starts."""
+
+    node: str
+    key: Key
+    offset: int
+
+
+class ReadAgain(NamedTuple):
+    """Reads that show deleted records: the number of `reads`, and of the first one the offset, the low watermark that
+    had been answered, and the times, ns."""
+
+    reads: int
+    offset: int
+    low_watermark: int
+    inv: int
+    ret: int
+    process: int
+
+
+@dataclass(frozen=True)
+class AnsweredStarts:
+    """The answers of one partition in the order of their `times`, ns. `starts`: the highest low watermark of each and
+    all earlier ones. `from_fetches`: reads of the load count, too, because each is one fetch that was sent after its
+    invocation; else only final reads."""
+
+    times: tuple[int, ...]
+    starts: tuple[int, ...]
+    from_fetches: bool
+
+    @classmethod
+    def of(cls, requests: Sequence[Deletion], *, from_fetches: bool) -> AnsweredStarts:
+        answered = [each for each in requests if each.is_answered]
+        starts = np.maximum.accumulate(np.array([each.low_watermark for each in answered], np.int64))
+        return cls(tuple(each.answered for each in answered), tuple(starts.tolist()), from_fetches)
+
+    def shown_again(self, rows: Rows) -> ReadAgain | None:
+        """X2, for some operations of the partition."""
+        queries = rows.queries
+        some = np.flatnonzero((queries.count > 0) & (queries.final | self.from_fetches))
+        before = np.searchsorted(np.array(self.times, np.int64), queries.inv[some])
+        start = np.concatenate(([0], np.array(self.starts, np.int64)))[before]
+        offset = queries.item_offset[(np.cumsum(queries.count) - queries.count)[some]]
+        wrong = np.flatnonzero(offset < start)
+        if not len(wrong):
+            return None
+        first = wrong[np.argmin(queries.inv[some[wrong]])]
+        row = some[first]
+        columns = (offset[first], start[first], queries.inv[row], queries.ret[row], queries.process[row])
+        return ReadAgain(len(wrong), *(int(each) for each in columns))
+
+
+def wrong_answers(deletions: Deletions, *, bounded: bool) -> Iterator[Anomaly]:
+    """X1 and X4, of answers. `bounded`: nothing but requests deletes records."""
+    for each in deletions.requests:
+        if not each.is_answered:
+            continue
+        key, highest = (deletions.topic, each.partition), deletions.requested[deletions.topic, each.partition]
+        told = f"{_name(deletions, each)} was answered with the low watermark {each.low_watermark}"
+        if each.low_watermark < each.offset:
+            yield _anomaly(UNDONE, key, told, [_row(deletions, each)])
+        elif bounded and each.low_watermark > highest:
+            sentence = f"{told}, and no client asked for more than {highest}"
+            yield _anomaly(BEYOND, key, sentence, [_row(deletions, each)])
+
+
+def read_again(deletions: Deletions, found: Mapping[Key, ReadAgain]) -> Iterator[Anomaly]:
+    """X2."""
+    for key, read in sorted(found.items()):
+        request = _answer(deletions, key, read.low_watermark)
+        told = f"{_name(deletions, request)} was answered with the low watermark {read.low_watermark}"
+        sentence = f"{told}, and a read that was sent later shows offset {read.offset}"
+        row = {"op": "read", "topic": key[0], "partition": key[1], "offset": read.offset}
+        row |= {"process": read.process, "inv": read.inv, "ret": read.ret}
+        yield _anomaly(UNDONE, key, sentence, [_row(deletions, request), row], read.reads)
+
+
+def wrong_starts(deletions: Deletions, starts: Sequence[ReplicaStart], *, bounded: bool) -> Iterator[Anomaly]:
+    """X3 and X4, of replicas at rest. `bounded`: nothing but requests deletes records."""
+    requested, answered = deletions.requested, deletions.answered
+    for node, key, offset in starts:
+        row = {"op": "log start", "node": node, "topic": key[0], "partition": key[1], "offset": offset}
+        starting = f"the log of {key[0]}-{key[1]} on {node} starts at {offset}"
+        if offset < answered.get(key, 0):
+            request = _answer(deletions, key, answered[key])
+            sentence = f"{starting}, and {_name(deletions, request)} was answered with {answered[key]}"
+            yield _anomaly(UNDONE, key, sentence, [_row(deletions, request), row])
+        elif bounded and offset > requested.get(key, 0):
+            sentence = f"{starting}, and no client asked to delete records from {requested.get(key, 0)} on"
+            yield _anomaly(BEYOND, key, sentence, [row])
+
+
+def _answer(deletions: Deletions, key: Key, low_watermark: int) -> Deletion:
+    """The first answer in a partition with this low watermark."""
+    return next(
+        each
+        for each in deletions.requests
+        if each.is_answered and (each.partition, each.low_watermark) == (key[1], low_watermark)
+    )
+
+
+def _name(deletions: Deletions, each: Deletion) -> str:
+    return f"DeleteRecords of {each.client} in {deletions.topic}-{each.partition} below {each.offset}"
+
+
+def _row(deletions: Deletions, each: Deletion) -> dict[str, Any]:
+    place = {"op": "delete records", "client": each.client, "topic": deletions.topic, "partition": each.partition}
+    return place | {"offset": each.offset, "low_watermark": each.low_watermark, "ret": each.answered}
+
+
+def _anomaly(name: str, key: Key, sentence: str, witness: Sequence[dict[str, Any]], count: int = 1) -> Anomaly:
+    return Anomaly(name, *key, sentence, tuple(witness), count)
