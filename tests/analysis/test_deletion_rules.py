@@ -89,7 +89,6 @@ def deletions(*requests: tuple[int, int, int]) -> Deletions:
     return Deletions("log", tuple(made))
 
 
-@pytest.mark.conforms("K107-1")
 @pytest.mark.parametrize(
     ("low_watermark", "found"), [(9, ["deletion-undone"]), (10, []), (12, []), (13, ["deletion-beyond-request"])]
 )
@@ -101,7 +100,6 @@ def test_the_low_watermark_of_an_answer_is_between_its_request_and_the_highest(
     assert names(wrong_answers(its, bounded=False)) == [name for name in found if name == "deletion-undone"]
 
 
-@pytest.mark.conforms("K107-2")
 @pytest.mark.parametrize(
     ("start", "found"), [(7, ["deletion-undone"]), (8, []), (12, []), (13, ["deletion-beyond-request"])]
 )
