@@ -15,7 +15,7 @@ from workloads.settings import ClientSettings
 ALL_SHARE: Final = 0.25
 """Share of the requests that delete all that the producer knows to be acknowledged."""
 DELETION_TIMEOUT_S: Final = 3.0
-"""The time that a broker has for a request of the load; it waits for the replicas, some of which may be down."""
+"""The timeout of a request of the load, in seconds. The broker waits for its replicas, of which some may not run."""
 
 
 class DrawnDeletions:
