@@ -15,7 +15,7 @@ from workloads.settings import ClientSettings
 ALL_SHARE: Final = 0.25
 """Share of the requests that delete all that the producer knows to be acknowledged."""
 DELETION_TIMEOUT_S: Final = 3.0
-"""The timeout of a request of the load, in seconds. The broker waits for its replicas, of which some may not run."""
+"""The timeout of a request under load."""
 
 
 class DrawnDeletions:

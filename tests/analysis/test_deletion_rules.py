@@ -51,7 +51,7 @@ def names(found: Any) -> list[str]:
 # ---- the journal
 
 
-def test_requests_are_paired_with_their_answers_and_bound_what_may_be_missing() -> None:
+def test_answers_belong_to_their_requests_and_requests_bound_missing_records() -> None:
     journal = [sent(1, 7), {"event": "note", "t": 2}, sent(1, 9, client="p2"), sent(2, 30), answer(1, 8)]
     journal += [answer(2, -1, error="REQUEST_TIMED_OUT")]
     found = deletions_of("log", journal)
@@ -215,7 +215,7 @@ def test_an_offset_that_no_append_can_fill_is_a_gap_even_below_the_requested_off
         (((2, 3), (3, 3)), ["epoch-start-mismatch"]),
     ],
 )
-def test_an_epoch_file_begins_where_the_log_starts(file: tuple[tuple[int, int], ...], found: list[str]) -> None:
+def test_an_epoch_file_begins_at_the_start_of_the_log(file: tuple[tuple[int, int], ...], found: list[str]) -> None:
     """The start is stored before the epochs below it are removed (K101-11)."""
     late = replica("n1", [2, 3], [4, 5], hw=5, start=3, file=file)
     whole = replica("n2", [1, 1, 2, 2, 3], [1, 2, 3, 4, 5], hw=5)
@@ -236,7 +236,7 @@ def written(directory: Path, node: str, values: Sequence[int], start: int | None
     return read_partition(node, KEY, data)
 
 
-def test_deleted_records_in_the_first_segment_are_no_part_of_the_log(tmp_path: Path) -> None:
+def test_a_log_excludes_deleted_records_of_its_first_segment(tmp_path: Path) -> None:
     """A deposed leader may hold records there that its successor never had."""
     logs = [written(tmp_path, "n1", [1, 9, 3, 4], 2), written(tmp_path, "n2", [1, 2, 3, 4], 2)]
     assert [(log.start, log.offset.tolist()) for log in logs] == [(2, [2, 3])] * 2

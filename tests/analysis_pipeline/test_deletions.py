@@ -72,7 +72,7 @@ def names(outcome: Outcome) -> set[str]:
     return {each.name for each in outcome.anomalies}
 
 
-def test_a_run_whose_deletions_hold_passes(made: SimulatedRun, run: CheckedRun) -> None:
+def test_a_run_with_lasting_deletions_passes(made: SimulatedRun, run: CheckedRun) -> None:
     assert made.verdict.verdict == "pass", made.verdict.anomalies
     assert run.deletions.requested["log", 0] >= run.deletions.answered["log", 0] > 20
     outcome = CHECKER.check(run)
@@ -136,7 +136,7 @@ def test_a_run_of_brokers_that_lost_disks_or_were_killed_without_traces_is_unkno
     assert CHECKER.check(replace(run, description=unclean)).verdict == "unknown"
 
 
-def test_runs_without_deletions_have_nothing_to_check(run: CheckedRun) -> None:
+def test_the_checker_does_not_apply_to_runs_without_deletions(run: CheckedRun) -> None:
     quiet = with_journal(run, lambda line: [] if "delet" in line["event"] else [line])
     quiet = replace(quiet, description=replace(run.description, deletes_every_s=0.0))
     assert CHECKER.judged(quiet).verdict == "n/a"

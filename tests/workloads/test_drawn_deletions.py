@@ -23,7 +23,7 @@ def drawn(tmp_path: Path, every_s: float, seed: int) -> list[tuple[int, int, int
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_each_request_is_at_most_what_was_acknowledged_and_at_least_the_one_before(tmp_path: Path, seed: int) -> None:
+def test_requests_rise_within_the_acknowledged_records(tmp_path: Path, seed: int) -> None:
     found = drawn(tmp_path, 1.0, seed)
     assert 60 < len(found) < 150
     assert all(offset <= end for _, offset, end in found)
@@ -34,5 +34,5 @@ def test_each_request_is_at_most_what_was_acknowledged_and_at_least_the_one_befo
     assert found == drawn(tmp_path, 1.0, seed)
 
 
-def test_a_producer_deletes_nothing_by_default(tmp_path: Path) -> None:
+def test_a_producer_deletes_no_records_by_default(tmp_path: Path) -> None:
     assert drawn(tmp_path, 0.0, 1) == []

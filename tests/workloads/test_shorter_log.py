@@ -88,7 +88,7 @@ def test_the_reader_reads_again_from_the_start(
     assert rows == [(OK, 5, [5]), (FAIL, 6, []), (OK, 0, [0, 1])]
 
 
-def test_the_reader_goes_to_the_start_of_a_log_whose_first_records_were_deleted(
+def test_the_reader_goes_to_the_start_of_a_log_after_a_deletion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     library = Library(seeks=True)
