@@ -215,7 +215,7 @@ def test_an_offset_that_no_append_can_fill_is_a_gap_even_below_the_requested_off
         (((2, 3), (3, 3)), ["epoch-start-mismatch"]),
     ],
 )
-def test_an_epoch_file_begins_at_the_start_of_the_log(file: tuple[tuple[int, int], ...], found: list[str]) -> None:
+def test_epoch_entries_start_with_the_log(file: tuple[tuple[int, int], ...], found: list[str]) -> None:
     """The start is stored before the epochs below it are removed (K101-11)."""
     late = replica("n1", [2, 3], [4, 5], hw=5, start=3, file=file)
     whole = replica("n2", [1, 1, 2, 2, 3], [1, 2, 3, 4, 5], hw=5)
