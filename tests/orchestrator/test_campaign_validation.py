@@ -54,7 +54,7 @@ def test_deletions_in_remote_storage_are_a_complaint(tmp_path: Path) -> None:
     path.write_text(text, encoding="utf-8")
     made = load(path)
     assert list(workload_complaints(made, BROWNOUT, False)) == []
-    tiered = replace(made, workload=replace(made.workload, topic_settings={"remote.storage.enable": "true"}))
+    tiered = replace(made, workload=structs.replace(made.workload, topic_settings={"remote.storage.enable": "true"}))
     found = list(workload_complaints(tiered, BROWNOUT, False))
     assert [(each.table, each.key, each.step) for each in found] == [
         ("workload", "deletes_every_s", None),

@@ -179,6 +179,7 @@ def _scripts() -> Iterator[tuple[str, dict[str, Any]]]:
         step |= {"partition": 0} if word == "elect" else {}
         step |= {"as": "A"} if word == "name" else {}
         step |= {"settings": {"retention.ms": 1}} if word == "configure" else {}
+        step |= {"offset": 1} if word == "delete-records" else {}
         for each in INJECTED_BY[word].parameters if word in INJECTED_BY else ():
             if getattr(each, "default", 0) is None:
                 step[each.name] = each.least  # type: ignore[union-attr]
