@@ -193,7 +193,7 @@ def _earlier(run: CheckedRun) -> Mapping[str, Path]:
     from analysis.evidence.earlier_dumps import demanded
 
     dumps = demanded(run.history.journal, run.plan.nodes, run.description.world)
-    if not _keeps_committed(run, run.plan.nodes):
+    if not keeps_committed(run, run.plan.nodes):
         return {}
     return {node: run.directory / "nodes" / node / EARLIER for node in dumps.nodes}
 
