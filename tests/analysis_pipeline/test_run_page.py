@@ -42,7 +42,7 @@ KIP101_SCENARIO_1 = [
     ("the leader acknowledges the record", ["append of record 1.1.0 at offset 0: ok", "answered by n1"]),
     ("the follower is cut off from the leader", ["fault f1 starts: partition-one", "n1->n2"]),
     ("the follower is killed before it has learned the high watermark", ["fault f3 starts: kill on n2"]),
-    ("it restarts", ["n2 the process starts", "clean shutdown before: no"]),
+    ("it restarts", ["n2 the process starts", "clean shutdown before: false"]),
     ("the controller counts it as in sync", ["n2 follower of log-0, leader n1, epoch 0, ISR [n1, n2]"]),
     ("it truncates to its high watermark", ["n2 truncates log-0 from offset 3 to 0, to its high watermark"]),
     ("the leader is killed", ["fault f4 starts: kill on n1"]),
@@ -160,7 +160,10 @@ def test_the_page_describes_the_tested_system(scenario: str) -> None:
 def test_the_page_has_the_defaults_of_the_system(scenario: str) -> None:
     defaults = unwrapped(scenario[scenario.index('<details class="defaults">') :])
     assert re.search(r"<summary>default of each setting \(\d{2,}\)", defaults)
-    for key, value in (("log.flush.interval.messages", "0"), ("auto.create.topics.enable", "false")):
+    for key, value in (
+        ("log.flush.interval.messages", "&#34;0&#34;"),
+        ("auto.create.topics.enable", "&#34;false&#34;"),
+    ):
         assert f"<td>broker</td><td><code>{key}</code></td><td>{value}</td>" in defaults
 
 
