@@ -103,8 +103,8 @@ consumers = 0
 duration_s = 0.5
 """
 STAGES = [
-    "orchestrator.worlds.{world}.world.{World}World.up",
-    "orchestrator.worlds.{world}.world.keep_configuration",
+    "{world}.up",
+    "{module}.keep_configuration",
     "orchestrator.worlds.services.ServicesOnHosts.prepare_services",
     "orchestrator.worlds.services.ServicesOnHosts.start_services",
     "orchestrator.running.clients.Fleet.start_first",
@@ -153,6 +153,10 @@ sys.exit(main(words))
 """
 
 
+WORLDS = {
+    "process": "orchestrator.worlds.process.lab.ProcessWorld",
+    "simulation": "orchestrator.worlds.simulation.world.SimulationWorld",
+}
 EACH = [("process", stage, WAYS[1]) for stage in STAGES]
 EACH += [("process", STAGES[1], way) for way in (WAYS[0], WAYS[2])]
 EACH += [("process", STAGES[5], way) for way in (WAYS[0], WAYS[2])]
@@ -165,10 +169,11 @@ def test_ctrl_c_ends_the_campaign_at_every_stage_of_set_up(tmp_path: Path, world
     """Even if the cleanup raises, no further run starts, and the run reports the interruption."""
     campaign, store = tmp_path / "asked.toml", tmp_path / "store"
     campaign.write_text(CAMPAIGN.format(world=world))
-    cleanup = f"orchestrator.worlds.{world}.world.{world.title()}World.down"
+    world_class = WORLDS[world]
+    place = stage.format(world=world_class, module=world_class.rpartition(".")[0])
     words = ["run", str(campaign), "--seeds", "1-3", "--store", str(store), "--engine", "in-process", "--no-plots"]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, stage.format(world=world, World=world.title()), way, cleanup, *words],
+        [sys.executable, "-c", PROGRAM, place, way, f"{world_class}.down", *words],
         capture_output=True,
         text=True,
         check=False,
