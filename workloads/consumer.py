@@ -89,7 +89,10 @@ class Reader:
         return self._next[partition]
 
     def poll(self, timeout_s: float) -> tuple[int, int]:
-        """Take and record what has arrived; returns the number of reads, and how many of them failed."""
+        """Take and record what has arrived; returns the number of reads, and how many of them failed.
+
+        A partition whose position is out of range moves after all that arrived was taken: the move may assign every
+        partition again, each at its position."""
         inv = time.monotonic_ns()
         messages = self._consumer.consume(POLL_RECORDS, timeout_s)
         ret = time.monotonic_ns()
@@ -114,6 +117,8 @@ class Reader:
                     moved.add(partition)
         for partition, found in records.items():
             reads += self._take(partition, found, inv, ret, moved=partition in moved)
+        for partition in sorted(moved):
+            self.go_to(partition, self._start(partition))
         return reads, failed
 
     def end(self, partition: int) -> int | None:
@@ -183,15 +188,12 @@ class Reader:
         return 1
 
     def _failed(self, partition: int, error: KafkaError, inv: int, ret: int) -> bool:
-        """Record a read with an error. If the log no longer has the offset, reading restarts at its beginning; returns
-        whether the position was moved there."""
+        """Record a read with an error; returns whether the log no longer has the offset, so that reading must restart
+        at its beginning."""
         self._unanswered.pop(partition, None)
         start = self._next.get(partition, -1)
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
-        if error.code() not in _GONE:
-            return False
-        self.go_to(partition, self._start(partition))
-        return True
+        return error.code() in _GONE
 
     def _start(self, partition: int) -> int:
         """The start of the log, as its leader states it; 0 without an answer."""

@@ -84,5 +84,5 @@ def test_the_page_has_clients_and_the_keys_that_differ_between_cells(tmp_path: P
     shown = tested_system.tested(tmp_path)
     assert {("batch records", "7"), ("clients", "2 (p-1, c-1)")} <= set(shown.load)
     assert shown.cells == (
-        ("mutants", "m", "fixed: as the campaign"), ("broker.a.b", "1", "fixed: as the campaign"),
+        ("mutants", '["m"]', "fixed: as the campaign"), ("broker.a.b", '"1"', "fixed: as the campaign"),
     )  # fmt: skip

@@ -17,14 +17,14 @@ from workloads.consumer import Reader
 
 
 class Message:
-    def __init__(self, offset: int, error: KafkaError | None = None) -> None:
-        self._offset, self._error = offset, error
+    def __init__(self, offset: int, error: KafkaError | None = None, partition: int = 0) -> None:
+        self._offset, self._error, self._partition = offset, error, partition
 
     def error(self) -> KafkaError | None:
         return self._error
 
     def partition(self) -> int:
-        return 0
+        return self._partition
 
     def offset(self) -> int:
         return self._offset
@@ -105,6 +105,22 @@ def test_the_reader_goes_to_the_start_of_a_log_after_a_deletion(
     assert library.done[1] == ("seek", [(0, 4)])
     rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
     assert rows == [(FAIL, 0, []), (OK, 4, [4])]
+
+
+def test_a_reader_that_assigns_again_keeps_the_positions_of_other_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether their records arrived before or after the error of the first one, in the same poll."""
+    library = Library(seeks=False)
+    monkeypatch.setattr(consumer, "Consumer", lambda _: library)
+    its = settings(tmp_path, "log", "c1", 1)
+    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+        reader = Reader(its, writer)
+        reader.assign({0: 0, 1: 0, 2: 0})
+        error = Message(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
+        library.polls = [[Message(0, partition=1), Message(1, partition=1), error, Message(0, partition=2)]]
+        reader.poll(0.1)
+    assert library.done[1:] == [("assign", [(0, 0), (1, 2), (2, 1)])]
 
 
 def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[Message]], **options: bool) -> Any:
