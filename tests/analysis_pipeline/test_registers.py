@@ -35,6 +35,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "replicas",
         "timestamp lookups",
         "bootstrap",
+        "deletions",
         "remote store",
         "faults",
         "metadata quorum",

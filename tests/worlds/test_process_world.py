@@ -152,9 +152,8 @@ def test_a_name_that_the_kernel_cuts_in_the_middle_of_a_character_is_one(
 
 
 def test_a_fault_that_this_world_has_not_is_inconclusive(world: ProcessWorld) -> None:
-    nemesis = Nemesis(world.site)
     for kind in ("power-loss", "partition-one"):
-        evidence = nemesis.inject(Fault(kind, ("n1",)))
+        evidence = Nemesis(world.site).inject(Fault(kind, ("n1",)))
         assert evidence.status == "inconclusive"
         assert "this world has no" in evidence.detail["error"]
 
