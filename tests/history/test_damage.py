@@ -113,7 +113,7 @@ def test_a_journal_that_is_continued_is_one_journal(tmp_path: Path) -> None:
         {"event": "note", "text": 5},
         {"event": "phase", "name": "lunch"},
         {"event": "assignment", "replicas": [1]},
-        {"event": "client_ended", "client": "c", "exit_code": 0, "operations": {"read": -1}, "files": {}},
+        {"event": "client_ended", "client": "c", "exit_code": "0", "files": {}},
         {"event": "fault_invoked", "id": "f", "kind": "kill", "targets": "n1", "parameters": {}},
         {"event": "service_exit", "node": "n1", "exit_code": "1", "signal": None, "last_words": ""},
         {"event": "note", "text": "late", "t": INF},

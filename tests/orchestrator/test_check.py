@@ -71,7 +71,7 @@ def test_values_that_repeat_are_decided() -> None:
     )
     assert check(back, "back.log") == 0
     assert check(back.replace(":ok\t:read\t1", ":ok\t:read\t2"), "wrong.log") == 1
-    assert result("wrong")["anomalies"][0]["name"] == "non-linearizable-register"
+    assert result("wrong")["anomalies"][0]["name"] == "stale-register-read"
 
 
 def test_a_failed_cas_returns_a_value_in_porcupine_logs_but_not_in_jepsen_logs() -> None:

@@ -120,7 +120,7 @@ def test_a_closed_pipe_prints_no_error(tmp_path: Path) -> None:
     [
         (
             ["run", "nowhere"],
-            "nowhere: unknown campaign; give a TOML file, one of chaos-simulated, demo, ",
+            "nowhere: unknown campaign; give a TOML file, one of chaos-simulated, ",
         ),
         (["run", ""], "the campaign's name is empty; give a TOML file"),
         (["run", "x" * 300, "--dry-run"], "xxx: File name too long; name another path"),
