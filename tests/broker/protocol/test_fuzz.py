@@ -15,7 +15,7 @@ from functools import partial
 
 import pytest
 from crc32c import crc32c
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.errors import ProtocolError
@@ -60,8 +60,14 @@ SEEDS = 1_000  # at most; the first few show it
 
 
 def fuzzed(examples: int) -> settings:
-    """The number of examples in a round, the same in every run."""
-    return settings(max_examples=examples * ROUNDS, derandomize=True, deadline=None, database=None)
+    """The number of examples in a round, the same in every run, however slow the machine is."""
+    return settings(
+        max_examples=examples * ROUNDS,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 def taken(cls: type[Message], version: int, rng: random.Random) -> bool:

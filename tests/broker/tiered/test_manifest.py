@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from broker.log.epochs import EpochEntry
@@ -88,6 +88,7 @@ def test_an_epoch_with_remote_records_only_below_its_local_start_is_ignored() ->
     assert manifest.highest_tiered(lineage(30, (0, 0), (3, 10))) is None
 
 
+@settings(derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(0, 3)), max_size=6),
     st.lists(st.integers(0, 30), min_size=1, max_size=4, unique=True),
