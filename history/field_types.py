@@ -30,6 +30,6 @@ COMPUTED: Final = Meta(extra_json_schema={"computed": True})
 
 def one_of(words: Iterable[str]) -> Meta:
     """A text that is one of these words."""
-    known = list(words)
+    choices = list(words)
     # `$` would also accept a line feed behind the text.
-    return Meta(pattern=rf"^({'|'.join(known)})\Z", extra_json_schema={"enum": known})
+    return Meta(pattern=rf"^({'|'.join(choices)})\Z", extra_json_schema={"enum": choices})

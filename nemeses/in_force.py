@@ -146,29 +146,29 @@ class FaultsInForce:
     def hiding(self, host: str, parts: Collection[Part], *, since: Fault | None = None) -> str:
         """The kind of a fault that hides one of these parts of a host; empty without one. `since`: only of those that
         were injected after this one."""
-        own = None if since is None else self._entry(since)
-        entries = self._entries if own is None else self._entries[self._entries.index(own) + 1 :]
-        found = [entry.fault.kind for entry in entries if host in entry.targets and entry.hides & set(parts)]
-        return found[0] if found else self._parting(host, entries) if "links" in parts else ""
+        entry_of_fault = None if since is None else self._entry(since)
+        entries = self._entries if entry_of_fault is None else self._entries[self._entries.index(entry_of_fault) + 1 :]
+        kinds = [entry.fault.kind for entry in entries if host in entry.targets and entry.hides & set(parts)]
+        return kinds[0] if kinds else self._parting(host, entries) if "links" in parts else ""
 
-    def linked(self, host: str, other: str) -> bool:
+    def linked(self, host: str, peer: str) -> bool:
         """Whether no fault hides the other host, or drops packets between the two."""
-        return not any(_parts(entry, host, other) for entry in self._entries)
+        return not any(_parts(entry, host, peer) for entry in self._entries)
 
     def _parting(self, host: str, entries: Collection[_Entry]) -> str:
         """The kind of the last of these faults without which a host would have a link; empty if it has one."""
-        others = [other for other in self._hosts if other != host]
-        if any(self.linked(host, other) for other in others):
+        peers = [peer for peer in self._hosts if peer != host]
+        if any(self.linked(host, peer) for peer in peers):
             return ""
-        found = [entry.fault.kind for entry in entries if any(_parts(entry, host, other) for other in others)]
-        return found[-1] if found else ""
+        kinds = [entry.fault.kind for entry in entries if any(_parts(entry, host, peer) for peer in peers)]
+        return kinds[-1] if kinds else ""
 
     def _entry(self, fault: Fault) -> _Entry | None:
         """The last one of this fault: of the same object, or else of an equal one."""
-        same = [entry for entry in self._entries if entry.fault is fault]
-        found = same or [entry for entry in self._entries if entry.fault == fault]
-        return found[-1] if found else None
+        identical = [entry for entry in self._entries if entry.fault is fault]
+        candidates = identical or [entry for entry in self._entries if entry.fault == fault]
+        return candidates[-1] if candidates else None
 
 
-def _parts(entry: _Entry, host: str, other: str) -> bool:
-    return bool(entry.pairs & {(host, other), (other, host)}) or (other in entry.targets and "machine" in entry.hides)
+def _parts(entry: _Entry, host: str, peer: str) -> bool:
+    return bool(entry.pairs & {(host, peer), (peer, host)}) or (peer in entry.targets and "machine" in entry.hides)

@@ -74,10 +74,14 @@ class Nemesis:
         """The targets on which a fault in force leaves this one nothing to act on. A fault that acts between nodes is
         prevented altogether, if it is on one of them."""
         kind = _kind(fault)
-        by = {name: self._in_force.hiding(name, kind.rests_on) for name in kind.reaches(fault, self.nodes)}
-        if kind.takes == "groups" and (culprit := next(filter(None, by.values()), "")):
-            by = dict.fromkeys(fault.targets, culprit)
-        return {name: Evidence("prevented", {"prevented_by": each}) for name, each in by.items() if each}
+        culprits = {name: self._in_force.hiding(name, kind.rests_on) for name in kind.reaches(fault, self.nodes)}
+        if kind.takes == "groups" and (culprit := next(filter(None, culprits.values()), "")):
+            culprits = dict.fromkeys(fault.targets, culprit)
+        return {
+            name: Evidence("prevented", {"prevented_by": kind_in_force})
+            for name, kind_in_force in culprits.items()
+            if kind_in_force
+        }
 
     def hidden(self, fault: Fault) -> str:
         """The kind of a fault that was injected after this one and hides its heal; empty without one."""
@@ -116,10 +120,12 @@ class Nemesis:
         booted, self._in_force.booted = self._in_force.booted, set()
         replaced, self._in_force.new_disks = self._in_force.new_disks, set()
         seen = dict[str, Evidence]()
-        for each in self._mechanisms.values():
-            for names, again in ((booted, each.after_boot), (replaced, each.after_new_disk)):
-                found = on_each(self._site, sorted(names), lambda host, again=again: again(host) or _UNCHANGED)  # type: ignore[misc]
-                seen |= {f"{each.part} of {name}": part for name, part in found.items() if part is not _UNCHANGED}
+        for mechanism in self._mechanisms.values():
+            for names, action in ((booted, mechanism.after_boot), (replaced, mechanism.after_new_disk)):
+                results = on_each(self._site, sorted(names), lambda host, action=action: action(host) or _UNCHANGED)  # type: ignore[misc]
+                seen |= {
+                    f"{mechanism.part} of {name}": part for name, part in results.items() if part is not _UNCHANGED
+                }
         return seen
 
     def _start_withheld(self) -> dict[str, Evidence]:
@@ -129,25 +135,25 @@ class Nemesis:
         return on_each(self._site, free, lambda host: start_and_verify(host, self._site, self._in_force))
 
     def _cleared(self) -> dict[str, Evidence]:
-        cleared = {each.part: each.clear_leftovers() for each in self._mechanisms.values()}
-        return {part: seen for part, seen in cleared.items() if seen is not None}
+        cleared = {mechanism.part: mechanism.clear_leftovers() for mechanism in self._mechanisms.values()}
+        return {part: evidence for part, evidence in cleared.items() if evidence is not None}
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
         """What is wrong with the services of these nodes, except those under a fault of this nemesis."""
         disturbed = self._in_force.disturbed()
-        seen = on_each(self._site, [name for name in names if name not in disturbed], _wrong)
+        states = on_each(self._site, [name for name in names if name not in disturbed], _wrong)
         return {
-            name: "its service could not be observed" if "error" in each.detail else str(each.detail["wrong"])
-            for name, each in seen.items()
-            if not each.confirmed
+            name: "its service could not be observed" if "error" in state.detail else str(state.detail["wrong"])
+            for name, state in states.items()
+            if not state.confirmed
         }
 
 
-def _and(evidence: Evidence, others: Mapping[str, Mapping[str, Evidence]]) -> Evidence:
+def _and(evidence: Evidence, actions: Mapping[str, Mapping[str, Evidence]]) -> Evidence:
     """Evidence together with that of further actions, if there were any."""
-    done = {what: combine(seen) for what, seen in others.items() if seen}
-    status = worst([evidence.status, *(each.status for each in done.values())])
-    return Evidence(status, {**evidence.detail, **{what: each.detail for what, each in done.items()}})
+    done = {action: combine(results) for action, results in actions.items() if results}
+    status = worst([evidence.status, *(result.status for result in done.values())])
+    return Evidence(status, {**evidence.detail, **{action: result.detail for action, result in done.items()}})
 
 
 def _wrong(host: Host) -> Evidence:

@@ -46,13 +46,13 @@ def read_keys(
     """The values by field, of all keys or `only` these. Within `telling_all`, an optional key with a wrong value has
     its default. Raises `InputError`."""
     by_key = shapes(declared, words)
-    asked = by_key.keys() if only is None else only
+    keys = by_key.keys() if only is None else only
     values = {}
     for field in fields(declared):
         key = field.encode_name
-        if key in asked and field.required:
+        if key in keys and field.required:
             values[field.name] = read_key(table, key, by_key[key])
-        elif key in asked:
+        elif key in keys:
             values[field.name] = read_optional(table, key, by_key[key], default_of(field))
     return values
 
@@ -87,8 +87,8 @@ def read_key(table: Table, key: str, shape: Shape) -> Any:
                 table.refuse(f"{key} is empty; name at least one", key)
             return listed
         case "array" if "minimum" in items:
-            whole = items["type"] == "integer"
-            return table.range(key, minimum=items["minimum"], maximum=items["maximum"], whole=whole)
+            is_integer = items["type"] == "integer"
+            return table.range(key, minimum=items["minimum"], maximum=items["maximum"], whole=is_integer)
         case "object":
             settings = _texts_of(table, key, shape.get("additionalProperties", {}))
             if len(settings) < shape.get("minProperties", 0):
@@ -115,14 +115,14 @@ def _texts_of(table: Table, key: str, shape: Shape) -> dict[str, Any]:
 def _fits(value: Any, shape: Shape) -> bool:
     """Whether a value has a shape, by those words of JSON Schema that `read_key` leaves to it."""
     if "anyOf" in shape:
-        return any(_fits(value, each) for each in shape["anyOf"])
+        return any(_fits(value, option) for option in shape["anyOf"])
     if "enum" in shape:
         return any(value == word and type(value) is type(word) for word in shape["enum"])
     match shape.get("type"), value:
         case None, _:
             return True
         case [*types], _:
-            return any(_fits(value, {**shape, "type": each}) for each in types)
+            return any(_fits(value, {**shape, "type": option}) for option in types)
         case ("boolean", bool()) | ("number", float()):
             return True
         case ("integer" | "number", int()) if not isinstance(value, bool):
@@ -131,7 +131,7 @@ def _fits(value: Any, shape: Shape) -> bool:
             return re.fullmatch(shape.get("pattern", ".*"), value, re.DOTALL) is not None
         case "array", list():
             length = shape.get("minItems", 0) <= len(value) <= shape.get("maxItems", len(value))
-            return length and all(_fits(each, shape["items"]) for each in value)
+            return length and all(_fits(item, shape["items"]) for item in value)
     return False
 
 
@@ -164,13 +164,13 @@ def schema(declared: type[msgspec.Struct], words: Words = NO_WORDS) -> dict[str,
 @functools.cache
 def _shapes(declared: type[msgspec.Struct]) -> dict[str, Shape]:
     _, parts = msgspec.json.schema_components([declared])
-    found: dict[str, Any] = parts[declared.__name__]["properties"]
-    return {key: _plain(shape) for key, shape in found.items() if "computed" not in shape}
+    properties: dict[str, Any] = parts[declared.__name__]["properties"]
+    return {key: _plain(shape) for key, shape in properties.items() if "computed" not in shape}
 
 
 def _plain(shape: dict[str, Any]) -> dict[str, Any]:
     """Without what TOML cannot have (null), what only newer drafts know, and what `enum` says, too."""
-    options = [each for each in shape.get("anyOf", ()) if each.get("type") != "null"]
+    options = [option for option in shape.get("anyOf", ()) if option.get("type") != "null"]
     if len(options) == 1:
         (shape,) = options
     if "prefixItems" in shape:
@@ -186,13 +186,13 @@ def _plain(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_words(shape: Shape, words: Collection[str]) -> Shape:
-    known = sorted(words)
+    choices = sorted(words)
     match shape["type"]:
         case "string":
-            return {**shape, "enum": known}
+            return {**shape, "enum": choices}
         case "array":
-            return {**shape, "items": {**shape["items"], "enum": known}}
-    return {**shape, "items": {"type": "string", "enum": known}, "pattern": f"^({'|'.join(known)})$"}
+            return {**shape, "items": {**shape["items"], "enum": choices}}
+    return {**shape, "items": {"type": "string", "enum": choices}, "pattern": f"^({'|'.join(choices)})$"}
 
 
 @functools.cache
@@ -200,13 +200,14 @@ def texts(declared: type[msgspec.Struct]) -> Mapping[str, str]:
     """By key: the text below its field."""
     keys = {field.name: field.encode_name for field in fields(declared)}
     owners = [
-        each for each in reversed(declared.__mro__) if issubclass(each, msgspec.Struct) and each is not msgspec.Struct
+        base for base in reversed(declared.__mro__) if issubclass(base, msgspec.Struct) and base is not msgspec.Struct
     ]
-    found = dict[str, str]()
-    for statement in (each for owner in owners for each in ast.parse(textwrap.dedent(inspect.getsource(owner))).body):
+    text_by_key = dict[str, str]()
+    sources = [textwrap.dedent(inspect.getsource(owner)) for owner in owners]
+    for statement in (statement for source in sources for statement in ast.parse(source).body):
         assert isinstance(statement, ast.ClassDef)
         for pair in itertools.pairwise(statement.body):
             match pair:
                 case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))) if name in keys:
-                    found[keys[name]] = " ".join(text.split())
-    return found
+                    text_by_key[keys[name]] = " ".join(text.split())
+    return text_by_key

@@ -36,11 +36,11 @@ class DrawnDeletions:
         """The partition and the offset of a request that is due now; None without one."""
         if self._pacer is None or not self._pacer.take(now_s):
             return None
-        behind = {place: end for place, end in self._acknowledged.items() if end > self._requested.get(place, 0)}
-        if not behind:
+        deletable = {place: end for place, end in self._acknowledged.items() if end > self._requested.get(place, 0)}
+        if not deletable:
             return None
-        partition = self._rng.choice(sorted(behind))
-        end = behind[partition]
+        partition = self._rng.choice(sorted(deletable))
+        end = deletable[partition]
         deletes_all = self._rng.random() < ALL_SHARE
         offset = end if deletes_all else self._rng.randint(self._requested.get(partition, 0), end)
         self._requested[partition] = offset

@@ -122,9 +122,9 @@ def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
 
 def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
     """A broker reports where it starts the log of a new replica, unless that is where its leader's log starts."""
-    where = (run.description.topic, line["partition"])
-    reports = [each for each in run.events.get(line["node"], ()) if each.get("event") == BOOTSTRAPPED]
-    starts = {each["local_start_offset"] for each in reports if (each["topic"], each["partition"]) == where}
+    place = (run.description.topic, line["partition"])
+    reports = [report for report in run.events.get(line["node"], ()) if report.get("event") == BOOTSTRAPPED]
+    starts = {report["local_start_offset"] for report in reports if (report["topic"], report["partition"]) == place}
     start = line["segments"][0]
     if start not in starts and (starts or start > line["before"].get("log-start", 0)):
         yield (
@@ -134,28 +134,28 @@ def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
 
 
 def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
-    wanted = _wanted(run, line)
+    offset_name = _wanted(run, line)
     if any(_unknown(run, line)):
         return
-    least, most, start = line["before"][wanted], line["after"][wanted], line["segments"][0]
-    between = f"{least}" if least == most else f"{least} to {most}"
-    found, when = start, ""
+    lowest, highest, start = line["before"][offset_name], line["after"][offset_name], line["segments"][0]
+    between = f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
+    shown_start, source = start, ""
     later = _files(run, line["node"], line["partition"])
-    if least <= start <= most and isinstance(later, _Files) and not _started_again(run, line, least):
-        found, when = min(start, later.first), " in the collected files"
-    if least <= found <= most:
+    if lowest <= start <= highest and isinstance(later, _Files) and not _started_again(run, line, lowest):
+        shown_start, source = min(start, later.first), " in the collected files"
+    if lowest <= shown_start <= highest:
         return
-    sentence = f"the log of {line['node']} starts at {found}{when}; the leader's {wanted} was {between}"
-    yield _anomaly(WRONG_START, run, line, sentence, [{"op": "bootstrap", "node": line["node"], "offset": found}])
+    sentence = f"the log of {line['node']} starts at {shown_start}{source}; the leader's {offset_name} was {between}"
+    yield _anomaly(WRONG_START, run, line, sentence, [{"op": "bootstrap", "node": line["node"], "offset": shown_start}])
 
 
-def _started_again(run: CheckedRun, line: Line, least: int) -> bool:
+def _started_again(run: CheckedRun, line: Line, lowest: int) -> bool:
     """Whether the node may have started the log of its replica again after it joined, at an offset below `least`."""
-    where = (run.description.topic, line["partition"])
+    place = (run.description.topic, line["partition"])
     return bool(suffered(run.history.journal, line["node"], STARTED_AGAIN)) or any(
-        (each["topic"], each["partition"]) == where and each["to_offset"] < least
-        for each in run.events.get(line["node"], ())
-        if each.get("event") == "truncated"
+        (event["topic"], event["partition"]) == place and event["to_offset"] < lowest
+        for event in run.events.get(line["node"], ())
+        if event.get("event") == "truncated"
     )
 
 
@@ -184,13 +184,18 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     yield _epochs_differ(run, line, has, due, f" from offset {start} to {end} in the end")
 
 
-def _epochs_differ(run: CheckedRun, line: Line, own: Entries, due: Entries, where: str) -> Anomaly:
+def _epochs_differ(
+    run: CheckedRun, line: Line, entries_of_node: Entries, entries_of_leader: Entries, range_text: str
+) -> Anomaly:
     node, leader = line["node"], line["leader"]
-    sentence = f"the epoch file of {node} has {_told(own)}{where}; that of the leader {leader} has {_told(due)}"
+    sentence = (
+        f"the epoch file of {node} has {_told(entries_of_node)}{range_text}; "
+        f"that of the leader {leader} has {_told(entries_of_leader)}"
+    )
     witness = [
-        {"op": "epoch", "node": name, "epoch": epoch, "offset": first, "source": "epoch file"}
-        for name, entries in ((node, own), (leader, due))
-        for epoch, first in entries
+        {"op": "epoch", "node": name, "epoch": epoch, "offset": start, "source": "epoch file"}
+        for name, entries in ((node, entries_of_node), (leader, entries_of_leader))
+        for epoch, start in entries
     ]
     return _anomaly(OTHER_EPOCHS, run, line, sentence, witness)
 
@@ -198,9 +203,9 @@ def _epochs_differ(run: CheckedRun, line: Line, own: Entries, due: Entries, wher
 def _unread(run: CheckedRun, line: Line) -> Iterator[str]:
     """Why the files of a new replica and of its leader cannot be compared."""
     for node in (line["node"], line["leader"]):
-        found = _files(run, node, line["partition"])
-        if isinstance(found, str):
-            yield found
+        files = _files(run, node, line["partition"])
+        if isinstance(files, str):
+            yield files
 
 
 def _files(run: CheckedRun, node: str, partition: int) -> _Files | str:
@@ -211,18 +216,18 @@ def _files(run: CheckedRun, node: str, partition: int) -> _Files | str:
     from analysis.replicafiles.log import ReplicaFileError
 
     key = (run.description.topic, partition)
-    what = f"the replica of {key[0]}-{partition} on {node}"
+    replica = f"the replica of {key[0]}-{partition} on {node}"
     if run.description.replica_format not in FORMATS:
-        return f"{what} cannot be read: its files have no reader"
+        return f"{replica} cannot be read: its files have no reader"
     data = run.directory / "nodes" / node / "data"
     segments = FORMATS[run.description.replica_format].segments(key, data)
     try:
         epochs = read_epochs(data / f"{key[0]}-{partition}" / EPOCHS)
         starts = read_high_watermarks(data / LOG_STARTS) or {}
     except ReplicaFileError as error:
-        return f"{what} cannot be read: {error}"
+        return f"{replica} cannot be read: {error}"
     if not segments or epochs is None:
-        return f"{what} has no {'epoch file' if segments else 'segment'}"
+        return f"{replica} has no {'epoch file' if segments else 'segment'}"
     return _Files(int(segments[0].stem), starts.get(key, 0), epochs)
 
 

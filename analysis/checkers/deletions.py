@@ -44,20 +44,24 @@ def check(run: CheckedRun) -> Outcome:
     deletions = run.deletions
     if not deletions.requests and not deletions.defects and not asks(run.description):
         return Outcome(NOT_APPLICABLE, "no client deleted records")
-    answered = sum(each.is_answered for each in deletions.requests)
+    answered = sum(request.is_answered for request in deletions.requests)
     doubts = [*deletions.defects, *([] if answered else ["no deletion of records was answered"])]
     bounded = not run.forgetting
-    found = list(rules.wrong_answers(deletions, bounded=bounded))
+    candidates = list(rules.wrong_answers(deletions, bounded=bounded))
     try:
         is_fetch = run.description.world == "simulation"
-        again = reads_again(run.tables, deletions, run.spread(), from_fetches=is_fetch)
-        found += rules.read_again(deletions, again)
+        shown_again = reads_again(run.tables, deletions, run.spread(), from_fetches=is_fetch)
+        candidates += rules.read_again(deletions, shown_again)
     except DamagedError as error:
         doubts.append(f"the operations cannot be checked: {error}")
-    found += rules.wrong_starts(deletions, list(_starts(run, doubts)), bounded=bounded)
-    why = _may_be_undone(run)
-    doubts += [f"{each.name}: {each.sentence}; {why}" for each in found if why and each.name == rules.UNDONE]
-    anomalies = tuple(each for each in found if not why or each.name != rules.UNDONE)
+    candidates += rules.wrong_starts(deletions, list(_starts(run, doubts)), bounded=bounded)
+    excuse = _may_be_undone(run)
+    doubts += [
+        f"{anomaly.name}: {anomaly.sentence}; {excuse}"
+        for anomaly in candidates
+        if excuse and anomaly.name == rules.UNDONE
+    ]
+    anomalies = tuple(anomaly for anomaly in candidates if not excuse or anomaly.name != rules.UNDONE)
     detail = f"{answered} of {counted(len(deletions.requests), 'deletion')} answered"
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", anomalies, tuple(doubts))
@@ -102,8 +106,8 @@ def _starts(run: CheckedRun, doubts: list[str]) -> Iterator[ReplicaStart]:
             except ReplicaFileError as error:
                 doubts.append(f"{node} has a damaged {error}")
                 continue
-            first = 0 if is_tiered(run.description) else int(segments[0].stem)
-            start = max(first, (entries or {}).get(key, 0))
+            segment_start = 0 if is_tiered(run.description) else int(segments[0].stem)
+            start = max(segment_start, (entries or {}).get(key, 0))
             if entries is None and start < deletions.answered.get(key, 0):
                 doubts.append(f"{node} has no {LOG_STARTS}, so the start of {key[0]}-{key[1]} is not known there")
             else:

@@ -57,46 +57,46 @@ class AnsweredStarts:
 
     @classmethod
     def of(cls, requests: Sequence[Deletion], *, from_fetches: bool) -> AnsweredStarts:
-        answered = [each for each in requests if each.is_answered]
-        starts = np.maximum.accumulate(np.array([each.low_watermark for each in answered], np.int64))
-        return cls(tuple(each.answered for each in answered), tuple(starts.tolist()), from_fetches)
+        answered = [request for request in requests if request.is_answered]
+        starts = np.maximum.accumulate(np.array([request.low_watermark for request in answered], np.int64))
+        return cls(tuple(request.answered for request in answered), tuple(starts.tolist()), from_fetches)
 
     def shown_again(self, rows: Rows) -> ReadAgain | None:
         """X2, for some operations of the partition."""
         queries = rows.queries
-        some = np.flatnonzero((queries.count > 0) & (queries.final | self.from_fetches))
-        before = np.searchsorted(np.array(self.times, np.int64), queries.inv[some])
-        start = np.concatenate(([0], np.array(self.starts, np.int64)))[before]
-        offset = queries.item_offset[(np.cumsum(queries.count) - queries.count)[some]]
-        wrong = np.flatnonzero(offset < start)
-        if not len(wrong):
+        compared = np.flatnonzero((queries.count > 0) & (queries.final | self.from_fetches))
+        answers = np.searchsorted(np.array(self.times, np.int64), queries.inv[compared])
+        start = np.concatenate(([0], np.array(self.starts, np.int64)))[answers]
+        offset = queries.item_offset[(np.cumsum(queries.count) - queries.count)[compared]]
+        deleted = np.flatnonzero(offset < start)
+        if not len(deleted):
             return None
-        first = wrong[np.argmin(queries.inv[some[wrong]])]
-        row = some[first]
-        columns = (offset[first], start[first], queries.inv[row], queries.ret[row], queries.process[row])
-        return ReadAgain(len(wrong), *(int(each) for each in columns))
+        earliest = deleted[np.argmin(queries.inv[compared[deleted]])]
+        row = compared[earliest]
+        columns = (offset[earliest], start[earliest], queries.inv[row], queries.ret[row], queries.process[row])
+        return ReadAgain(len(deleted), *(int(value) for value in columns))
 
 
 def wrong_answers(deletions: Deletions, *, bounded: bool) -> Iterator[Anomaly]:
     """X1 and X4, of answers. `bounded`: nothing but requests deletes records."""
-    for each in deletions.requests:
-        if not each.is_answered:
+    for request in deletions.requests:
+        if not request.is_answered:
             continue
-        key, highest = (deletions.topic, each.partition), deletions.requested[deletions.topic, each.partition]
-        told = f"{_name(deletions, each)} was answered with the low watermark {each.low_watermark}"
-        if each.low_watermark < each.offset:
-            yield _anomaly(UNDONE, key, told, [_row(deletions, each)])
-        elif bounded and each.low_watermark > highest:
-            sentence = f"{told}, and no client asked for more than {highest}"
-            yield _anomaly(BEYOND, key, sentence, [_row(deletions, each)])
+        key, highest = (deletions.topic, request.partition), deletions.requested[deletions.topic, request.partition]
+        answer = f"{_name(deletions, request)} was answered with the low watermark {request.low_watermark}"
+        if request.low_watermark < request.offset:
+            yield _anomaly(UNDONE, key, answer, [_row(deletions, request)])
+        elif bounded and request.low_watermark > highest:
+            sentence = f"{answer}, and no client asked for more than {highest}"
+            yield _anomaly(BEYOND, key, sentence, [_row(deletions, request)])
 
 
-def read_again(deletions: Deletions, found: Mapping[Key, ReadAgain]) -> Iterator[Anomaly]:
+def read_again(deletions: Deletions, reads: Mapping[Key, ReadAgain]) -> Iterator[Anomaly]:
     """X2."""
-    for key, read in sorted(found.items()):
+    for key, read in sorted(reads.items()):
         request = _answer(deletions, key, read.low_watermark)
-        told = f"{_name(deletions, request)} was answered with the low watermark {read.low_watermark}"
-        sentence = f"{told}, and a read that was sent later shows offset {read.offset}"
+        answer = f"{_name(deletions, request)} was answered with the low watermark {read.low_watermark}"
+        sentence = f"{answer}, and a read that was sent later shows offset {read.offset}"
         row = {"op": "read", "topic": key[0], "partition": key[1], "offset": read.offset}
         row |= {"process": read.process, "inv": read.inv, "ret": read.ret}
         yield _anomaly(UNDONE, key, sentence, [_row(deletions, request), row], read.reads)
@@ -120,19 +120,19 @@ def wrong_starts(deletions: Deletions, starts: Sequence[ReplicaStart], *, bounde
 def _answer(deletions: Deletions, key: Key, low_watermark: int) -> Deletion:
     """The first answer in a partition with this low watermark."""
     return next(
-        each
-        for each in deletions.requests
-        if each.is_answered and (each.partition, each.low_watermark) == (key[1], low_watermark)
+        request
+        for request in deletions.requests
+        if request.is_answered and (request.partition, request.low_watermark) == (key[1], low_watermark)
     )
 
 
-def _name(deletions: Deletions, each: Deletion) -> str:
-    return f"DeleteRecords of {each.client} in {deletions.topic}-{each.partition} below {each.offset}"
+def _name(deletions: Deletions, request: Deletion) -> str:
+    return f"DeleteRecords of {request.client} in {deletions.topic}-{request.partition} below {request.offset}"
 
 
-def _row(deletions: Deletions, each: Deletion) -> dict[str, Any]:
-    place = {"op": "delete records", "client": each.client, "topic": deletions.topic, "partition": each.partition}
-    return place | {"offset": each.offset, "low_watermark": each.low_watermark, "ret": each.answered}
+def _row(deletions: Deletions, request: Deletion) -> dict[str, Any]:
+    place = {"op": "delete records", "client": request.client, "topic": deletions.topic, "partition": request.partition}
+    return place | {"offset": request.offset, "low_watermark": request.low_watermark, "ret": request.answered}
 
 
 def _anomaly(name: str, key: Key, sentence: str, witness: Sequence[dict[str, Any]], count: int = 1) -> Anomaly:

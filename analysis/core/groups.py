@@ -67,13 +67,13 @@ class _Held(NamedTuple):
 def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
     """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
     offset was held during the fetch, which was not before any commit of it had started."""
-    found = [_Held(each.offset, each.inv, each.ret, each, each) for each in commits if each.acknowledged]
+    intervals = [_Held(each.offset, each.inv, each.ret, each, each) for each in commits if each.acknowledged]
     for fetch in fetches:
         earlier = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
         if earlier:
-            first = min(earlier, key=lambda commit: commit.inv)
-            found.append(_Held(fetch.offset, max(fetch.inv, first.inv), fetch.ret, fetch, first))
-    return found
+            first_commit = min(earlier, key=lambda commit: commit.inv)
+            intervals.append(_Held(fetch.offset, max(fetch.inv, first_commit.inv), fetch.ret, fetch, first_commit))
+    return intervals
 
 
 def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: list[Fetched]) -> Iterator[Anomaly]:

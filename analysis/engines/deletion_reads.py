@@ -26,7 +26,7 @@ class DeletedReadsTask:
 
     @property
     def rows(self) -> int:
-        return sum(each.rows for each in self.groups)
+        return sum(group.rows for group in self.groups)
 
     def look(self) -> ReadAgain | DamagedError | None:
         """The reads of these rows that show deleted records."""
@@ -40,22 +40,22 @@ def reads_again(tables: Path, deletions: Deletions, spread: TaskMap, *, from_fet
     """By partition, the reads that show deleted records. `from_fetches`: as of `AnsweredStarts`. Raises
     DamagedError."""
     tasks = list(_tasks(row_groups_of(tables), deletions, from_fetches))
-    found: dict[Key, ReadAgain] = {}
-    for task, result in zip(tasks, spread(DeletedReadsTask.look, tasks, [each.rows for each in tasks]), strict=True):
+    by_partition: dict[Key, ReadAgain] = {}
+    for task, result in zip(tasks, spread(DeletedReadsTask.look, tasks, [task.rows for task in tasks]), strict=True):
         if isinstance(result, DamagedError):
             raise result
         if result is not None:
-            before = found.get(task.key, result._replace(reads=0))
-            first = min(before, result, key=lambda each: each.inv)
-            found[task.key] = first._replace(reads=before.reads + result.reads)
-    return found
+            earlier = by_partition.get(task.key, result._replace(reads=0))
+            earliest = min(earlier, result, key=lambda read: read.inv)
+            by_partition[task.key] = earliest._replace(reads=earlier.reads + result.reads)
+    return by_partition
 
 
 def _tasks(
     groups: Mapping[Key, Sequence[RowGroup]], deletions: Deletions, from_fetches: bool
 ) -> Iterator[DeletedReadsTask]:
     for key, start in sorted(deletions.answered.items()):
-        requests = [each for each in deletions.requests if each.partition == key[1]]
+        requests = [request for request in deletions.requests if request.partition == key[1]]
         answered = AnsweredStarts.of(requests, from_fetches=from_fetches)
-        for batch in batches_of(each for each in groups.get(key, ()) if each.overlaps(0, start)):
+        for batch in batches_of(group for group in groups.get(key, ()) if group.overlaps(0, start)):
             yield DeletedReadsTask(key, tuple(batch), answered)

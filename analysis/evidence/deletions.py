@@ -43,39 +43,41 @@ class Deletions:
     @property
     def requested(self) -> Mapping[Key, int]:
         """By partition, the highest offset below which records may have been deleted."""
-        return self._highest((each.partition, each.offset) for each in self.requests)
+        return self._highest((request.partition, request.offset) for request in self.requests)
 
     @property
     def answered(self) -> Mapping[Key, int]:
         """By partition, the highest offset below which all records are deleted for good."""
-        return self._highest((each.partition, each.low_watermark) for each in self.requests if each.is_answered)
+        return self._highest(
+            (request.partition, request.low_watermark) for request in self.requests if request.is_answered
+        )
 
     def _highest(self, offsets: Iterable[tuple[int, int]]) -> Mapping[Key, int]:
-        found: dict[Key, int] = {}
+        highest: dict[Key, int] = {}
         for partition, offset in offsets:
             key = self.topic, partition
-            found[key] = max(found.get(key, 0), offset)
-        return found
+            highest[key] = max(highest.get(key, 0), offset)
+        return highest
 
 
 def deletions_of(topic: str, journal: Iterable[Mapping[str, Any]]) -> Deletions:
     """The deletions in a journal."""
-    found: dict[tuple[str, int], Deletion] = {}
+    by_request: dict[tuple[str, int], Deletion] = {}
     defects = []
     for line in journal:
         if line["event"] not in (DELETION_SENT, RECORDS_DELETED):
             continue
         key = line["client"], line["number"]
-        request, name = found.get(key), f"request {line['number']} of {line['client']} to delete records"
+        request, name = by_request.get(key), f"request {line['number']} of {line['client']} to delete records"
         if line["event"] == DELETION_SENT:
             if request is not None:
                 defects.append(f"the journal has {name} twice")
-            found[key] = Deletion(*key, line["partition"], line["offset"])
+            by_request[key] = Deletion(*key, line["partition"], line["offset"])
         elif request is None or request.is_answered:
             defects.append(f"the journal has {'no' if request is None else 'two answers to'} {name}")
         elif (line["low_watermark"] < 0) != bool(line["error"]):
             defects.append(f"the journal has a contradictory answer to {name}")
         elif not line["error"]:
-            found[key] = request._replace(answered=line["t"], low_watermark=line["low_watermark"])
-    requests = sorted(found.values(), key=lambda each: (each.answered, each.client, each.number))
+            by_request[key] = request._replace(answered=line["t"], low_watermark=line["low_watermark"])
+    requests = sorted(by_request.values(), key=lambda deletion: (deletion.answered, deletion.client, deletion.number))
     return Deletions(topic, tuple(requests), tuple(defects))

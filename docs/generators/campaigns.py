@@ -46,7 +46,7 @@ _MARKED: Final = re.compile(r"(<!-- (\S+): python -m docs\.generators\.campaigns
 
 def page() -> str:
     """The page as it should be."""
-    return _MARKED.sub(lambda found: f"{found[1]}{_table(found[2])}{found[3]}", PAGE.read_text(encoding="utf-8"))
+    return _MARKED.sub(lambda marked: f"{marked[1]}{_table(marked[2])}{marked[3]}", PAGE.read_text(encoding="utf-8"))
 
 
 def _table(name: str) -> str:
@@ -67,8 +67,8 @@ def _steps() -> list[str]:
     common = {"do", "deadline_s", "why"}
     rows = []
     for form in dict.fromkeys(FORMS.values()):
-        words = [word for word in FORMS if FORMS[word] is form and (word not in NODE_WORDS or word in ("name", "sync"))]
-        words += [ELECT] if form is FORMS[ELECT] else []
+        names = [name for name in FORMS if FORMS[name] is form and (name not in NODE_WORDS or name in ("name", "sync"))]
+        names += [ELECT] if form is FORMS[ELECT] else []
         properties = schema(form)["properties"]
         explained = (
             f"`{key}` ({_values(shape)}): {shape['description']}"
@@ -76,7 +76,7 @@ def _steps() -> list[str]:
             if key not in common
         )
         keys = "one condition, see below" if form is WaitKeys else "<br>".join(explained)
-        listed = ", ".join(f"`{word}`" for word in dict.fromkeys(words))
+        listed = ", ".join(f"`{name}`" for name in dict.fromkeys(names))
         rows.append(f"| {listed} | {_effect(form)} | {keys} |")
     return ["| `do` | effect | keys |", "|---|---|---|", *rows]
 
@@ -90,9 +90,9 @@ def _conditions() -> list[str]:
     properties = schema(WaitKeys)["properties"]
     rows = []
     for condition in CONDITIONS:
-        others = sorted(keys_of_wait(condition) - {"do", "deadline_s", "why", condition})
+        other_keys = sorted(keys_of_wait(condition) - {"do", "deadline_s", "why", condition})
         shape = properties[condition]
-        beside = ", ".join(f"`{key}`" for key in others)
+        beside = ", ".join(f"`{key}`" for key in other_keys)
         rows.append(f"| `{condition}` | {_values(shape)} | {shape['description']} | {beside} |")
     return ["| condition | values | holds when | beside it |", "|---|---|---|---|", *rows]
 
@@ -100,8 +100,8 @@ def _conditions() -> list[str]:
 def _values(shape: Mapping[str, Any]) -> str:
     """The allowed values of a key."""
     if "enum" in shape:
-        words = [f"`{word}`" if isinstance(word, str) else str(word) for word in shape["enum"]]
-        return ", ".join(words) if len(words) <= _MOST_WORDS else "a word"
+        choices = [f"`{choice}`" if isinstance(choice, str) else str(choice) for choice in shape["enum"]]
+        return ", ".join(choices) if len(choices) <= _MOST_WORDS else "a word"
     match shape.get("type"):
         case "boolean":
             return "true or false"
@@ -121,16 +121,16 @@ def _values(shape: Mapping[str, Any]) -> str:
 
 
 def _bounds(shape: Mapping[str, Any], kind: str) -> str:
-    least, most = shape.get("minimum"), shape.get("maximum")
-    if most is None:
-        return f"{kind} from {least:,}"
-    return f"{least:,} to {most:,.0f}" if most != 1 else f"{least:,} to 1"
+    minimum, maximum = shape.get("minimum"), shape.get("maximum")
+    if maximum is None:
+        return f"{kind} from {minimum:,}"
+    return f"{minimum:,} to {maximum:,.0f}" if maximum != 1 else f"{minimum:,} to 1"
 
 
 def _default(shape: Mapping[str, Any]) -> str:
     default = shape.get("default")
     if isinstance(default, tuple | list):
-        return str([float(f"{each:g}") if each % 1 else int(each) for each in default])
+        return str([float(f"{bound:g}") if bound % 1 else int(bound) for bound in default])
     if isinstance(default, str | bool):
         return f"`{default}`" if isinstance(default, str) else str(default).lower()
     return "" if default is None else f"{default:g}"

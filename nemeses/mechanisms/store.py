@@ -153,29 +153,29 @@ class StoreTroubles(Mechanism):
 
     def after_boot(self, host: Host) -> Evidence | None:
         covers = self._covers.on(host.name)
-        seen = [self._put_on(host, cover.how) for cover in covers]
-        return Evidence(worst(each.status for each in seen), seen[-1].detail) if seen else None
+        evidence = [self._put_on(host, cover.how) for cover in covers]
+        return Evidence(worst(part.status for part in evidence), evidence[-1].detail) if evidence else None
 
     def _put_on(self, host: Host, how: str) -> Evidence:
         before = self._probe(host)
-        seen = self._ask(host, f"( {COVERS[how]} ) || exit\n{_PROBE}")
-        detail = {"objects_before": int(before["objects"]), "objects": int(seen["objects"]), "write": seen["write"]}
-        as_wanted = seen["write"] == _WRITES[how] and (detail["objects"] == 0) >= (how == "away")
+        answer = self._ask(host, f"( {COVERS[how]} ) || exit\n{_PROBE}")
+        detail = {"objects_before": int(before["objects"]), "objects": int(answer["objects"]), "write": answer["write"]}
+        as_wanted = answer["write"] == _WRITES[how] and (detail["objects"] == 0) >= (how == "away")
         return Evidence("confirmed" if as_wanted else "mismatch", detail)
 
     def _take_off(self, host: Host, covers: Sequence[_Cover]) -> Evidence:
         """Remove the mounts of the faults that have ended; `covers`: the faults in force before."""
         remaining = self._covers.on(host.name)
-        lowest = len([1 for cover, other in zip(covers, remaining, strict=False) if cover == other])
+        lowest = len([1 for cover, kept_cover in zip(covers, remaining, strict=False) if cover == kept_cover])
         removed = self._ask(host, f"remaining={1 + lowest}\n{_UNCOVER}")
-        again = [self._put_on(host, cover.how) for cover in remaining[lowest:]]
-        seen = self._probe(host)
-        detail: dict[str, Any] = {**removed, "objects": int(seen["objects"]), "write": seen["write"]}
-        wanted = "done"
+        renewed = [self._put_on(host, cover.how) for cover in remaining[lowest:]]
+        answer = self._probe(host)
+        detail: dict[str, Any] = {**removed, "objects": int(answer["objects"]), "write": answer["write"]}
+        expected = "done"
         if remaining:
-            wanted, detail["covered_by"] = _WRITES[remaining[-1].how], remaining[-1].kind
-        own: Status = "confirmed" if seen["write"] == wanted else "mismatch"
-        return Evidence(worst([own, *(each.status for each in again)]), detail)
+            expected, detail["covered_by"] = _WRITES[remaining[-1].how], remaining[-1].kind
+        status: Status = "confirmed" if answer["write"] == expected else "mismatch"
+        return Evidence(worst([status, *(evidence.status for evidence in renewed)]), detail)
 
     def change(self, fault: Fault, how: str) -> Evidence:
         """Change an object of the store (one of `CHANGES`), through the fault's first target."""
@@ -183,31 +183,35 @@ class StoreTroubles(Mechanism):
         def act(host: Host) -> Evidence:
             self._made += 1
             change = f"{how}-{self._made}"
-            seen = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[how]}\n{_AFTER_CHANGE}")
-            if "object" not in seen:
+            answer = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[how]}\n{_AFTER_CHANGE}")
+            if "object" not in answer:
                 if self._changes:
-                    return Evidence("prevented", {**seen, "prevented_by": self._changes[-1].fault.kind})
-                return Evidence("inconclusive", {**seen, "error": "the store has no object to change"})
-            self._changes.append(_Change(fault, change, seen["before"]))
+                    return Evidence("prevented", {**answer, "prevented_by": self._changes[-1].fault.kind})
+                return Evidence("inconclusive", {**answer, "error": "the store has no object to change"})
+            self._changes.append(_Change(fault, change, answer["before"]))
             changed = (
-                seen["after"] == "missing" if how == "missing" else seen["after"] not in (seen["before"], "missing")
+                answer["after"] == "missing"
+                if how == "missing"
+                else answer["after"] not in (answer["before"], "missing")
             )
-            return Evidence("confirmed" if changed else "mismatch", {**seen, "size": int(seen["size"])})
+            return Evidence("confirmed" if changed else "mismatch", {**answer, "size": int(answer["size"])})
 
         return self._on_each(fault.targets[:1], act)
 
     def put_back(self, fault: Fault) -> Evidence:
         """Put the changed object of a fault back, and check its digest."""
-        same = [each for each in self._changes if each.fault is fault]
-        return self._put_back(fault.targets[:1], same or [each for each in self._changes if each.fault == fault])
+        identical = [change for change in self._changes if change.fault is fault]
+        return self._put_back(
+            fault.targets[:1], identical or [change for change in self._changes if change.fault == fault]
+        )
 
     def _put_back(self, targets: Collection[str], changes: Sequence[_Change]) -> Evidence:
         """Put the object of the last one of these changes back."""
         change = changes[-1] if changes else _Change(Fault("", ()), "none", "")
 
         def act(host: Host) -> Evidence:
-            seen = self._ask(host, f"change={change.name}\n{_PUT_BACK}")
-            return Evidence("confirmed" if seen.get("digest", "") == change.digest else "mismatch", dict(seen))
+            answer = self._ask(host, f"change={change.name}\n{_PUT_BACK}")
+            return Evidence("confirmed" if answer.get("digest", "") == change.digest else "mismatch", dict(answer))
 
         if changes:
             self._changes.remove(change)

@@ -286,53 +286,54 @@ def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunS
     run is only compared with runs of its cell."""
     from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
 
-    found = _Compared()
-    if others := sorted({plan.campaign for plan in then.plans} - {campaign}):
-        what = f"it is of the campaign {', '.join(others)} and cannot be compared with {campaign}"
-        return found.lacks(f"against {baseline.path}: {what}")
-    if same := sorted({entry.run for entry in then.entries} & {entry.run for entry in now}):
-        what = f"{len(same)} of its runs are the runs under test, which cannot be their own baseline: {_first(same)}"
-        return found.lacks(f"against {baseline.path}: {what}")
-    for figure in (each for each in FIGURES if each.measure in baseline.measures):
-        what = f"{figure.name} against {baseline.path}"
+    result = _Compared()
+    if other_campaigns := sorted({plan.campaign for plan in then.plans} - {campaign}):
+        problem = f"it is of the campaign {', '.join(other_campaigns)} and cannot be compared with {campaign}"
+        return result.lacks(f"against {baseline.path}: {problem}")
+    if shared_runs := sorted({entry.run for entry in then.entries} & {entry.run for entry in now}):
+        runs = _first(shared_runs)
+        problem = f"{len(shared_runs)} of its runs are the runs under test, which cannot be their own baseline: {runs}"
+        return result.lacks(f"against {baseline.path}: {problem}")
+    for figure in (figure for figure in FIGURES if figure.measure in baseline.measures):
+        title = f"{figure.name} against {baseline.path}"
         value_of = partial(_positive, figure)
         passes = _passes(now), _passes(then.entries)
         if unmeasured := [entry.run for entries in passes for entry in entries if value_of(entry) is None]:
-            found.lacks(f"{what}: not measured in {_first(unmeasured)}")
+            result.lacks(f"{title}: not measured in {_first(unmeasured)}")
             continue
         after, before = (_by_cell(entries, value_of) for entries in passes)
         uncompared = sorted(after.keys() - before.keys())
-        sides = {each: (before[each], after[each]) for each in sorted(before.keys() & after.keys())}
+        sides = {cell: (before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
             text = f"the baseline has no runs of {', '.join(uncompared)}" if uncompared else "no runs to compare"
-            found.lacks(f"{what}: {text}")
+            result.lacks(f"{title}: {text}")
             continue
-        found.comparisons.append((what, compare(sides, larger_is_worse=figure.larger_is_worse)))
-    return found
+        result.comparisons.append((title, compare(sides, larger_is_worse=figure.larger_is_worse)))
+    return result
 
 
 def _decided(baseline: Baseline, campaigns: Sequence[_Compared]) -> Iterator[list[PolicyFinding]]:
     """The findings of each campaign. All comparisons are decided together."""
     from orchestrator.campaign.comparison import decide
 
-    seen = [comparison for campaign in campaigns for _, comparison in campaign.comparisons]
-    decisions = iter(decide(seen, baseline.alpha, baseline.effect))
+    comparisons = [comparison for campaign in campaigns for _, comparison in campaign.comparisons]
+    decisions = iter(decide(comparisons, baseline.alpha, baseline.effect))
     for campaign in campaigns:
         findings = list(campaign.undecided)
-        for what, _ in campaign.comparisons:
+        for figure, _ in campaign.comparisons:
             decision = next(decisions)
-            said = (
-                f"{what}: {abs(decision.change):.1%} {'worse' if decision.change > 0 else 'better'}, "
-                f"p = {decision.p:.3g}, corrected for {counted(len(seen), 'comparison')} (alpha {baseline.alpha:g}, "
-                f"{baseline.effect:.0%} worse is allowed)"
+            sentence = (
+                f"{figure}: {abs(decision.change):.1%} {'worse' if decision.change > 0 else 'better'}, "
+                f"p = {decision.p:.3g}, corrected for {counted(len(comparisons), 'comparison')} "
+                f"(alpha {baseline.alpha:g}, {baseline.effect:.0%} worse is allowed)"
             )
             verdict = FAIL if decision.worse else PASS
             if decision.worse is None:
                 verdict = UNKNOWN
-                said += (
+                sentence += (
                     f"; so few runs cannot reach that alpha, their smallest p is {decision.least_p:.3g}: run more seeds"
                 )
-            findings.append(PolicyFinding("baseline", verdict, said))
+            findings.append(PolicyFinding("baseline", verdict, sentence))
         yield findings
 
 

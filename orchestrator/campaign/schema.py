@@ -73,33 +73,39 @@ def campaign_schema() -> Schema:
 
 
 def _workload(kind: WorkloadKind) -> Schema:
-    own = {
-        each.key: {**each.shape, "default": each.default, "description": f"{each.meaning} {each.unit}".strip()}
-        for each in kind.parameters
+    parameters = {
+        parameter.key: {
+            **parameter.shape,
+            "default": parameter.default,
+            "description": f"{parameter.meaning} {parameter.unit}".strip(),
+        }
+        for parameter in kind.parameters
     }
-    return _closed(schema(Workload if kind.partitioned else LoadKeys)["properties"] | own)
+    return _closed(schema(Workload if kind.partitioned else LoadKeys)["properties"] | parameters)
 
 
 def _steps() -> Schema:
-    words = {word: _wait() if word == "wait" else _step(word) for word in FORMS}
-    steps = {"type": "array", "minItems": 1, "items": _by_word("do", None, words)}
+    forms = {do: _wait() if do == "wait" else _step(do) for do in FORMS}
+    steps = {"type": "array", "minItems": 1, "items": _by_word("do", None, forms)}
     return _closed({"step": steps}, ["step"])
 
 
 def _step(word: str) -> Schema:
     form = schema(FORMS[word])
     faults = INJECTED_BY[word].parameters if word in INJECTED_BY and INJECTED_BY[word].takes == "node" else ()
-    own = {each.name: each.shape | {"description": each.meaning} for each in faults if each.shape}
-    needed = [each.name for each in faults if getattr(each, "default", 0) is None]
+    parameters = {
+        parameter.name: parameter.shape | {"description": parameter.meaning} for parameter in faults if parameter.shape
+    }
+    needed = [parameter.name for parameter in faults if getattr(parameter, "default", 0) is None]
     needed += ["as"] if word == "name" else []
-    return _closed(form["properties"] | own, [*form["required"], *needed])
+    return _closed(form["properties"] | parameters, [*form["required"], *needed])
 
 
 def _wait() -> Schema:
     """One condition with its keys."""
     form = schema(WaitKeys)
-    kept = [keys_of_wait(condition) for condition in CONDITIONS]
-    return {"oneOf": [_closed(_only(form["properties"], keys), set(form["required"]) & keys) for keys in kept]}
+    key_sets = [keys_of_wait(condition) for condition in CONDITIONS]
+    return {"oneOf": [_closed(_only(form["properties"], keys), set(form["required"]) & keys) for keys in key_sets]}
 
 
 def _cell() -> Schema:
@@ -118,18 +124,18 @@ def _cell() -> Schema:
 
 def _by_word(key: str, default: str | None, branches: Mapping[str, Schema]) -> Schema:
     """A table whose keys depend on the word in one key. `default`: the word of a table without this key."""
-    alike = [[other for other in branches if branches[other] == branch] for branch in branches.values()]
-    groups = {words[0]: words for words in alike}
+    alike = [[name for name in branches if branches[name] == branch] for branch in branches.values()]
+    groups = {names[0]: names for names in alike}
     return {
         "type": "object",
         "properties": {key: {"type": "string", "enum": sorted(branches)}},
         "required": [] if default else [key],
         "allOf": [
             {
-                "if": {"properties": {key: {"enum": words}}, "required": [] if default in words else [key]},
-                "then": _with_key(branches[first], key),
+                "if": {"properties": {key: {"enum": names}}, "required": [] if default in names else [key]},
+                "then": _with_key(branches[representative], key),
             }
-            for first, words in groups.items()
+            for representative, names in groups.items()
         ],
     }
 
@@ -137,7 +143,7 @@ def _by_word(key: str, default: str | None, branches: Mapping[str, Schema]) -> S
 def _with_key(branch: Schema, key: str) -> Schema:
     """A closed table, or a choice of them, that may have this key, too."""
     if "oneOf" in branch:
-        return {"oneOf": [_with_key(each, key) for each in branch["oneOf"]]}
+        return {"oneOf": [_with_key(choice, key) for choice in branch["oneOf"]]}
     return branch | {"properties": {key: {}} | branch["properties"]}
 
 
