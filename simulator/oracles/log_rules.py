@@ -213,10 +213,12 @@ class LogRules:
 
     def no_epoch_past_end(self, name: str, log: PartitionLog, why: str) -> None:
         """No epoch starts beyond the log's end (H8, K101-12), but that of the last record of a log whose records were
-        all deleted (H27). `why`: the operation just before."""
+        all deleted (H27): its start is above 0, as that of a log that never had a record is not. `why`: the operation
+        just before."""
         self.checked(EPOCHS_DIFFER)
         entries, end = log.epochs.entries, log.log_end_offset
-        if entries and entries[-1].start_offset >= end and not (len(entries) == 1 and end == log.log_start_offset):
+        all_deleted = len(entries) == 1 and end == log.log_start_offset > 0
+        if entries and entries[-1].start_offset >= end and not all_deleted:
             epoch, start = entries[-1]
             sentence = f"{name} {why}, its log ends at {end}, and it has epoch {epoch} from {start} on"
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": start, "end": end})
