@@ -359,7 +359,11 @@ def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
 
 def _remote(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """What happened to the remote segments with the offsets, and where replicas started again, in order of time. The
-    segments of the witness have their ids there."""
+    segments of the witness have their ids there. If the witness is a replica that started again, its start is the
+    cause: the offset of the witness is the new start, above all that it dropped."""
+    started_again = {row["node"] for row in anomaly.witness if row.get("op") == "bootstrapped"}
+    if drops := [removal.text for removal in partition.removals if removal.node in started_again]:
+        return "; ".join(drops[-_MOST_REMOVALS:])
     first, _ = _offsets(anomaly)
     ids = " ".join(str(row["source"]) for row in anomaly.witness if row.get("source"))
     near = [each for each in partition.segments if first < 0 or _covers(each, first)]

@@ -271,3 +271,13 @@ def test_the_cause_names_the_epoch_without_a_leader() -> None:
         facts_of(EVENTS),
     )
     assert cause.startswith("No node reported that it led log-0 in epoch 7; ")
+
+
+def test_a_replica_that_started_again_dropped_its_log_at_that_time() -> None:
+    """The offset of the witness is the new start of the log, which no dropped record has."""
+    started = of_log(2.5, "bootstrapped", from_offset=3, log_start_offset=0, local_start_offset=9)
+    facts = facts_of({**EVENTS, "n2": [started]})
+    witness = ({"op": "bootstrapped", "node": "n2", "topic": "log", "partition": 0, "offset": 9},)
+    assert cause_of(anomaly("local-records-dropped", witness), facts) == (
+        "n2 dropped its log of log-0, which ended at 3, at 2.500 s and started again from remote storage"
+    )
