@@ -19,8 +19,9 @@ import numpy.typing as npt
 ALPHA: Final = 0.05
 """The largest probability that a project without any change is called worse, over all figures of one decision."""
 EFFECT: Final = 0.1
-"""The worsening that is allowed, as a share. It excuses what an hour or a machine adds to all runs of one side, if there
-are many runs; with few, chance alone exceeds it. docs/gate.md has the shares (`benchmarks/detectable_changes.py`)."""
+"""The worsening that is allowed, as a share. It excuses what an hour or a machine adds to all runs of one side, if
+there are many runs; with few, chance alone exceeds it. docs/gate.md has the shares
+(`benchmarks/detectable_changes.py`)."""
 
 _MOST_EXACT = 20_000
 _DEALS = 10_000
