@@ -130,8 +130,11 @@ def kafka_python_producer(nodes: Cluster) -> str:
 
 def kafka_python_consumer(nodes: Cluster) -> str:
     consumer = kafka.KafkaConsumer(
-        "kafka-python", bootstrap_servers=nodes.bootstrap, group_id="kafka-python", auto_offset_reset="earliest"
+        bootstrap_servers=nodes.bootstrap, group_id="kafka-python", auto_offset_reset="earliest"
     )
+    # It may join a group before it has metadata of its topics, and then assign nothing for good.
+    expect(consumer.partitions_for_topic("kafka-python"), set(range(PARTITIONS)), "partitions of the topic")
+    consumer.subscribe(["kafka-python"])
 
     def poll() -> list[bytes]:
         return [record.value for records in consumer.poll(1000).values() for record in records]
