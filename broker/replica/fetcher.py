@@ -304,6 +304,7 @@ class LeaderFetcher:
             self._stand_back([it])
         else:
             try:
+                await it.in_range(answer.log_start_offset)
                 await it.append(answer.records or b"", answer.high_watermark)
                 if answer.log_start_offset > it.partition.log.log_start_offset:
                     await self._move_start(it.partition, answer.log_start_offset)

@@ -59,6 +59,13 @@ class FollowedPartition:
             return
         await self._take_step(self.follower.epoch_end_answered(self.partition.log, epoch, end_offset))
 
+    async def in_range(self, leader_log_start: int) -> None:
+        """The leader has the offset. The log restarts at the leader's start if its records may be others."""
+        if self._continues():
+            step = self.follower.in_range(self.partition.log, leader_log_start)
+            if step is not None:
+                await self._take_step(step)
+
     async def out_of_range(self, leader_log_start: int) -> bool:
         """The leader does not have this offset. True: the log restarts at the leader's start; False: the dialogue
         does."""

@@ -70,6 +70,7 @@ class PartitionFollower:
         mutants = mutants or Mutants()
         self._truncate_to_hw = mutants.active("truncate_to_hw")
         self._keeps_high_watermark = mutants.active("full_truncate_keeps_hw")
+        self._is_verified = False  # whether all of the log is known to be the leader's
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
@@ -98,7 +99,11 @@ class PartitionFollower:
             # This log does not have the leader's epoch. The records after our next smaller epoch cannot match; the next
             # question is the end of that epoch on the leader (H1).
             return self._weighed(Truncate(min(own_end, log.log_end_offset), "epoch", final=False))
-        return self._weighed(Truncate(min(own_end, end_offset, log.log_end_offset), "epoch"))
+        end = min(own_end, end_offset, log.log_end_offset)
+        # If the leader has more of this epoch, the two logs are equal up to here: an epoch has one leader. Otherwise
+        # the leader may only know that its log starts here, with a later epoch (H2).
+        self._is_verified = end_offset > end
+        return self._weighed(Truncate(end, "epoch"))
 
     def truncated(self, step: Truncate, log_end_offset: int) -> None:
         """The step is on disk: first the epoch file, then the log (K101-7)."""
@@ -122,6 +127,18 @@ class PartitionFollower:
     def diverged(self) -> None:
         """The logs diverge before the fetch offset: ask again, and adopt no high watermark (H7)."""
         self.phase = Phase.TRUNCATING
+        self._is_verified = False
+
+    def in_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
+        """The leader has the offset. None: this log continues there; else it starts again at the leader's start (H34).
+
+        The first answer after the dialogue decides: the dialogue compares nothing below the leader's start, so a log
+        that ends there may consist of records that the leader never had. Later, all of the log came from this leader.
+        """
+        is_verified, self._is_verified = self._is_verified, True
+        if is_verified or not log.log_start_offset < log.log_end_offset <= leader_log_start:
+            return None
+        return self._weighed(Truncate(leader_log_start, "leader-start", restart=True))
 
     def out_of_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
         """The leader does not have the offset. None: the dialogue starts again (this log is longer than the leader's).

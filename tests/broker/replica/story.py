@@ -64,6 +64,14 @@ class MemoryLog:
         del self.records[offset - self.log_start_offset :]
         self.epochs.truncate(offset)
 
+    def advance_start(self, offset: int) -> None:
+        """Remove the records below `offset`; the epoch that covers it starts there."""
+        del self.records[: offset - self.log_start_offset]
+        below = [entry for entry in self.epochs.entries if entry[1] <= offset]
+        above = [entry for entry in self.epochs.entries if entry[1] > offset]
+        self.epochs.entries = [(epoch, offset) for epoch, _ in below[-1:]] + above
+        self.log_start_offset = offset
+
     def restart_at(self, offset: int) -> None:
         self.records.clear()
         self.epochs.entries.clear()
@@ -193,6 +201,11 @@ class Story:
         if divergence(source, offset, follower.last_fetched_epoch(log)) is not None:
             follower.diverged()
             return
+        step = follower.in_range(log, source.log_start_offset)
+        if step is not None:
+            self._cut(log, step)
+            follower.truncated(step, log.log_end_offset)
+            self[node].truncations.append(step)
         leader.follower_fetched(
             node,
             broker_epoch=1,
@@ -204,6 +217,9 @@ class Story:
         for epoch, value in source.read(offset):
             log.append(epoch, value)
         follower.high_watermark_reported(leader.high_watermark, log.log_end_offset)
+        start = min(source.log_start_offset, follower.high_watermark)
+        if start > log.log_start_offset:
+            log.advance_start(start)
 
     def catch_up(self, *nodes: int) -> None:
         """Fetch until the records and the news of their commit have arrived: two rounds."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ErrorCode
+from broker.protocol.messages.metadata_records import ProducerIdsRecord
 from broker.protocol.records import Record, build_batch
 from broker.replica.manager import ProduceResult
 from tests.broker.replica.cluster import TOPIC, Cluster, until
@@ -76,5 +77,55 @@ def test_a_truncated_batch_is_accepted_again_after_a_retention_check(tmp_path: P
             await cluster.hear()
             again = await node.manager.produce(TOPIC, 0, numbered("b", 1), -1, 5.0)
             assert (again.error, node.content()) == (ErrorCode.NONE, ["a", "b"])
+
+    asyncio.run(story())
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize(
+    ("divergent", "batches", "start"),
+    [
+        (2, ["x", "y"], 3),
+        (2, ["x", "y", "z"], 3),
+        (4, ["x", "y"], 3),
+        (4, ["x", "y", "z"], 3),
+        (1, ["x", "y", "z"], 4),
+        (1, ["xy"], 2),
+        (3, ["xy", "z"], 2),
+    ],
+)
+def test_a_batch_below_the_leaders_start_that_was_never_committed_is_accepted_again(
+    tmp_path: Path, divergent: int, batches: list[str], start: int
+) -> None:
+    """`divergent`: the number of batches after the committed one that only the old leader has. `batches`: those of its
+    successor, one record for each character, of which those below `start` are deleted."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
+            await cluster.start(1, 2)
+            cluster.commit(ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
+            await cluster.create_topic([1, 2])
+            old, new = cluster.nodes[1], cluster.nodes[2]
+            assert (await old.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
+            cluster.cut |= {(1, 2), (2, 1)}
+            for sequence in range(1, divergent + 1):
+                assert (await old.manager.produce(TOPIC, 0, numbered("b", sequence), 1, 5.0)).error is ErrorCode.NONE
+            cluster.elect(2, isr=[2])
+            await cluster.hear(2)
+            for values in batches:
+                assert (await new.produce(*values)).error is ErrorCode.NONE
+            await new.manager.delete_records(TOPIC, 0, start, timeout_s=0.0)
+            assert new.partition().log.log_start_offset == start
+            await cluster.hear(1)
+            cluster.cut.clear()
+            await until(lambda: set(cluster.committed.topics[TOPIC].partitions[0].isr) == {1, 2})
+            log = old.partition().log
+            assert set(log.epochs.entries) <= set(new.partition().log.epochs.entries)
+            assert log.producers.find(7) is None, "the log has no committed batch of this producer"
+            cluster.elect(1, isr=[1, 2])
+            await cluster.hear()
+            again = await old.manager.produce(TOPIC, 0, numbered("b", 1), -1, 5.0)
+            assert (again.error, again.base_offset) == (ErrorCode.NONE, 1 + sum(map(len, batches)))
+            assert new.content()[-1] == "b"
 
     asyncio.run(story())

@@ -273,6 +273,56 @@ def test_an_empty_follower_above_the_leaders_end_reports_a_lossy_truncation() ->
     assert follower.out_of_range(log, -1) is None
 
 
+def deletion_after_election(*, common: int, divergent: int, written: int, start: int) -> Story:
+    """The logs have `common` records; then only the old leader, 1, has `divergent` more and only the new one, 2,
+    `written`, of which the records below `start` are deleted."""
+    story = Story(2)
+    story.elect(1)
+    story.write(*(f"c{n}" for n in range(common)))
+    story.catch_up(2)
+    story.write(*(f"d{n}" for n in range(divergent)))
+    story.elect(2, isr=[2])
+    story.write(*(f"w{n}" for n in range(written)))
+    story[2].log.advance_start(start)
+    return story
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize("written", [3, 5])
+@pytest.mark.parametrize("divergent", [3, 4])
+def test_a_log_that_ends_where_the_leaders_starts_restarts_there(divergent: int, written: int) -> None:
+    story = deletion_after_election(common=2, divergent=divergent, written=written, start=5)
+    story.fetch(1)
+    assert story[1].truncations[-1] == Truncate(5, "leader-start", restart=True)
+    assert story[1].log.records == story[2].log.records
+    assert (story[1].log.log_start_offset, story.follower(1).high_watermark) == (5, 2 + written)
+
+
+@pytest.mark.conforms("H34")
+def test_a_log_with_the_leaders_first_epoch_is_kept() -> None:
+    """The leader has more of the epoch, so it once had all records of this log."""
+    story = Story(2)
+    story.elect(1)
+    story.write("a", "b")
+    story.catch_up(2)
+    story.write("c")
+    story.elect(1, isr=[1])
+    story[1].log.advance_start(2)
+    story.fetch(2)
+    assert not any(it.restart for it in story[2].truncations)
+    assert story[2].log.records == story[1].log.records
+
+
+@pytest.mark.conforms("H34")
+def test_a_log_that_its_leader_has_extended_is_kept_when_all_of_it_is_deleted() -> None:
+    story = deletion_after_election(common=2, divergent=1, written=3, start=0)
+    story.catch_up(1)
+    story[2].log.advance_start(5)
+    story.fetch(1)
+    assert not any(it.restart for it in story[1].truncations)
+    assert (story[1].log.log_start_offset, story[1].log.epochs.entries) == (5, [(1, 5)])
+
+
 @pytest.mark.conforms("H1", "H2")
 def test_every_epoch_unknown_to_the_leader_is_removed() -> None:
     follower, log = follower_of([(4, 0), (5, 4)], 7)
