@@ -210,8 +210,8 @@ def test_kafka_python_reads_and_commits_in_a_group(tmp_path: Path) -> None:
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         )
-        # kafka-python 3.0 joins also before it has metadata of its topics. A leader of the group that gets them while it
-        # assigns may assign nothing and never join again. So the client knows the topic before it subscribes.
+        # kafka-python 3.0 joins also before it has metadata of its topics. A leader of the group that gets them while
+        # it assigns may assign nothing and never join again. So the client knows the topic before it subscribes.
         until(lambda: one.partitions_for_topic("t") == {0, 1}, "the client knows the topic")
         one.subscribe(["t"])
         seen: set[bytes] = set()
