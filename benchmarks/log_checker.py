@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable
 
 from analysis.core.offset_ranges import SPAN
-from analysis.engines.log import ROWS_FOR_LOOPS
 from benchmarks.log_histories import history
 from history.operation_tables import GROUP_ROWS
 from tests.analysis.log_checks import GroupsInMemory
@@ -29,10 +28,9 @@ def main() -> None:
     clock = time.process_time if options.cpu else time.perf_counter
     for operations in map(int, options.operations):
         rows = GroupsInMemory.of(history(operations, partitions=options.partitions), GROUP_ROWS)
-        compiled = operations >= ROWS_FOR_LOOPS
 
-        def judge(rows: GroupsInMemory = rows, compiled: bool = compiled) -> bool:
-            return rows.report(int(options.span), upper_bound=options.upper_bound, compiled=compiled).ok
+        def judge(rows: GroupsInMemory = rows) -> bool:
+            return rows.report(int(options.span), upper_bound=options.upper_bound).ok
 
         first, best = timed(judge, options.repeat, clock)
         rate = operations / best / 1e6

@@ -7,15 +7,12 @@ contradict themselves, and counts.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from analysis.core.rows import I64, Bools, Ints, Rows
 from history.schemas import FAIL, INFO, OK
-
-COUNTS: Final = ("acknowledged", "failed", "indeterminate", "reads", "ends", "records_read")
-"""The names in `Facts.counts`, in the order in which compiled loops count."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,8 @@
 """The evidence of one range of offsets, and the facts of the row groups that its task owns.
 
-Theory of operation. A task adds its row groups, one after another, to dense arrays of the range, 41 bytes for each
-offset. Compiled loops do this in one pass over a row group. They give up a range in which anything is irregular:
-several values at an offset, a read that is not contiguous, a query that contradicts itself, an impossible number. Then
-the array operations of `rows`, `evidence` and `aggregates` find out what is wrong; they give the same result for
-regular rows. They are used for small histories too, because loading the compiled loops takes half a second.
+Theory of operation. A task reads its row groups, small ones together. Array operations sort each batch into operations
+(`rows`), lay these out over the offsets of the range (`evidence`), and count what belongs to the row groups that the
+task owns (`aggregates`). The pieces of several batches start at the same offsets and are merged.
 
 An append that is not durable but names its offset is matched when all row groups have been added, by the task that has
 this offset (`analysis.core.named_appends`). The facts have only those that found no record.
@@ -19,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.core.aggregates import COUNTS, Facts, FinalReads, LooseAppends, facts_of, finals_of
-from analysis.core.evidence import BLOCK, NONE, SPARSE_BLOCK, OffsetEvidence, ReaderSessions, gather, lay_out
+from analysis.core.aggregates import Facts, facts_of
+from analysis.core.evidence import BLOCK, NONE, SPARSE_BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.named_appends import NamedAppends, match
 from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup
-from analysis.core.rows import DAMAGED, I64, Columns, DamagedError, Rows, columns_of, rows_of, within
+from analysis.core.rows import DAMAGED, DamagedError, Rows, rows_of, within
 from analysis.core.scans import NEVER
 from analysis.core.summary import Summary, summarise
-from history.schemas import INF, PHASE_FINAL
+from history.schemas import INF
 
 BATCH_ROWS: Final = 1 << 20
 """At most this many rows of small row groups are examined together."""
@@ -50,10 +48,10 @@ class RangeResult(NamedTuple):
     facts: Facts
 
 
-def examine(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) -> RangeResult:
+def examine(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeResult:
     """The result of one task. Raises DamagedError for rows that no client can have recorded, and for a row group that
     is not as the plan states."""
-    pieces, facts = evidence_of(task, read, upper_bound=upper_bound, compiled=compiled)
+    pieces, facts = evidence_of(task, read, upper_bound=upper_bound)
     for piece in pieces:
         piece.excuse_deleted(task.deleted_to)
     summaries = [summarise(piece) for piece in pieces]
@@ -63,15 +61,8 @@ def examine(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) 
     return RangeResult(whole, facts)
 
 
-def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str, compiled: bool) -> RangeEvidence:
+def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeEvidence:
     """The evidence of a task's range. Raises as `examine`."""
-    if compiled and task.end - task.start <= SPAN and (found := by_loops(task, read, upper_bound)) is not None:
-        return found
-    return by_arrays(task, read, upper_bound)
-
-
-def by_arrays(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence:
-    """The evidence of the range by array operations, whatever the rows are. Raises as `examine`."""
     pairs = list(zip(task.groups, task.owned, strict=True))
     batches = [(each, True) for each in batches_of(group for group, is_owned in pairs if is_owned)]
     batches += [(each, False) for each in batches_of(group for group, is_owned in pairs if not is_owned)]
@@ -144,84 +135,3 @@ def _dense(start: int, size: int) -> OffsetEvidence:
     releases, deadlines = np.full((2, size), NEVER, np.int64), np.full((2, size), INF, np.int64)
     value, flags = np.full(size, NONE, np.int64), np.zeros(size, np.uint8)
     return OffsetEvidence(start, value, flags, releases[0], deadlines[0], releases[1], deadlines[1])
-
-
-def by_loops(task: RangeTask, read: Reader, upper_bound: str) -> RangeEvidence | None:
-    """The evidence of the range by compiled loops, None if it is not regular. Its offsets must be SPAN at most."""
-    from analysis.core import range_loops
-
-    evidence = _dense(task.start, task.end - task.start)
-    counts = np.zeros(len(COUNTS), np.int64)
-    last_ack = -1
-    loose: list[I64] = [np.empty((5, 0), np.int64)]
-    named: list[NamedAppends] = []
-    sessions: list[I64] = []
-    finals = Facts.finals
-    for group, is_owned in zip(task.groups, task.owned, strict=True):
-        table = read([group])
-        columns = columns_of(table)
-        extremes = np.array([last_ack, INF, -1], np.int64)
-        unplaced = np.empty((6, table.num_rows), np.int64)
-        filled = range_loops.scatter(
-            *(task.start, upper_bound == "strict", is_owned, columns.f, columns.type, columns.acks, columns.inv),
-            *(
-                columns.ret,
-                columns.offset,
-                columns.value,
-                columns.lo,
-                columns.hi,
-                columns.final,
-                columns.again,
-                columns.starts,
-                columns.item_offset,
-                columns.item_value,
-            ),
-            *(evidence.value, evidence.flags, evidence.append_release, evidence.append_deadline),
-            *(evidence.query_release, evidence.query_deadline, unplaced, counts, extremes),
-        )
-        if filled == range_loops.IRREGULAR:
-            return None
-        last_ack, low, high = extremes.tolist()
-        _require_stated(task.key, [group], table, low, high)
-        unplaced = unplaced[:, :filled]
-        names = unplaced[5] >= 0
-        loose.append(unplaced[:5, ~names])
-        named.append(NamedAppends(unplaced[5, names], unplaced[0, names], unplaced[2, names]))
-        if is_owned and columns.final.any():
-            finals = finals.merge(_finals(table))
-        if upper_bound == "session":
-            sessions.append(_session_events(task, columns))
-    if sessions:
-        evidence.sessions = ReaderSessions(*np.concatenate(sessions, axis=1))
-    unmatched = [_unmatched(evidence, each) for each in named]
-    if any(each is None for each in unmatched):
-        return None
-    appends = LooseAppends(*np.concatenate(loose, axis=1))
-    facts = Facts(appends, finals, last_ack, counts=dict(zip(COUNTS, counts.tolist(), strict=True)))
-    return RangeEvidence([evidence], facts.with_loose(NamedAppends.concat(filter(None, unmatched)).as_loose()))
-
-
-def _unmatched(evidence: OffsetEvidence, named: NamedAppends) -> NamedAppends | None:
-    """As `named_appends.match`, by a compiled loop; None if two appends name one record."""
-    from analysis.core import range_loops
-
-    left = np.empty(len(named.offset), np.int64)
-    known = (evidence.value, evidence.flags, evidence.append_release)
-    count = range_loops.match_named(evidence.start, named.offset, named.value, named.inv, *known, left)
-    return None if count == range_loops.IRREGULAR else named.take(left[:count])
-
-
-def _session_events(task: RangeTask, columns: Columns) -> I64:
-    from analysis.core import range_loops
-
-    events = np.empty((4, 2 * len(columns.f)), np.int64)
-    filled = range_loops.add_sessions(
-        *(task.start, task.end - task.start, columns.f, columns.type, columns.acks, columns.process, columns.session),
-        *(columns.inv, columns.ret, columns.offset, columns.lo, columns.hi, columns.final, columns.starts, events),
-    )
-    return events[:, :filled].copy()
-
-
-def _finals(table: pa.Table) -> FinalReads:
-    rows = rows_of(table.filter(pc.field("phase") == PHASE_FINAL))
-    return finals_of(rows).get(0, Facts.finals)

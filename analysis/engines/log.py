@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -33,9 +33,6 @@ from history.upper_bounds import UPPER_BOUNDS
 
 R = TypeVar("R")
 
-ROWS_FOR_LOOPS: Final = 1 << 22
-"""With at least this number of rows, compiled loops save more than the half second that loading them takes."""
-
 Findings = Mapping[Key, Sequence[LogFinding]]
 
 
@@ -49,11 +46,10 @@ class CheckedRanges:
 
 @dataclass(frozen=True)
 class LogPlan:
-    """The row groups of each partition and the tasks that cover them. `compiled`: tasks use compiled loops."""
+    """The row groups of each partition and the tasks that cover them."""
 
     groups: Mapping[Key, Sequence[RowGroup]]
     tasks: Sequence[RangeTask]
-    compiled: bool
 
     @classmethod
     def of(
@@ -61,15 +57,12 @@ class LogPlan:
         tables: Path,
         *,
         span: int = SPAN,
-        compiled: bool | None = None,
         deleted: Mapping[Key, int] = NOTHING_DELETED,
     ) -> LogPlan:
         """The plan for a run's `tables/`; `span`: offsets per range. `deleted`: by partition, the offset below which
-        records may have been deleted. Compiled loops are for large histories, unless `compiled` decides. Raises
-        DamagedError for an index that disagrees with its files."""
+        records may have been deleted. Raises DamagedError for an index that disagrees with its files."""
         groups = row_groups_of(tables)
-        rows = sum(each.rows for some in groups.values() for each in some)
-        return cls(groups, plan_ranges(groups, span, deleted), rows >= ROWS_FOR_LOOPS if compiled is None else compiled)
+        return cls(groups, plan_ranges(groups, span, deleted))
 
     @property
     def rows(self) -> int:
@@ -90,7 +83,7 @@ def check_ranges(plan: LogPlan, spread: TaskMap, upper_bound: str) -> CheckedRan
     no client can have recorded and for a row group that is not as the plan states."""
     if upper_bound not in UPPER_BOUNDS:
         raise ValueError(f"unknown upper_bound {upper_bound!r}: one of {', '.join(UPPER_BOUNDS)}")
-    work = functools.partial(_examine, upper_bound=upper_bound, compiled=plan.compiled)
+    work = functools.partial(_examine, upper_bound=upper_bound)
     results = spread(work, plan.tasks, [task.rows for task in plan.tasks])
     summaries: dict[Key, list[Summary]] = {}
     facts: dict[Key, Facts] = {}
@@ -101,9 +94,9 @@ def check_ranges(plan: LogPlan, spread: TaskMap, upper_bound: str) -> CheckedRan
     return CheckedRanges(summaries, conclude_all(summaries, facts, deleted))
 
 
-def _examine(task: RangeTask, *, upper_bound: str, compiled: bool) -> RangeResult | DamagedError:
+def _examine(task: RangeTask, *, upper_bound: str) -> RangeResult | DamagedError:
     try:
-        return examine(task, read_row_groups, upper_bound=upper_bound, compiled=compiled)
+        return examine(task, read_row_groups, upper_bound=upper_bound)
     except DamagedError as error:
         return error
 

@@ -59,7 +59,7 @@ def write_certificate(
     remove(directory)  # an earlier certificate may have other parts
     directory.mkdir(parents=True)
     tasks = list(_tasks(directory.resolve(), plan, checked))
-    write = functools.partial(_write_part, upper_bound=upper_bound, compiled=plan.compiled)
+    write = functools.partial(_write_part, upper_bound=upper_bound)
     parts = spread(write, tasks, [each.task.rows for each in tasks])
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -88,9 +88,9 @@ def _tasks(directory: Path, plan: LogPlan, checked: CheckedRanges) -> Iterator[L
                 number += 1
 
 
-def _write_part(part: LinearizationTask, *, upper_bound: str, compiled: bool) -> LinearizationPart:
+def _write_part(part: LinearizationTask, *, upper_bound: str) -> LinearizationPart:
     task = part.task
-    pieces, _ = evidence_of(task, read_row_groups, upper_bound=upper_bound, compiled=compiled)
+    pieces, _ = evidence_of(task, read_row_groups, upper_bound=upper_bound)
     rows = linearize(pieces, part.placed, task.start, part.stop, part.before)
     encodings = dict.fromkeys(rows.column_names, "DELTA_BINARY_PACKED")
     pq.write_table(rows, part.path, compression="zstd", use_dictionary=False, column_encoding=encodings)

@@ -43,7 +43,6 @@ from analysis.core.replica_ranges import (
 )
 from analysis.core.replica_sequences import breaks, offsets_of
 from analysis.core.replicas import conclude, missing_below
-from analysis.engines.log import ROWS_FOR_LOOPS
 from analysis.engines.replica_clients import (
     NOT_SENT,
     NOT_STATED,
@@ -200,7 +199,6 @@ class RangeOfLogs:
     operations: tuple[RowGroup, ...] | None
     wanted: tuple[Wanted, ...]
     around: Circumstances
-    compiled: bool
 
     @property
     def weight(self) -> int:
@@ -214,7 +212,7 @@ class RangeOfLogs:
             has_appends=self.operations is not None,
         )
         if self.operations is not None:
-            order, named = shown(self.key, self.start, self.stop, self.operations, compiled=self.compiled)
+            order, named = shown(self.key, self.start, self.stop, self.operations)
             view = replace(view, order=order, named=named)
         return examine(view, self.around)
 
@@ -319,7 +317,6 @@ class Judgement:
     def plan_ranges(self) -> Iterator[RangeOfLogs]:
         task, whole = self.task, (*self.logs, *self.earlier)
         starts = sorted({0, *(cut for each in whole for cut in cuts(each.pieces, self.span))})
-        compiled = sum(group.rows for group in task.operations) >= ROWS_FOR_LOOPS
         wanted = tuple(self._wanted(log) for log in self.replicas)
         for start, stop in zip(starts, (*starts[1:], INF), strict=True):
             logs, earlier = (tuple(each.between(start, stop) for each in some) for some in (self.logs, self.earlier))
@@ -327,7 +324,7 @@ class Judgement:
             self.ranges.append(
                 RangeOfLogs(
                     *(task.key, start, stop, logs, earlier, groups if task.operations else None),
-                    *(wanted, task.around, compiled),
+                    *(wanted, task.around),
                 )
             )
         yield from self.ranges

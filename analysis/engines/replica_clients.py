@@ -78,14 +78,12 @@ def _columns(group: RowGroup, *names: str) -> pa.Table:
     return read_row_groups([group], pa.schema([OPERATIONS.field(name) for name in names]))
 
 
-def shown(
-    key: Key, start: int, stop: int, groups: Sequence[RowGroup], *, compiled: bool
-) -> tuple[ClientOrder, AcknowledgedAppends]:
+def shown(key: Key, start: int, stop: int, groups: Sequence[RowGroup]) -> tuple[ClientOrder, AcknowledgedAppends]:
     """What clients were shown at a range of offsets, and the appends that name offsets there. `groups`: the row groups
     that reach into the range. Raises DamagedError."""
     end = max((start, *(min(each.high + 1, stop) for each in groups)))
     task = RangeTask(key, start, stop, end, tuple(groups), (False,) * len(groups))
-    pieces = evidence_of(task, read_row_groups, upper_bound="lower-bound-only", compiled=compiled).pieces
+    pieces = evidence_of(task, read_row_groups, upper_bound="lower-bound-only").pieces
     order = ClientOrder(_NOTHING, _NOTHING, np.empty(0, np.bool_))
     for each in pieces:
         known = np.flatnonzero(each.value != NONE)

@@ -32,7 +32,6 @@ _LIBRARIES = (
     "kazoo",
     "matplotlib",
     "msgspec",
-    "numba",
     "numpy",
     "paramiko",
     "pyarrow",

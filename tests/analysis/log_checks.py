@@ -70,14 +70,13 @@ class GroupsInMemory:
         span: int = SPAN,
         *,
         upper_bound: str = "strict",
-        compiled: bool = False,
         deleted: Mapping[Key, int] = NOTHING_DELETED,
     ) -> tuple[dict[Key, list[Summary]], dict[Key, Facts]]:
         """By partition the summaries of its ranges and the facts."""
         summaries: dict[Key, list[Summary]] = {}
         facts: dict[Key, Facts] = {}
         for task in self.tasks(span, deleted):
-            found = range_evidence.examine(task, self.read, upper_bound=upper_bound, compiled=compiled)
+            found = range_evidence.examine(task, self.read, upper_bound=upper_bound)
             summaries.setdefault(task.key, []).append(found.summary)
             facts[task.key] = facts[task.key].merge(found.facts) if task.key in facts else found.facts
         return summaries, facts
@@ -88,10 +87,9 @@ class GroupsInMemory:
         *,
         upper_bound: str = "strict",
         owners: Owners = ALL_WHOLE,
-        compiled: bool = False,
         deleted: Mapping[Key, int] = NOTHING_DELETED,
     ) -> LogReport:
-        found = self.ranges(span, upper_bound=upper_bound, compiled=compiled, deleted=deleted)
+        found = self.ranges(span, upper_bound=upper_bound, deleted=deleted)
         conclusions = conclude_all(*found, deleted)
         return report_on(conclusions, [pa.concat_tables(self.tables)] if self.tables else [], upper_bound, owners)
 

@@ -275,9 +275,9 @@ def test_a_gap_that_a_lost_record_may_explain_is_undecided() -> None:
 def test_an_impossible_operation_is_refused_as_damage(tmp_path: Path, op: Op) -> None:
     for history in ([ok(9, 1, 2, 0), op], [op]):
         tables = stored(tmp_path, table(history))
-        for span, compiled in ((SPAN, False), (1 << 18, False), (SPAN, True)):
+        for span in (SPAN, 1 << 18):
             with pytest.raises(DamagedError, match="is damaged"):
-                check_log(LogPlan.of(tables, span=span, compiled=compiled))
+                check_log(LogPlan.of(tables, span=span))
 
 
 def test_a_record_may_have_any_bytes() -> None:
@@ -418,8 +418,8 @@ def test_a_record_that_was_sent_again_may_have_copies(
 ) -> None:
     assert [each.name for each in found([*appends, *others], upper_bound)] == names
     operations = table([*map(again, appends), *others])
-    for span, compiled in ((SPAN, False), (1, False), (1, True)):
-        plan = LogPlan.of(stored(tmp_path, operations, 2), span=span, compiled=compiled)
+    for span in (SPAN, 1):
+        plan = LogPlan.of(stored(tmp_path, operations, 2), span=span)
         report = check_log(plan, upper_bound=upper_bound)
         assert report.anomalies == ()
         assert report.undecided == ()

@@ -21,25 +21,23 @@ from tests.analysis.log_histories import ok, random_history, stored, table, weak
 
 
 @pytest.mark.rotating(3)
-@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
 @pytest.mark.parametrize("seed", range(4))
-def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: str, compiled: bool, seed: int) -> None:
-    rng = random.Random(f"ranges {upper_bound} {compiled} {seed}")
+def test_every_range_size_and_segmentation_gives_the_same_report(upper_bound: str, seed: int) -> None:
+    rng = random.Random(f"ranges {upper_bound} {seed}")
     operations = table(*(random_history(rng) for _ in range(12)))
     expected = check(operations, upper_bound=upper_bound)
     for most, span in ((1, 1), (2, 2), (5, 3), (100, 64)):
-        found = GroupsInMemory.of(operations, most, rng).report(span, upper_bound=upper_bound, compiled=compiled)
+        found = GroupsInMemory.of(operations, most, rng).report(span, upper_bound=upper_bound)
         assert found.anomalies == expected.anomalies, (most, span)
         assert found == expected
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
 @pytest.mark.parametrize("upper_bound", UPPER_BOUNDS)
-def test_stored_row_groups_give_the_same_report(tmp_path: Path, upper_bound: str, compiled: bool) -> None:
-    rng = random.Random(f"stored ranges {upper_bound} {compiled}")
+def test_stored_row_groups_give_the_same_report(tmp_path: Path, upper_bound: str) -> None:
+    rng = random.Random(f"stored ranges {upper_bound}")
     operations = table(*(random_history(rng) for _ in range(8)), *(weak_history(rng) for _ in range(4)))
-    plan = LogPlan.of(stored(tmp_path, operations, 5), span=2, compiled=compiled)
+    plan = LogPlan.of(stored(tmp_path, operations, 5), span=2)
     assert check_log(plan, upper_bound=upper_bound) == check(operations, upper_bound=upper_bound)
 
 
@@ -55,17 +53,15 @@ def test_a_worker_that_ends_is_an_error_and_no_result() -> None:
         WorkerProcesses(1)(os._exit, [3])
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
-def test_a_corrupt_offset_is_an_anomaly_and_no_lack_of_memory(tmp_path: Path, compiled: bool) -> None:
+def test_a_corrupt_offset_is_an_anomaly_and_no_lack_of_memory(tmp_path: Path) -> None:
     operations = table([ok(1, 10, 20, 0), ok(2, 30, 40, 1 << 50)])
-    plan = LogPlan.of(stored(tmp_path, operations, 1), compiled=compiled)
+    plan = LogPlan.of(stored(tmp_path, operations, 1))
     assert check_log(plan, upper_bound="strict") == check(operations)
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
-def test_the_first_damage_is_named_wherever_its_task_is(tmp_path: Path, compiled: bool) -> None:
+def test_the_first_damage_is_named_wherever_its_task_is(tmp_path: Path) -> None:
     histories = [[ok(1, 20, 10, 0)], [*(ok(n, 10, 20, n) for n in range(9)), ok(9, 10, 20, 9, acks=-1)]]
-    plan = LogPlan.of(stored(tmp_path, table(*histories), 4), span=4, compiled=compiled)
+    plan = LogPlan.of(stored(tmp_path, table(*histories), 4), span=4)
     assert plan.tasks[0].key == ("log", 1)
     with pytest.raises(DamagedError, match="returned before its invocation"):
         check_log(plan, upper_bound="strict")
@@ -82,15 +78,12 @@ def test_a_file_that_is_torn_is_named(tmp_path: Path) -> None:
         check_log(plan, upper_bound="strict")
 
 
-@pytest.mark.parametrize("compiled", [False, True], ids=["arrays", "loops"])
 @pytest.mark.parametrize(
     ("changes", "why"),
     [({"rows": 3}, "2 rows, 3 are stated"), ({"low": 1}, "offsets 0 to 1"), ({"high": 0}, "offsets 0 to 1")],
 )
-def test_rows_that_differ_from_the_stated_digest_are_damage(
-    tmp_path: Path, changes: dict[str, Any], why: str, compiled: bool
-) -> None:
-    plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0), ok(2, 30, 40, 1)]), 4), compiled=compiled)
+def test_rows_that_differ_from_the_stated_digest_are_damage(tmp_path: Path, changes: dict[str, Any], why: str) -> None:
+    plan = LogPlan.of(stored(tmp_path, table([ok(1, 10, 20, 0), ok(2, 30, 40, 1)]), 4))
     (group,) = plan.groups["log", 0]
     (task,) = plan.tasks
     other = replace(plan, tasks=[replace(task, groups=(replace(group, **changes),))])

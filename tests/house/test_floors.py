@@ -143,7 +143,7 @@ def module_name(path: Path) -> str:
 
 MAY_LOAD_LATE = {
     "aiokafka", "ansible_runner", "confluent_kafka", "fabric", "invoke", "jinja2", "kafka", "kazoo",
-    "matplotlib", "numba", "numpy", "obstore", "pandas", "paramiko", "pyarrow", "pyspark", "rich", "uvloop",
+    "matplotlib", "numpy", "obstore", "pandas", "paramiko", "pyarrow", "pyspark", "rich", "uvloop",
 }  # fmt: skip
 """Third-party packages that a function may import: they take long to load, and not every command needs them."""
 
