@@ -76,10 +76,10 @@ class Invocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def converted(lines: Iterable[Mapping[str, Any]], kind: type[A]) -> tuple[list[A], int]:
     """The lines of this kind, and the number of lines that are damaged."""
-    found, damaged = [], 0
+    announcements, damaged = [], 0
     for line in lines:
         try:
-            found.append(msgspec.convert(line, kind))
+            announcements.append(msgspec.convert(line, kind))
         except msgspec.ValidationError:
             damaged += 1
-    return found, damaged
+    return announcements, damaged

@@ -33,9 +33,9 @@ _IN_THIS_THREAD: Final = pa.ipc.IpcReadOptions(use_threads=False)
 """Batches are small: distributing their columns over a pool of threads takes as long as reading them."""
 
 
-def segment_path(first: Path, number: int) -> Path:
-    """The file of a recording's segment. `first`: that of segment 0."""
-    return first.with_name(f"{first.stem}.{number}{first.suffix}") if number else first
+def segment_path(first_path: Path, number: int) -> Path:
+    """The file of a recording's segment. `first_path`: that of segment 0."""
+    return first_path.with_name(f"{first_path.stem}.{number}{first_path.suffix}") if number else first_path
 
 
 class BatchWriter:
@@ -206,24 +206,24 @@ class BatchReader:
                 self._refuse("it does not have the columns of operations; was it written by another version?")
                 return
             waiting: list[pa.RecordBatch] = []
-            before = 0  # where the bytes before the next batch end
-            while not self._changed and (found := _next(stream)) is not None:
+            batch_start = 0  # where the bytes before the next batch end
+            while not self._changed and (message := _next(stream)) is not None:
                 if self._ended:
                     self._refuse("it goes on behind its end mark")
-                elif found.custom_metadata is None or _CRC.encode() not in found.custom_metadata:
-                    waiting.append(found.batch)
-                elif self._matches(found.custom_metadata, before):
-                    self._rows += sum(each.num_rows for each in waiting)
+                elif message.custom_metadata is None or _CRC.encode() not in message.custom_metadata:
+                    waiting.append(message.batch)
+                elif self._matches(message.custom_metadata, batch_start):
+                    self._rows += sum(batch.num_rows for batch in waiting)
                     yield from waiting
                     waiting.clear()
-                    self._look_for_end(found.custom_metadata)
-                before = source.tell()
+                    self._look_for_end(message.custom_metadata)
+                batch_start = source.tell()
         if self._ended and source.tell() != len(self._data):
             self.defects.append("it goes on behind its end mark")
 
-    def _matches(self, metadata: Any, before: int) -> bool:
-        self._crc = zlib.crc32(memoryview(self._data)[self._summed : before], self._crc)
-        self._summed = before
+    def _matches(self, metadata: Any, batch_start: int) -> bool:
+        self._crc = zlib.crc32(memoryview(self._data)[self._summed : batch_start], self._crc)
+        self._summed = batch_start
         is_same: bool = metadata[_CRC.encode()] == str(self._crc).encode()
         if not is_same:
             self._changed = True
@@ -238,12 +238,12 @@ class BatchReader:
         if stated != str(self._rows):
             self.defects.append(f"it ends with {counted(self._rows, 'row')}, but its end mark says {stated}")
 
-    def _refuse(self, why: str) -> None:
+    def _refuse(self, reason: str) -> None:
         self._changed = True
-        self.defects.append(why)
+        self.defects.append(reason)
 
-    def _lose_tail(self, why: str) -> None:
-        self.defects.append(f"what follows its first {counted(self._rows, 'row')} is lost: {why}")
+    def _lose_tail(self, reason: str) -> None:
+        self.defects.append(f"what follows its first {counted(self._rows, 'row')} is lost: {reason}")
 
 
 def _next(stream: Any) -> Any:

@@ -89,11 +89,11 @@ class LineWriter:
         for further lines. Raises FileExistsError."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if continues else os.O_EXCL)
         self._file = os.open(path, flags, 0o644)
-        before = read_bytes(path)
-        self.lines = before.count(b"\n")
-        self._end = len(before)
+        old_content = read_bytes(path)
+        self.lines = old_content.count(b"\n")
+        self._end = len(old_content)
         self._reserve = Reserve(self._file, reserve) if reserve else None
-        if before and not before.endswith(b"\n"):  # the next line must not continue the torn one
+        if old_content and not old_content.endswith(b"\n"):  # the next line must not continue the torn one
             self._append(b"\n")
             self.lines += 1
 
@@ -195,19 +195,19 @@ class LineReader:
 
     def _is_late(self, number: int) -> bool:
         """Whether no line had this number, below the expected one, before."""
-        for place, each in enumerate(self._unseen):
-            if number in each:
-                self._unseen[place : place + 1] = [range(each.start, number), range(number + 1, each.stop)]
+        for place, gap in enumerate(self._unseen):
+            if number in gap:
+                self._unseen[place : place + 1] = [range(gap.start, number), range(number + 1, gap.stop)]
                 return True
         return False
 
 
 def _content(line: bytes) -> dict[str, Any] | None:
-    found = _CHECKED.fullmatch(line)
-    if found is None or zlib.crc32(found["text"]) != int(found["crc"]):
+    match = _CHECKED.fullmatch(line)
+    if match is None or zlib.crc32(match["text"]) != int(match["crc"]):
         return None
     try:
-        content = decode(found["text"] + b"}")
+        content = decode(match["text"] + b"}")
     except ValueError:
         return None
     is_numbered = isinstance(content, dict) and type(content.get(NUMBER)) is int and content[NUMBER] > 0

@@ -28,8 +28,8 @@ def left_by(directory: Path, client: str) -> dict[str, dict[str, Any]]:
 def segment_of(stream: str) -> tuple[str, int]:
     """The recording that a stream's file belongs to, as the name of its segment 0, and the segment's number."""
     name = Path(stream)
-    found = _SEGMENT.fullmatch(name.stem)
-    return (found["stem"] + name.suffix, int(found["number"])) if found else (stream, 0)
+    match = _SEGMENT.fullmatch(name.stem)
+    return (match["stem"] + name.suffix, int(match["number"])) if match else (stream, 0)
 
 
 def belongs(name: str, client: str) -> bool:

@@ -106,9 +106,9 @@ def read_log_clients(
     Writes the rows to `tables`, if given; the caller writes the index. Without `keeps`, the parts have no rows. Raises
     OSError for what it writes."""
     announcements = [_Announcements(record) for record in records]
-    tasks = [task for every in announcements for task in every.tasks(tables, keeps)]
-    found = iter(each(read_piece, tasks))
-    return [every.part_of([next(found) for _ in every.numbers]) for every in announcements]
+    tasks = [task for recording in announcements for task in recording.tasks(tables, keeps)]
+    pieces = iter(each(read_piece, tasks))
+    return [recording.part_of([next(pieces) for _ in recording.numbers]) for recording in announcements]
 
 
 class _Announcements:
@@ -122,10 +122,10 @@ class _Announcements:
         self._reserved = record.stream.with_suffix(RESERVED)
         self._lines = _lines_of(self._reserved, self._part)
         self._who = _header(self._lines, self._reserved, self._part)
-        blocks, wrong = converted((line for _, line in self._lines.contents if "first" in line), AnnouncedBlock)
-        if wrong:
+        blocks, damaged_count = converted((line for _, line in self._lines.contents if "first" in line), AnnouncedBlock)
+        if damaged_count:
             self._part.understood = False
-            self._part.defects.append(f"{self._reserved.name}: {wrong} of its lines announce no values")
+            self._part.defects.append(f"{self._reserved.name}: {damaged_count} of its lines announce no values")
         self._blocks, self._announced = blocks, AnnouncedValues.of(blocks)
 
     def tasks(self, tables: Path | None, keeps: bool) -> Iterator[PieceTask]:
@@ -149,18 +149,18 @@ class _Announcements:
         part.last_process = max(piece.last_process for piece in pieces)
         part.groups = [group for piece in pieces for group in piece.groups]
         part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
-        kept = [OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)]
-        part.completed = _joined(kept)
+        tables = [OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)]
+        part.completed = _joined(tables)
         if ValueRuns.union(piece.written for piece in pieces).repeated:
             part.defects.append(f"{stream.name}: it wrote a value twice")
         recorded = sum((piece.recorded for piece in pieces), Counter[str]())
         _require_counts(part, self._lines, recorded, self._reserved, stream)
         _require_index(part, stream)
         part.used = ValueRuns.union(piece.used for piece in pieces)
-        unused, wrong = converted((line for _, line in self._lines.contents if "unused" in line), UnusedValues)
+        unused, damaged_count = converted((line for _, line in self._lines.contents if "unused" in line), UnusedValues)
         if self._who is not None:
             part.reservations, part.left = _unfinished(self._who, self._blocks, unused, part.used)
-        _require_unused(part, unused, wrong, self._reserved)
+        _require_unused(part, unused, damaged_count, self._reserved)
         return part
 
 
@@ -188,11 +188,11 @@ def read_register_clients(
             for number, record in enumerate(records)
         ]
         announced = list(each(read_announcements, tasks))
-        recordings = [_Register(*both) for both in zip(records, announced, strict=True)]
-        found = iter(
-            each(read_register_piece, [task for every in recordings for task in every.tasks(tables, keeps, piece_rows)])
+        recordings = [_Register(*pair) for pair in zip(records, announced, strict=True)]
+        pieces = iter(
+            each(read_register_piece, [task for part in recordings for task in part.tasks(tables, keeps, piece_rows)])
         )
-        return [every.part_of([next(found) for _ in every.numbers], tables) for every in recordings]
+        return [recording.part_of([next(pieces) for _ in recording.numbers], tables) for recording in recordings]
 
 
 @contextlib.contextmanager
@@ -243,10 +243,10 @@ class _Register:
             part.defects.append(f"{stream.name}: it wrote a value twice")
         recorded = sum((piece.recorded for piece in pieces), Counter[str]())
         _require_counts(part, announced.lines, recorded, invoked, stream)
-        for count, what in ((announced.wrong, "are not invocations"), (announced.again, "invoke an id again")):
+        for count, problem in ((announced.wrong, "are not invocations"), (announced.again, "invoke an id again")):
             if count:
                 part.understood = False
-                part.defects.append(f"{invoked.name}: {count} of its lines {what}")
+                part.defects.append(f"{invoked.name}: {count} of its lines {problem}")
         part.understood = part.understood and all(map(is_as_announced, pieces))
         part.believed = sum((piece.believed for piece in pieces), Counter[str]())
         part.last_process = max(piece.last_process for piece in pieces)
@@ -258,16 +258,17 @@ class _Register:
 
     def _index(self, part: ClientRecording, pieces: Sequence[RegisterPieceRead], tables: Path | None) -> None:
         """Adds what the tables of all records need, and checks that the index has the operations of this one."""
-        part.used = ValueRuns.union([*(each.used for each in pieces), ValueRuns.of(written_values(part.left, WRITTEN))])
-        part.seconds = [each.seconds for each in pieces if each.seconds is not None]
+        unfinished = ValueRuns.of(written_values(part.left, WRITTEN))
+        part.used = ValueRuns.union([*(piece.used for piece in pieces), unfinished])
+        part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
         part.seconds.append(SecondCounts.of(part.left, REGISTER))
         if tables is None:
             return
         part.key_groups = [group for piece in pieces for group in piece.groups]
         part.key_groups += write_registers(part.left, tables, record_name(self._stream.stem, "unfinished"))
-        indexed, there = sum(each.rows for each in part.key_groups), part.believed.total() + part.left.num_rows
-        if indexed != there:
-            part.defects.append(f"{self._stream.name}: it has {there} operations, but its tables have {indexed}")
+        indexed, count = sum(group.rows for group in part.key_groups), part.believed.total() + part.left.num_rows
+        if indexed != count:
+            part.defects.append(f"{self._stream.name}: it has {count} operations, but its tables have {indexed}")
 
 
 def _joined(rows: Sequence[pa.Table]) -> pa.Table:
@@ -275,11 +276,11 @@ def _joined(rows: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(rows).unify_dictionaries().combine_chunks()
 
 
-def _missing(first: Path, segments: Sequence[int]) -> list[str]:
+def _missing(first_path: Path, segments: Sequence[int]) -> list[str]:
     """The missing segments before existing ones, as defects. Only the last one of several in a row. Segment 0 is
     always read, so its absence is a defect already."""
-    before = {number - 1 for number in segments if number > 1} - set(segments)
-    return [f"{segment_path(first, number).name} is missing" for number in sorted(before)]
+    missing_numbers = {number - 1 for number in segments if number > 1} - set(segments)
+    return [f"{segment_path(first_path, number).name} is missing" for number in sorted(missing_numbers)]
 
 
 def _lines_of(path: Path, part: ClientRecording) -> Lines:
@@ -302,21 +303,21 @@ def _take_lines(lines: Lines, path: Path, part: ClientRecording) -> None:
 
 def _header(lines: Lines, path: Path, part: ClientRecording) -> RecordHeader | None:
     """The first line, which names the client."""
-    found, _ = converted((line for _, line in lines.contents[:1]), RecordHeader)
-    if not found:
+    headers, _ = converted((line for _, line in lines.contents[:1]), RecordHeader)
+    if not headers:
         part.understood = False
         if not part.defects:
             part.defects.append(f"{path.name}: its first line does not say whose record it is")
         return None
-    part.process, part.producer = found[0].process, found[0].producer
-    return found[0]
+    part.process, part.producer = headers[0].process, headers[0].producer
+    return headers[0]
 
 
 def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], announced: Path, stream: Path) -> None:
     """Checks that the numbers of operations equal those that the client stated when it closed its record."""
     closing = [line["closed"] for _, line in lines.contents if "closed" in line]
-    last = lines.contents[-1][1] if lines.contents else {}
-    part.closed = len(closing) == 1 and _is_counts(last.get("closed"))
+    last_line = lines.contents[-1][1] if lines.contents else {}
+    part.closed = len(closing) == 1 and _is_counts(last_line.get("closed"))
     if not part.closed:
         part.defects.append(f"{announced.name}: it has no end mark, its client did not close it")
         return
@@ -353,7 +354,7 @@ def _unfinished(
     columns: dict[str, Any] = {name: [getattr(block, name) for block in blocks] for name in names}
     columns |= {"client": [header.client] * len(blocks), "process": [header.process] * len(blocks)}
     done = [(first, last) for first, last in zip(used.first.tolist(), used.last.tolist(), strict=True)]
-    done += [(rest.unused, rest.unused + rest.count - 1) for rest in unused]
+    done += [(block_rest.unused, block_rest.unused + block_rest.count - 1) for block_rest in unused]
     bounds = np.array(done, np.int64).reshape(-1, 2)
     covered = ValueRuns.union([ValueRuns(bounds[:, 0], bounds[:, 1])])
     block, values = _uncovered(blocks, covered)
@@ -364,13 +365,13 @@ def _uncovered(
     blocks: list[AnnouncedBlock], covered: ValueRuns
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.int64]]]:
     """The values of the blocks that are not covered, in order, each with the number of its block."""
-    found = [np.empty((2, 0), np.int64)]
-    for number, each in enumerate(blocks):
-        if covered.within(each.first, each.count) < each.count:
-            values = np.arange(each.first, each.first + each.count)
-            left = values[covered.missing(values)]
-            found.append(np.stack((np.full(len(left), number), left)))
-    block, values = np.concatenate(found, axis=1)
+    columns = [np.empty((2, 0), np.int64)]
+    for number, announced_block in enumerate(blocks):
+        if covered.within(announced_block.first, announced_block.count) < announced_block.count:
+            values = np.arange(announced_block.first, announced_block.first + announced_block.count)
+            missing_values = values[covered.missing(values)]
+            columns.append(np.stack((np.full(len(missing_values), number), missing_values)))
+    block, values = np.concatenate(columns, axis=1)
     return block, values
 
 
@@ -386,9 +387,9 @@ def _info_appends(
         "client": [header.client] * n,
         "f": np.full(n, APPEND, np.int8),
         "topic": topics,
-        "partition": np.array([each.partition for each in blocks], np.int32)[block],
+        "partition": np.array([announced_block.partition for announced_block in blocks], np.int32)[block],
         "type": np.full(n, INFO, np.int8),
-        "inv": np.array([each.t for each in blocks], np.int64)[block],
+        "inv": np.array([announced_block.t for announced_block in blocks], np.int64)[block],
         "ret": np.full(n, INF, np.int64),
         "offset": np.full(n, -1, np.int64),
         "hi": np.full(n, -1, np.int64),
@@ -400,12 +401,12 @@ def _info_appends(
         "phase": [PHASE_MAIN] * n,
         "error": [UNFINISHED] * n,
     }
-    return pa.table({each.name: pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS}, OPERATIONS)
+    return pa.table({field.name: pa.array(columns[field.name]).cast(field.type) for field in OPERATIONS}, OPERATIONS)
 
 
-def _require_unused(part: ClientRecording, unused: list[UnusedValues], wrong: int, reserved: Path) -> None:
-    """Checks that the values which the client gave back were not used. `wrong`: the number of damaged lines."""
-    again = sum(part.used.within(rest.unused, rest.count) for rest in unused)
-    if again or wrong:
+def _require_unused(part: ClientRecording, unused: list[UnusedValues], damaged_count: int, reserved: Path) -> None:
+    """Checks that the values which the client gave back were not used. `damaged_count`: the number of damaged lines."""
+    reused_count = sum(part.used.within(block_rest.unused, block_rest.count) for block_rest in unused)
+    if reused_count or damaged_count:
         part.understood = False
-        part.defects.append(f"{reserved.name}: it gives back {again} values that were used, or none that can be")
+        part.defects.append(f"{reserved.name}: it gives back {reused_count} values that were used, or none that can be")

@@ -28,8 +28,8 @@ COMPUTED: Final = Meta(extra_json_schema={"computed": True})
 """A field that is not a key of the file."""
 
 
-def one_of(words: Iterable[str]) -> Meta:
+def one_of(texts: Iterable[str]) -> Meta:
     """A text that is one of these words."""
-    choices = list(words)
+    choices = list(texts)
     # `$` would also accept a line feed behind the text.
     return Meta(pattern=rf"^({'|'.join(choices)})\Z", extra_json_schema={"enum": choices})

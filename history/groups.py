@@ -98,7 +98,7 @@ class GroupRecords:
     def partitions(self) -> set[int]:
         """The partitions that the record mentions."""
         operations: tuple[Commit | Fetched | Delivered, ...] = (*self.commits, *self.fetches, *self.deliveries)
-        return {each.partition for each in operations}
+        return {operation.partition for operation in operations}
 
 
 class GroupWriter(ClientLineWriter):
@@ -142,13 +142,13 @@ def read_groups(run: Path | str, time_scale: float = ORDINARY) -> GroupRecords:
         else []
     )
     return GroupRecords(
-        tuple(each for one in read for each in one.commits.values()),
-        tuple(each for one in read for each in one.fetches),
-        tuple(each for one in read for each in one.deliveries),
-        tuple(one.member for one in read),
-        sum(one.assignments for one in read),
-        tuple(f"{GROUPS}/{one.member}{_SUFFIX}: {defect}" for one in read for defect in one.defects),
-        tuple(each for one in read for each in (*one.gave_back, *one.holds.values())),
+        tuple(commit for reader in read for commit in reader.commits.values()),
+        tuple(fetch for reader in read for fetch in reader.fetches),
+        tuple(delivery for reader in read for delivery in reader.deliveries),
+        tuple(reader.member for reader in read),
+        sum(reader.assignments for reader in read),
+        tuple(f"{GROUPS}/{reader.member}{_SUFFIX}: {defect}" for reader in read for defect in reader.defects),
+        tuple(hold for reader in read for hold in (*reader.gave_back, *reader.holds.values())),
     )
 
 
@@ -195,13 +195,13 @@ class _Reader:
                 self.defects.append(f"line {at} is not what members write: {error or type(error).__name__}")
 
     def _assigned(self, line: Mapping[str, Any]) -> None:
-        _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
+        _require(all(_is_partition(number) for number in line["partitions"]) and _is_time(line["t"]), "its partitions")
         self.assignments += 1
         for partition in line["partitions"]:
             self.holds.setdefault(partition, HeldPartition(self.member, partition, line["t"]))
 
     def _revoked(self, line: Mapping[str, Any]) -> None:
-        _require(all(_is_partition(each) for each in line["partitions"]) and _is_time(line["t"]), "its partitions")
+        _require(all(_is_partition(number) for number in line["partitions"]) and _is_time(line["t"]), "its partitions")
         for partition in line["partitions"]:
             if partition in self.holds:
                 self.gave_back.append(replace(self.holds.pop(partition), until=line["t"]))
@@ -242,9 +242,9 @@ def _places(offsets: Mapping[str, Any]) -> list[tuple[int, Any]]:
     return places
 
 
-def _require(holds: bool, what: str) -> None:
+def _require(holds: bool, subject: str) -> None:
     if not holds:
-        raise ValueError(what)
+        raise ValueError(subject)
 
 
 def _is_partition(value: object) -> bool:

@@ -59,16 +59,16 @@ class OperationCounts:
         self.newest = max(self.newest, int(ret.max(initial=-1)))
         second = (ret - self._origin) // _SECOND
         bucket = log_buckets(ret - inv, PER_OCTAVE, BUCKETS)
-        for each in np.unique(second).tolist():
-            mine = second == each
-            self._failed[each] = self._failed.get(each, 0) + int((mine & ~is_ok).sum())
+        for distinct_second in np.unique(second).tolist():
+            mine = second == distinct_second
+            self._failed[distinct_second] = self._failed.get(distinct_second, 0) + int((mine & ~is_ok).sum())
             counts = np.bincount(bucket[mine & is_ok], minlength=BUCKETS)
-            self._latencies[each] = self._latencies.get(each, 0) + counts
+            self._latencies[distinct_second] = self._latencies.get(distinct_second, 0) + counts
         self._forget()
 
     def _forget(self) -> None:
-        first = (self.newest - self._origin) // _SECOND - self._most
-        for old in [second for second in self._failed if second < first]:
+        first_second = (self.newest - self._origin) // _SECOND - self._most
+        for old in [second for second in self._failed if second < first_second]:
             del self._failed[old], self._latencies[old]
 
     def acknowledged(self, second: int) -> int:
@@ -79,10 +79,10 @@ class OperationCounts:
 
     def latency_ms(self, second: int, share: float) -> float | None:
         """The latency that this share of the acknowledged operations did not exceed, within 2.3 %; None without one."""
-        behind = np.cumsum(self._latencies.get(second, np.zeros(1, np.int64)))
-        if not behind[-1]:
+        cumulative_counts = np.cumsum(self._latencies.get(second, np.zeros(1, np.int64)))
+        if not cumulative_counts[-1]:
             return None
-        bucket = int(np.searchsorted(behind, max(1, np.ceil(share * behind[-1]))))
+        bucket = int(np.searchsorted(cumulative_counts, max(1, np.ceil(share * cumulative_counts[-1]))))
         return float(2 ** ((bucket + 0.5) / PER_OCTAVE)) / 1e3
 
 
@@ -104,7 +104,7 @@ class GrowingOperations:
                 self._files[name] = form(self._directory / name)
         if not self._files.keys() <= set(names):
             return False
-        return all(each.look(self.counts, journal) for each in self._files.values())
+        return all(file.look(self.counts, journal) for file in self._files.values())
 
 
 class _GrowingFile(ABC):
@@ -181,7 +181,7 @@ class _GrowingStream(_GrowingFile):
 
 def _plain(schema: pa.Schema) -> pa.Schema:
     """The schema with the type of the indices in place of each dictionary."""
-    types = (each.index_type if pa.types.is_dictionary(each) else each for each in schema.types)
+    types = (data_type.index_type if pa.types.is_dictionary(data_type) else data_type for data_type in schema.types)
     return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
 
 
@@ -198,24 +198,24 @@ class _GrowingLines(_GrowingFile):
         self._open: dict[str, dict[str, Any]] = {}
 
     def _take(self, data: bytes, counts: OperationCounts, journal: Sequence[Line]) -> int:
-        whole = data[: data.rfind(b"\n") + 1]
-        lines = whole
-        if self._clock is None and whole:
-            first, _, rest = whole.partition(b"\n")
+        whole_lines = data[: data.rfind(b"\n") + 1]
+        lines = whole_lines
+        if self._clock is None and whole_lines:
+            first_line, _, other_lines = whole_lines.partition(b"\n")
             try:
-                lines = self._begun(first, whole, rest, journal)
+                lines = self._begun(first_line, whole_lines, other_lines, journal)
             except BadLineError:  # it may have declared the clock of all other lines
                 self._is_understood = False
-                return len(whole)
+                return len(whole_lines)
         if lines and self._clock is not None:
             counts.add(*self._completed(lines, self._clock))
-        return len(whole)
+        return len(whole_lines)
 
-    def _begun(self, first: bytes, whole: bytes, rest: bytes, journal: Sequence[Line]) -> bytes:
+    def _begun(self, first_line: bytes, whole_lines: bytes, other_lines: bytes, journal: Sequence[Line]) -> bytes:
         """Sets the clock; returns the lines of operations."""
-        line = parsed_line(first)
+        line = parsed_line(first_line)
         self._clock = clock_of(line, journal)[0] if "clock" in line else Clock()
-        return rest if "clock" in line else whole
+        return other_lines if "clock" in line else whole_lines
 
     def _completed(self, lines: bytes, clock: Clock) -> tuple[I64, I64, npt.NDArray[np.bool_]]:
         """Invocation, return and whether it was acknowledged, of each completed operation."""
@@ -223,8 +223,8 @@ class _GrowingLines(_GrowingFile):
         if columns is not None:
             inv, ret, outcome = (columns.rows[name].to_numpy() for name in ("inv", "ret", "type"))
         else:
-            found = np.array([*self._one_by_one(lines, clock)], np.int64).reshape(-1, 3)
-            inv, ret, outcome = found[:, 0], found[:, 1], found[:, 2]
+            operations = np.array([*self._one_by_one(lines, clock)], np.int64).reshape(-1, 3)
+            inv, ret, outcome = operations[:, 0], operations[:, 1], operations[:, 2]
         done = ret < INF
         return inv[done], ret[done], outcome[done] == OK
 

@@ -159,9 +159,9 @@ class Journal:
     ) -> int:
         """A client process is started. `producers`: the first number of a producer that its values may have, and the
         number of such numbers; 0 if it never writes. `seed`: of its random draws."""
-        more = {} if seed is None else {"seed": seed}
+        fields = {} if seed is None else {"seed": seed}
         return self.event(
-            CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **more
+            CLIENT, client=client, process=process, role=role, session=session, producers=list(producers), **fields
         )
 
     def client_ended(
@@ -169,8 +169,8 @@ class Journal:
     ) -> int:
         """A client process has ended and left these files, as `history.client_files` lists them. `killed`: the number
         of its child processes that were killed."""
-        more = {"killed": killed} if killed else {}
-        return self.event(CLIENT_ENDED, client=client, exit_code=exit_code, files=dict(files), **more)
+        fields = {"killed": killed} if killed else {}
+        return self.event(CLIENT_ENDED, client=client, exit_code=exit_code, files=dict(files), **fields)
 
     def fault_invoked(
         self,
@@ -195,7 +195,7 @@ class Journal:
             targets=list(targets),
             parameters=dict(parameters or {}),
             sentence=sentence,
-            must_show={when: list(facts) for when, facts in (must_show or {}).items()},
+            must_show={moment: list(facts) for moment, facts in (must_show or {}).items()},
             may_destroy=sorted(may_destroy),
             **({} if look is None else {"group": look[0], "mark": look[1]}),
         )
@@ -243,8 +243,8 @@ class Journal:
         if exit_code is not None and signal is not None:
             raise ValueError(f"a process on {node} ended with exit code {exit_code} or by signal {signal}, not both")
         facts = {"exit_code": exit_code, "signal": signal, "last_words": last_words}
-        more = {key: text for key, text in (("kernel", kernel), ("core", core)) if text}
-        return self.event(SERVICE_EXIT, node=node, **facts, way=way, **more)
+        fields = {key: text for key, text in (("kernel", kernel), ("core", core)) if text}
+        return self.event(SERVICE_EXIT, node=node, **facts, way=way, **fields)
 
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""
@@ -265,8 +265,8 @@ class Journal:
         """The bound (seconds of the world's clock) passed without recovery; `seen`: what was awaited and last
         observed. `running`, `reached`: the nodes whose services were then seen to run, and those that answered the
         tester; None: nobody looked."""
-        more = {"running": running, "reached": reached}
-        looked = {key: list(names) for key, names in more.items() if names is not None}
+        fields = {"running": running, "reached": reached}
+        looked = {key: list(names) for key, names in fields.items() if names is not None}
         return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen, **looked)
 
     def final_read_stalled(
@@ -288,7 +288,7 @@ class Journal:
             FINAL_READ_STALLED,
             place=place,
             bound_s=bound_s,
-            reads=[dict(each) for each in reads],
+            reads=[dict(read) for read in reads],
             takes_writes=takes_writes,
             ended=list(ended),
             running=list(running),

@@ -157,7 +157,7 @@ _MAY_HAVE: Final[Mapping[str, Mapping[str, Any]]] = {
 def _struct(event: str) -> type[msgspec.Struct]:
     may_have = [(name, kind | msgspec.UnsetType, msgspec.UNSET) for name, kind in _MAY_HAVE.get(event, {}).items()]
     needed = {**_ALWAYS, **EVENTS[event]}
-    return msgspec.defstruct(event, [*needed.items(), *(each for each in may_have if each[0] not in needed)])
+    return msgspec.defstruct(event, [*needed.items(), *(field for field in may_have if field[0] not in needed)])
 
 
 _STRUCTS: Final = {event: _struct(event) for event in EVENTS}
@@ -212,7 +212,7 @@ def _problems(line: Line, faults: set[str], latest: int) -> Iterator[str]:
 
 
 def _problem_of(line: Line, message: str) -> str:
-    found = _INVALID.search(message) or _MISSING.search(message)
-    assert found is not None, message
-    name = found[1]
+    match = _INVALID.search(message) or _MISSING.search(message)
+    assert match is not None, message
+    name = match[1]
     return f"with {name} {brief(quoted(line[name]), 60)}" if name in line else f"without {name}"

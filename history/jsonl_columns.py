@@ -88,7 +88,7 @@ def columns_of(lines: bytes, *, clock: Clock, client: str, process: int) -> Line
 
 def _parsed(lines: bytes) -> pa.Table | None:
     """One row per line, or None."""
-    if not lines or lines.startswith((b"\n", codecs.BOM_UTF8)) or any(each in lines for each in _EXCLUDED):
+    if not lines or lines.startswith((b"\n", codecs.BOM_UTF8)) or any(substring in lines for substring in _EXCLUDED):
         return None
     try:
         lines.decode("utf-8")
@@ -107,9 +107,9 @@ def _parsed(lines: bytes) -> pa.Table | None:
 def _codes(texts: pa.ChunkedArray, codes: dict[str, int]) -> I64:
     """The code of each text, -1 for another one."""
     encoded = texts.combine_chunks().dictionary_encode()
-    known = np.array([*(codes.get(text, -1) for text in encoded.dictionary.to_pylist()), -1], np.int64)
-    found: I64 = known[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
-    return found
+    dictionary_codes = np.array([*(codes.get(text, -1) for text in encoded.dictionary.to_pylist()), -1], np.int64)
+    row_codes: I64 = dictionary_codes[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    return row_codes
 
 
 def _has_its_fields(table: pa.Table, f: I64, outcome: I64) -> bool:
@@ -121,32 +121,32 @@ def _has_its_fields(table: pa.Table, f: I64, outcome: I64) -> bool:
         present |= bit * pc.is_valid(table[name]).to_numpy().astype(np.int64)
     needed, allowed = np.zeros(9, np.int64), np.zeros(9, np.int64)
     for kind in (APPEND, READ, END):
-        for how in (OK, FAIL, INFO):
+        for completion in (OK, FAIL, INFO):
             must, may = _ALWAYS | _ASKED[kind], {*_MAY_ASK[kind]}
-            if how == OK:
+            if completion == OK:
                 must, may = must | {"ret"} | _ANSWERED[kind], may | _MAY_ANSWER[kind]
-            elif how == FAIL:
+            elif completion == FAIL:
                 must = must | {"ret", "error"}
             else:
                 may.add("error")
-            needed[kind * 3 + how] = sum(_BIT[name] for name in must)
-            allowed[kind * 3 + how] = sum(_BIT[name] for name in must | may)
+            needed[kind * 3 + completion] = sum(_BIT[name] for name in must)
+            allowed[kind * 3 + completion] = sum(_BIT[name] for name in must | may)
     at = f * 3 + outcome
     return not ((needed[at] & ~present).any() or (present & ~allowed[at]).any())
 
 
 def _is_within(table: pa.Table, numbers: dict[str, I64]) -> bool:
     for name, (low, high) in _NUMBERS.items():
-        some = numbers[name] if not table[name].null_count else table[name].drop_null().to_numpy()
-        if len(some) and not (low <= int(some.min()) and int(some.max()) <= high):
+        valid_numbers = numbers[name] if not table[name].null_count else table[name].drop_null().to_numpy()
+        if len(valid_numbers) and not (low <= int(valid_numbers.min()) and int(valid_numbers.max()) <= high):
             return False
     return True
 
 
 def _texts_are_valid(table: pa.Table) -> bool:
     topics = pc.unique(table["topic"]).to_pylist()
-    others = [*pc.unique(table["error"]).to_pylist(), *pc.unique(table["phase"]).to_pylist()]
-    return all(map(is_topic, topics)) and not {"", MISMATCH} & set(others)
+    labels = [*pc.unique(table["error"]).to_pylist(), *pc.unique(table["phase"]).to_pylist()]
+    return all(map(is_topic, topics)) and not {"", MISMATCH} & set(labels)
 
 
 def _pairs(records: pa.Array) -> tuple[npt.NDArray[np.int32], I64, I64] | None:
@@ -192,8 +192,8 @@ def _rows(
     starts, offsets, values = pairs
     end, acks = numbers["end"], numbers["acks"]
     lo = np.where(numbers["lo"] >= 0, numbers["lo"], end)
-    some = np.flatnonzero(np.diff(starts))
-    lo[some] = np.maximum(lo[some], offsets[starts[1:][some] - 1] + 1)
+    nonempty_rows = np.flatnonzero(np.diff(starts))
+    lo[nonempty_rows] = np.maximum(lo[nonempty_rows], offsets[starts[1:][nonempty_rows] - 1] + 1)
     columns: dict[str, Any] = {
         "process": np.full(count, process, np.int32),
         "session": np.where(numbers["session"] >= 0, numbers["session"], 1),
@@ -214,5 +214,5 @@ def _rows(
         "phase": table["phase"].fill_null(PHASE_MAIN).combine_chunks(),
         "error": table["error"].fill_null("").combine_chunks(),
     }
-    arrays = [pa.array(columns[each.name]).cast(each.type) for each in OPERATIONS]
+    arrays = [pa.array(columns[field.name]).cast(field.type) for field in OPERATIONS]
     return pa.Table.from_arrays(arrays, schema=OPERATIONS)

@@ -88,7 +88,7 @@ class GrowingRuns:
         return bool(in_highest.any()) or not self._runs.missing(values).all()
 
     def _merge(self) -> None:
-        first, last = (np.array(each, np.int64) for each in self._closed)
+        first, last = (np.array(bounds, np.int64) for bounds in self._closed)
         recent = ValueRuns.of(np.array(list(self._recent), np.int64))
         self._runs = ValueRuns.union([self._runs, ValueRuns(first, last), recent])
         self._recent, self._closed = set(), ([], [])
@@ -188,12 +188,12 @@ class TakenNames:
         """Takes a value that a line of this file writes, if it was not written before; else returns where it was."""
         if value in self.of_others:
             return next(client for client, runs in self.runs.items() if value in runs)
-        for other, runs in self.of_columns.items():
+        for other_path, runs in self.of_columns.items():
             if value in runs:
-                return f"{other.name}:{_line_of(value, other, self.lines_of_columns[other])}"
-        for other, taken in self.of_lines.items():
-            if value in taken:
-                return f"{other.name}:{_first_line_of(value, other)}"
+                return f"{other_path.name}:{_line_of(value, other_path, self.lines_of_columns[other_path])}"
+        for other_path, taken_values in self.of_lines.items():
+            if value in taken_values:
+                return f"{other_path.name}:{_first_line_of(value, other_path)}"
         self.of_lines.setdefault(path, GrowingRuns()).add(value)
         return None
 
@@ -203,10 +203,10 @@ class TakenNames:
         if not self.unique:
             return True
         runs, producers = ValueRuns.of(values), distinct(values >> 32).tolist()
-        others = [self.of_others, *self.of_columns.values()]
-        is_new = not runs.repeated and not any(each.repeated for each in self._unions(runs, others))
-        owners = {self.producers.get(each, path.name) for each in producers}
-        if not is_new or not owners <= {path.name} or any(each.has_any(values) for each in self.of_lines.values()):
+        taken_runs = [self.of_others, *self.of_columns.values()]
+        is_new = not runs.repeated and not any(union.repeated for union in self._unions(runs, taken_runs))
+        owners = {self.producers.get(producer, path.name) for producer in producers}
+        if not is_new or not owners <= {path.name} or any(spans.has_any(values) for spans in self.of_lines.values()):
             return False
         self.of_columns[path] = ValueRuns.union([self.of_columns.get(path, ValueRuns()), runs])
         self.lines_of_columns.setdefault(path, []).append(lines)
@@ -214,15 +214,15 @@ class TakenNames:
         return True
 
     @staticmethod
-    def _unions(runs: ValueRuns, others: Sequence[ValueRuns]) -> Iterator[ValueRuns]:
-        return (ValueRuns.union([ValueRuns(each.first, each.last), runs]) for each in others)
+    def _unions(runs: ValueRuns, taken_runs: Sequence[ValueRuns]) -> Iterator[ValueRuns]:
+        return (ValueRuns.union([ValueRuns(values.first, values.last), runs]) for values in taken_runs)
 
 
 def _line_of(value: int, path: Path, lines: Sequence[range]) -> int:
     """The line of the append of this value, among the lines that were read by columns. Another line may have the value
     too, such as an invocation, or an operation on a register."""
     for number, line in _numbered(path):
-        if str(value).encode() not in line or not any(number in each for each in lines):
+        if str(value).encode() not in line or not any(number in span for span in lines):
             continue
         if parsed_line(line).get("value") == value:
             return number
@@ -244,8 +244,8 @@ def _first_line_of(value: int, path: Path) -> int:
                     under_way[name] = (number, line)
                 continue
             _, invocation = under_way.pop(name, (0, {}))
-            whole = {key: each for key, each in {**invocation, **line}.items() if key != "id"}
-            if _written(operation_of(whole)) == value:
+            operation = {key: content for key, content in {**invocation, **line}.items() if key != "id"}
+            if _written(operation_of(operation)) == value:
                 return number
     for number, _ in under_way.values():
         return number
@@ -267,20 +267,21 @@ def _written(operation: Mapping[str, Any]) -> int | None:
 def read_lines(
     paths: Sequence[Path],
     journal: Sequence[Mapping[str, Any]],
-    known: TakenNames,
+    taken_names: TakenNames,
     take: Callable[[pa.Table], None],
     take_registers: Callable[[pa.Table], None],
     take_other: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> Recorded:
     """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
     on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines, and `take_registers`
-    those on registers with the schema `REGISTERS`. A line that contradicts another one, or `known`, is left out like an
-    invalid one. `take_other` returns True for a line that it takes, which is no operation, and raises BadLineError."""
-    found = Recorded()
+    those on registers with the schema `REGISTERS`. A line that contradicts another one, or `taken_names`, is left out
+    like an invalid one. `take_other` returns True for a line that it takes, which is no operation, and raises
+    BadLineError."""
+    recorded = Recorded()
     for path in paths:
-        _File(path, journal, known, found, take, take_registers, take_other).read()
-        known.process += 1
-    return found
+        _File(path, journal, taken_names, recorded, take, take_registers, take_other).read()
+        taken_names.process += 1
+    return recorded
 
 
 class _File:
@@ -290,16 +291,16 @@ class _File:
         self,
         path: Path,
         journal: Sequence[Mapping[str, Any]],
-        known: TakenNames,
-        found: Recorded,
+        taken_names: TakenNames,
+        recorded: Recorded,
         take: Callable[[pa.Table], None],
         take_registers: Callable[[pa.Table], None],
         take_other: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._path = path
         self._journal = journal
-        self._known = known
-        self._found = found
+        self._known = taken_names
+        self._found = recorded
         self._hand_on = take
         self._hand_on_registers = take_registers
         self._take_other = take_other
@@ -308,20 +309,20 @@ class _File:
         self._open: dict[str, tuple[int, dict[str, Any]]] = {}
         self._used = GrowingNames()
         self._count = 0
-        self._defects = found.defects.setdefault(path.name, [])
+        self._defects = recorded.defects.setdefault(path.name, [])
         self._of_logs: list[dict[str, Any]] = []
         self._of_registers: list[tuple[Any, ...]] = []
         self._tables_of_logs: list[pa.Table] = []
         self._tables_of_registers: list[pa.Table] = []
 
     def read(self) -> None:
-        before = 0
+        line_count = 0
         try:
             with open_regular(self._path) as file:
                 for piece in self._pieces(file):
-                    if not self._read_piece(before, piece):
+                    if not self._read_piece(line_count, piece):
                         return
-                    before += piece.count(b"\n")
+                    line_count += piece.count(b"\n")
         except OSError as error:
             self._defects.append(f"{self._path.name} cannot be read: {error.strerror}")
             return
@@ -333,46 +334,46 @@ class _File:
         """Whole lines, in pieces. Reports a torn last line."""
         parts: list[bytes] = []
         while data := file.read(_AT_ONCE):
-            whole, end, rest = data.rpartition(b"\n")
+            head, end, tail = data.rpartition(b"\n")
             if end:
-                yield b"".join([*parts, whole, end])
+                yield b"".join([*parts, head, end])
                 parts = []
-            parts.append(rest)
+            parts.append(tail)
         if any(parts):
             self._found.torn.append(str(self._path))
             self._defects.append(f"{self._path.name} was torn: its tail is lost")
 
-    def _read_piece(self, before: int, piece: bytes) -> bool:
-        """Reads whole lines; `before`: the number of lines in front of them. False if the rest cannot be read, because
-        the first line may have declared the clock of all others."""
-        first, _, rest = piece.partition(b"\n")
+    def _read_piece(self, line_count: int, piece: bytes) -> bool:
+        """Reads whole lines; `line_count`: the number of lines in front of them. False if the rest cannot be read,
+        because the first line may have declared the clock of all others."""
+        first_line, _, other_lines = piece.partition(b"\n")
         is_understood = True
-        if before == 0 and b'"clock"' in first:
-            is_understood = self._try(1, partial(self._read_line, 1, first))
-            before, piece = 1, rest
-        if is_understood and not self._read_columns(before, piece):
-            is_understood = self._read_lines(before, piece)
+        if line_count == 0 and b'"clock"' in first_line:
+            is_understood = self._try(1, partial(self._read_line, 1, first_line))
+            line_count, piece = 1, other_lines
+        if is_understood and not self._read_columns(line_count, piece):
+            is_understood = self._read_lines(line_count, piece)
         self._flush()
         return is_understood
 
-    def _read_columns(self, before: int, piece: bytes) -> bool:
+    def _read_columns(self, line_count: int, piece: bytes) -> bool:
         """Reads the piece by columns if all its lines are valid operations on logs without an id, and if no value in it
         was used before. Otherwise nothing is read."""
         if self._clock.error > MOST_CLOCK_ERROR_NS:
             return False
-        found = columns_of(piece, clock=self._clock, client=self._client, process=self._known.process)
-        if found is None:
+        columns = columns_of(piece, clock=self._clock, client=self._client, process=self._known.process)
+        if columns is None:
             return False
-        lines = range(before + 1, before + 1 + found.rows.num_rows)
-        if not self._known.claim(self._path, lines, found.written):
+        lines = range(line_count + 1, line_count + 1 + columns.rows.num_rows)
+        if not self._known.claim(self._path, lines, columns.written):
             return False
         self._flush()
-        self._hand_on(found.rows)
+        self._hand_on(columns.rows)
         name = self._path.name
-        self._found.counts[name] = self._found.counts.get(name, 0) + found.rows.num_rows
-        if len(found.written):
-            owned = distinct(found.written >> 32).tolist()
-            self._found.producers.setdefault(name, set()).update(producer_of(each << 32) for each in owned)
+        self._found.counts[name] = self._found.counts.get(name, 0) + columns.rows.num_rows
+        if len(columns.written):
+            owned = distinct(columns.written >> 32).tolist()
+            self._found.producers.setdefault(name, set()).update(producer_of(producer << 32) for producer in owned)
             self._found.announced.setdefault(name, set()).add(False)
         return True
 
@@ -392,8 +393,8 @@ class _File:
             self._tables_of_registers.append(table_of(self._of_registers))
         self._of_logs, self._of_registers = [], []
 
-    def _read_lines(self, before: int, piece: bytes) -> bool:
-        for number, line in enumerate(piece.split(b"\n")[:-1], before + 1):
+    def _read_lines(self, line_count: int, piece: bytes) -> bool:
+        for number, line in enumerate(piece.split(b"\n")[:-1], line_count + 1):
             is_understood = self._try(number, partial(self._read_line, number, line))
             if number == 1 and not is_understood:
                 return False
@@ -443,13 +444,13 @@ class _File:
     def _completed(self, name: str, line: dict[str, Any]) -> dict[str, Any]:
         """The invocation and its completion as one operation."""
         if name not in self._open:
-            why = "was completed before" if line["id"] in self._used else "was never invoked"
-            raise BadLineError(f'id {name} {why}: a line with an id completes the "invoke" line of that id, once')
+            reason = "was completed before" if line["id"] in self._used else "was never invoked"
+            raise BadLineError(f'id {name} {reason}: a line with an id completes the "invoke" line of that id, once')
         _, invocation = self._open.pop(name)
         for key, value in invocation.items():
             if key in line and line[key] != value:
-                given, was = json.dumps(line[key]), json.dumps(value)
-                raise BadLineError(f'"{key}" is {given}, but operation {name} was invoked with {was}')
+                completed_value, was = json.dumps(line[key]), json.dumps(value)
+                raise BadLineError(f'"{key}" is {completed_value}, but operation {name} was invoked with {was}')
         return {**invocation, **{key: value for key, value in line.items() if key != "id"}}
 
     def _keep(self, line: dict[str, Any], *, announced: bool, unfinished: bool = False) -> None:
@@ -476,10 +477,10 @@ class _File:
         self._found.producers.setdefault(self._path.name, set()).add(producer_of(value))
         if not self._known.unique:
             return
-        there = self._known.claim_one(self._path, value)
-        if there is not None:
+        place = self._known.claim_one(self._path, value)
+        if place is not None:
             raise BadLineError(
-                f"value {value} was written before, by {there}: values are unique in a run, retries included"
+                f"value {value} was written before, by {place}: values are unique in a run, retries included"
             )
 
     def _own(self, value: int) -> None:

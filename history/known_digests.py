@@ -21,24 +21,24 @@ MOST: Final = 1 << 17
 """Digests that are kept: 40 MB of memory."""
 
 _State = tuple[int, int, int, int, int]
-_known: dict[str, tuple[_State, str]] = {}
+_digests: dict[str, tuple[_State, str]] = {}
 
 
 def digest_of(path: str) -> str:
     """As `history.regular_files.sha256_of`."""
-    before = _state(path)
-    known = _known.get(path)
-    if known is not None and known[0] == before:
-        return known[1]
+    state = _state(path)
+    known_digest = _digests.get(path)
+    if known_digest is not None and known_digest[0] == state:
+        return known_digest[1]
     digest = sha256_of(path)
-    _known.pop(path, None)
-    if time.time_ns() - before[-1] > SETTLED_NS and _state(path) == before:
-        if len(_known) >= MOST:
-            _known.clear()
-        _known[path] = before, digest
+    _digests.pop(path, None)
+    if time.time_ns() - state[-1] > SETTLED_NS and _state(path) == state:
+        if len(_digests) >= MOST:
+            _digests.clear()
+        _digests[path] = state, digest
     return digest
 
 
 def _state(path: str) -> _State:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    status = os.stat(path)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -46,10 +46,10 @@ class AnnouncedValues:
         ordered = sorted(blocks, key=lambda block: block.first)
         topics = sorted({block.topic for block in ordered})
         code = {topic: number for number, topic in enumerate(topics)}
-        first = np.array([block.first for block in ordered], np.int64)
+        first_values = np.array([block.first for block in ordered], np.int64)
         return cls(
-            first,
-            first + np.array([block.count for block in ordered], np.int64),
+            first_values,
+            first_values + np.array([block.count for block in ordered], np.int64),
             tuple(topics),
             np.array([code[block.topic] for block in ordered], np.int64),
             np.array([block.partition for block in ordered], np.int64),
@@ -111,27 +111,27 @@ class _Piece:
         self._origin = RowOrigin(task.header)
 
     def read(self) -> PieceRead:
-        task, found = self._task, self._found
+        task, reading = self._task, self._found
         try:
             reader = BatchReader(task.path, OPERATIONS, task.segment)
         except OSError as error:
-            found.defects.append(f"it cannot be read ({error.strerror})")
-            return found
-        before = 0
+            reading.defects.append(f"it cannot be read ({error.strerror})")
+            return reading
+        rows_before = 0
         for number, rows in enumerate(in_pieces(reader.batches(), SEGMENT_ROWS)):
-            self._take(rows, number, before)
-            before += rows.num_rows
-        found.is_torn = reader.is_torn
-        found.defects += [*reader.defects, *error_sentences(self._invalid), *self._complaints()]
-        found.written, found.used = ValueRuns.union(self._written), ValueRuns.union(self._used)
-        found.seconds = SecondCounts.union(self._seconds)
-        return found
+            self._take(rows, number, rows_before)
+            rows_before += rows.num_rows
+        reading.is_torn = reader.is_torn
+        reading.defects += [*reader.defects, *error_sentences(self._invalid), *self._complaints()]
+        reading.written, reading.used = ValueRuns.union(self._written), ValueRuns.union(self._used)
+        reading.seconds = SecondCounts.union(self._seconds)
+        return reading
 
-    def _take(self, rows: pa.Table, number: int, before: int) -> None:
-        """`before`: the number of rows of the segment before these."""
-        task, found = self._task, self._found
-        found.recorded += kinds_of(rows)
-        rows = valid_part(rows, self._invalid, before)
+    def _take(self, rows: pa.Table, number: int, rows_before: int) -> None:
+        """`rows_before`: the number of rows of the segment before these."""
+        task, reading = self._task, self._found
+        reading.recorded += kinds_of(rows)
+        rows = valid_part(rows, self._invalid, rows_before)
         is_append = rows["f"].to_numpy() == APPEND
         values = rows["value"].to_numpy()[is_append]
         self._origin.take(rows, values)
@@ -139,19 +139,19 @@ class _Piece:
         self._written.append(written)
         is_there = self._announced(rows, is_append, values)
         if not is_there.all():
-            found.misplaced = True
+            reading.misplaced = True
             believed = ~is_append
             believed[is_append] = is_there
             rows, written = rows.filter(pa.array(believed)), ValueRuns.of(values[is_there])
         self._used.append(written)
-        found.believed += kinds_of(rows)
-        found.last_process = max(found.last_process, last_process_of(rows))
+        reading.believed += kinds_of(rows)
+        reading.last_process = max(reading.last_process, last_process_of(rows))
         self._seconds.append(SecondCounts.of(rows, LOG))
         if task.keeps:
-            found.rows.append(rows)
+            reading.rows.append(rows)
         if task.tables is not None:
             name = f"{task.record}-{task.segment}" + (f".{number}" if number else "")
-            found.groups += write_operations(rows, task.tables, name)
+            reading.groups += write_operations(rows, task.tables, name)
 
     def _announced(
         self, rows: pa.Table, is_append: npt.NDArray[np.bool_], values: npt.NDArray[np.int64]
@@ -164,8 +164,8 @@ class _Piece:
         at = np.searchsorted(blocks.first, values, side="right") - 1
         within = (at >= 0) & (values < blocks.behind[at])
         topics = rows["topic"].combine_chunks()
-        known = {topic: number for number, topic in enumerate(blocks.topics)}
-        codes = np.array([known.get(topic, -1) for topic in topics.dictionary.to_pylist()] or [-1], np.int64)
+        topic_codes = {topic: number for number, topic in enumerate(blocks.topics)}
+        codes = np.array([topic_codes.get(topic, -1) for topic in topics.dictionary.to_pylist()] or [-1], np.int64)
         is_there: npt.NDArray[np.bool_] = within & (blocks.topic[at] == codes[topics.indices.to_numpy()[is_append]])
         is_there &= blocks.partition[at] == rows["partition"].to_numpy()[is_append]
         self._numbers["unannounced"] += int((~within).sum())
@@ -182,14 +182,14 @@ class _Piece:
             yield f"it has {counted(numbers['elsewhere'], 'append')} to other partitions than announced"
 
 
-def in_pieces(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Table]:
-    """Tables of the batches in order, each with at least `most` rows but the last one, in one chunk."""
+def in_pieces(batches: Iterable[pa.RecordBatch], piece_rows: int) -> Iterator[pa.Table]:
+    """Tables of the batches in order, each with at least `piece_rows` rows but the last one, in one chunk."""
     waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         waiting.append(batch)
         rows += batch.num_rows
-        if rows >= most:
+        if rows >= piece_rows:
             yield _table(waiting)
             rows = 0
     if waiting:
@@ -204,8 +204,8 @@ def _table(waiting: list[pa.RecordBatch]) -> pa.Table:
 
 def kinds_of(rows: pa.Table) -> Counter[str]:
     """The number of operations of each kind."""
-    found: Sequence[Any] = pc.value_counts(rows["f"]).to_pylist()
-    return Counter({NAMES.get(each["values"], "unknown"): each["counts"] for each in found})
+    entries: Sequence[Any] = pc.value_counts(rows["f"]).to_pylist()
+    return Counter({NAMES.get(entry["values"], "unknown"): entry["counts"] for entry in entries})
 
 
 def last_process_of(rows: pa.Table) -> int:

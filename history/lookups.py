@@ -61,12 +61,12 @@ class LookupWriter(ClientLineWriter):
         super().__init__(operations, LOOKUPS, _SUFFIX, "client", client, clock)
 
     def looked_up(self, partition: int, timestamp: int, offset: int, *, inv: int) -> None:
-        where = {"partition": partition, "timestamp": timestamp, "offset": offset}
-        self._lines.write({"what": "lookup", **where, "inv": inv, "t": self.clock()})
+        fields = {"partition": partition, "timestamp": timestamp, "offset": offset}
+        self._lines.write({"what": "lookup", **fields, "inv": inv, "t": self.clock()})
 
     def seen(self, partition: int, first: int, timestamps: Sequence[int]) -> None:
-        where = {"partition": partition, "first": first, "timestamps": list(timestamps)}
-        self._lines.write({"what": "seen", **where, "t": self.clock()})
+        fields = {"partition": partition, "first": first, "timestamps": list(timestamps)}
+        self._lines.write({"what": "seen", **fields, "t": self.clock()})
 
 
 def read_lookups(run: Path | str) -> LookupRecords:
@@ -74,10 +74,10 @@ def read_lookups(run: Path | str) -> LookupRecords:
     directory = Path(run) / "history" / LOOKUPS
     read = [_Reader(path) for path in sorted(directory.glob(f"*{_SUFFIX}"))] if directory.is_dir() else []
     return LookupRecords(
-        tuple(each for one in read for each in one.lookups),
-        tuple(each for one in read for each in one.sights),
-        tuple(one.client for one in read),
-        tuple(f"{LOOKUPS}/{one.client}{_SUFFIX}: {defect}" for one in read for defect in one.defects),
+        tuple(lookup for reader in read for lookup in reader.lookups),
+        tuple(sight for reader in read for sight in reader.sights),
+        tuple(reader.client for reader in read),
+        tuple(f"{LOOKUPS}/{reader.client}{_SUFFIX}: {defect}" for reader in read for defect in reader.defects),
     )
 
 
@@ -112,7 +112,7 @@ class _Reader:
         partition, moment = _number(line["partition"], 0), _number(line["t"], self._latest)
         self._latest = moment
         if line["what"] == "seen":
-            timestamps = tuple(_number(each, -1) for each in line["timestamps"])
+            timestamps = tuple(_number(timestamp, -1) for timestamp in line["timestamps"])
             self.sights.append(Sight(self.client, partition, _number(line["first"], 0), timestamps, moment))
             return
         timestamp, offset, inv = (
@@ -125,7 +125,7 @@ class _Reader:
         self.lookups.append(Lookup(self.client, partition, timestamp, offset, inv, moment))
 
 
-def _number(value: object, least: int) -> int:
-    if type(value) is not int or not least <= value < _LARGEST:
-        raise ValueError(f"{value!r} is not a number from {least} on")
+def _number(value: object, lowest: int) -> int:
+    if type(value) is not int or not lowest <= value < _LARGEST:
+        raise ValueError(f"{value!r} is not a number from {lowest} on")
     return value

@@ -59,11 +59,11 @@ def _value_or_nil(name: str, value: Any) -> None:
 def _records(name: str, value: Any) -> None:
     if not isinstance(value, list):
         raise BadLineError(f'"{name}" is {_shown(value)}: a list of [offset, value] is needed')
-    for each in value:
-        if not isinstance(each, list) or len(each) != 2:
-            raise BadLineError(f'"{name}" holds {_shown(each)}: each record is [offset, value]')
-        _OFFSET(f"{name}: offset", each[0])
-        _integer(-_MOST, _MOST)(f"{name}: value", each[1])
+    for record in value:
+        if not isinstance(record, list) or len(record) != 2:
+            raise BadLineError(f'"{name}" holds {_shown(record)}: each record is [offset, value]')
+        _OFFSET(f"{name}: offset", record[0])
+        _integer(-_MOST, _MOST)(f"{name}: value", record[1])
 
 
 _OFFSET: Final = _integer(0, INF - 1)
@@ -190,12 +190,12 @@ def _require_sense(line: Mapping[str, Any], form: _Form) -> None:
 
 def _require(line: Mapping[str, Any], needed: frozenset[str], allowed: frozenset[str], form: _Form) -> None:
     """Raises BadLineError unless a line has all needed fields, no others but allowed ones, each within its bounds."""
-    what = f'{line["f"]} of type "{line["type"]}"'
+    kind = f'{line["f"]} of type "{line["type"]}"'
     for name in sorted(line.keys() - needed - allowed):
-        known = ", ".join(sorted(needed | allowed))
-        raise BadLineError(f'"{name}" is not a field of a {what}: its fields are {known}')
+        field_names = ", ".join(sorted(needed | allowed))
+        raise BadLineError(f'"{name}" is not a field of a {kind}: its fields are {field_names}')
     for name in sorted(needed - line.keys()):
-        raise BadLineError(f'"{name}" is missing: a {what} needs {", ".join(sorted(needed))}')
+        raise BadLineError(f'"{name}" is missing: a {kind} needs {", ".join(sorted(needed))}')
     for name, value in line.items():
         check = form.value if name == "value" else _CHECKS.get(name)
         if check is not None:
@@ -248,8 +248,8 @@ def clock_of(line: Mapping[str, Any], journal: Sequence[Mapping[str, Any]]) -> t
         raise BadLineError('a wall clock needs "error_ns": how far it may be off the clock of the machine of the run')
     for event in journal:
         if event.get("event") == "run_started":
-            (behind,), ahead = wall_ahead([event]), wall_ahead(journal)
-            return Clock(behind, error + max(abs(each - behind) for each in ahead)), client
+            (start_offset,), ahead = wall_ahead([event]), wall_ahead(journal)
+            return Clock(start_offset, error + max(abs(offset - start_offset) for offset in ahead)), client
     raise BadLineError("wall-clock times cannot be placed: the run's journal has no run_started event")
 
 

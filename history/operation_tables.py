@@ -86,16 +86,16 @@ class IndexedGroup:
     @property
     def kinds(self) -> Counter[str]:
         """The number of operations of each kind that occurs."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, (f, _) in _COUNTED.items():
-            found[NAMES[f]] += getattr(self, name)
-        return +found
+            counts[NAMES[f]] += getattr(self, name)
+        return +counts
 
 
 INDEX: Final = pa.schema(
     [
-        pa.field(each.name, {"str": pa.string(), "int": pa.int64()}[str(each.type)], nullable=False)
-        for each in fields(IndexedGroup)
+        pa.field(column.name, {"str": pa.string(), "int": pa.int64()}[str(column.type)], nullable=False)
+        for column in fields(IndexedGroup)
     ]
 )
 """One row per row group, with the fields of `IndexedGroup`."""
@@ -139,9 +139,9 @@ def write_operations(rows: pa.Table, tables: Path, piece: str, *, group_rows: in
 
 def write_index(groups: Iterable[IndexedGroup], tables: Path) -> None:
     """Write `tables/index.parquet`, ordered by partition, file and row group."""
-    ordered = sorted(groups, key=lambda each: (each.topic, each.partition, each.path, each.row_group))
+    ordered = sorted(groups, key=lambda group: (group.topic, group.partition, group.path, group.row_group))
     tables.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([asdict(each) for each in ordered], INDEX), tables / INDEX_FILE)
+    pq.write_table(pa.Table.from_pylist([asdict(group) for group in ordered], INDEX), tables / INDEX_FILE)
 
 
 def read_index(tables: Path) -> list[IndexedGroup]:
@@ -150,13 +150,13 @@ def read_index(tables: Path) -> list[IndexedGroup]:
     other file may exist."""
     groups = [IndexedGroup(*row) for row in read_rows(open_table(tables, INDEX_FILE, INDEX), INDEX_FILE)]
     of_file: dict[str, list[IndexedGroup]] = {}
-    for each in groups:
-        of_file.setdefault(each.path, []).append(each)
-    found = {
+    for group in groups:
+        of_file.setdefault(group.path, []).append(group)
+    file_names = {
         path.relative_to(tables).as_posix()
         for path in (tables / OPERATIONS_FOLDER).glob("topic=*/partition=*/*.parquet")
     }
-    for name in sorted(found | of_file.keys()):
+    for name in sorted(file_names | of_file.keys()):
         if name not in of_file:
             raise TablesError(f"tables/{name} is not in tables/{INDEX_FILE}")
         _require_groups(tables, name, of_file[name])
@@ -166,17 +166,17 @@ def read_index(tables: Path) -> list[IndexedGroup]:
 def read_operations(tables: Path) -> pa.Table:
     """All operations of the tables in the index's order. Raises TablesError as `read_index`."""
     paths = dict.fromkeys(group.path for group in read_index(tables))
-    found = [open_table(tables, path, OPERATIONS).read() for path in paths]
-    return pa.concat_tables([OPERATIONS.empty_table(), *found]).unify_dictionaries().combine_chunks()
+    parts = [open_table(tables, path, OPERATIONS).read() for path in paths]
+    return pa.concat_tables([OPERATIONS.empty_table(), *parts]).unify_dictionaries().combine_chunks()
 
 
 def read_parts(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
     """These columns of the row groups, one after another. Raises TablesError for a file that cannot be read."""
-    for path, of_file in groupby(groups, key=lambda each: each.path):
+    for path, of_file in groupby(groups, key=lambda group: group.path):
         with open_table(tables, path, OPERATIONS) as file:
-            for each in of_file:
+            for group in of_file:
                 try:
-                    part = file.read_row_group(each.row_group, columns=columns, use_threads=False)
+                    part = file.read_row_group(group.row_group, columns=columns, use_threads=False)
                 except (OSError, pa.ArrowException) as error:
                     raise TablesError(f"tables/{path} is damaged: {str(error).splitlines()[0]}") from error
                 yield part.select(columns).combine_chunks()
@@ -190,9 +190,9 @@ def by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
     topic = rows["topic"].chunk(0)
     names = topic.dictionary.to_pylist()
     code = rows["partition"].to_numpy().astype(np.int64) * len(names) + topic.indices.to_numpy()
-    first = int(code[0])
-    if (code == first).all():
-        yield (names[first % len(names)], first // len(names)), rows
+    first_code = int(code[0])
+    if (code == first_code).all():
+        yield (names[first_code % len(names)], first_code // len(names)), rows
         return
     order = np.argsort(code, kind="stable")
     ordered, code = rows.take(pa.array(order)).combine_chunks(), code[order]
@@ -203,7 +203,7 @@ def by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
 
 
 def _require_groups(tables: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
-    require_row_groups(tables, name, OPERATIONS, INDEX_FILE, [(each.row_group, each.rows) for each in groups])
+    require_row_groups(tables, name, OPERATIONS, INDEX_FILE, [(group.row_group, group.rows) for group in groups])
     folder = folder_of(Path(OPERATIONS_FOLDER), groups[0].topic, groups[0].partition).as_posix()
     if name.rpartition("/")[0] != folder:
         raise TablesError(f"tables/{INDEX_FILE} has tables/{name} as a file of {groups[0].topic}-{groups[0].partition}")
@@ -214,10 +214,11 @@ def require_row_groups(
 ) -> None:
     """Checks that a file of `tables` has the row groups whose numbers and rows its index states. Raises TablesError."""
     metadata = open_table(tables, name, schema).metadata
-    there = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    if list(stated) != list(enumerate(there)):
+    row_counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if list(stated) != list(enumerate(row_counts)):
         raise TablesError(
-            f"tables/{name} has row groups of {there} rows, but tables/{index} says {[rows for _, rows in stated]}: "
+            f"tables/{name} has row groups of {row_counts} rows, but tables/{index} says "
+            f"{[rows for _, rows in stated]}: "
             "one of them is not of this analysis"
         )
 
@@ -229,8 +230,8 @@ def open_table(tables: Path, name: str, schema: pa.Schema) -> Any:
     except FileNotFoundError as error:
         raise TablesError(f"tables/{name} is missing") from error
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a path with a character of code 0
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-        raise TablesError(f"tables/{name} cannot be read as Parquet: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise TablesError(f"tables/{name} cannot be read as Parquet: {reason}") from error
     if not file.schema_arrow.equals(schema):
         raise TablesError(
             f"tables/{name} has other columns than this version writes: it is of another program or version"
@@ -264,7 +265,7 @@ def _row_group(rows: pa.Table, topic: str, partition: int, path: str, number: in
         rows=rows.num_rows,
         lowest=lowest,
         highest=highest,
-        **{name: int(outcomes[of * (INFO + 1) + how]) for name, (of, how) in _COUNTED.items()},
+        **{name: int(outcomes[operation * (INFO + 1) + outcome]) for name, (operation, outcome) in _COUNTED.items()},
         unlocated=int(is_append.sum() - located.sum()),
         records=len(offsets),
         final=int(pc.sum(pc.equal(rows["phase"], PHASE_FINAL)).as_py() or 0),
@@ -287,7 +288,7 @@ def _reach(
         lo[~is_append & (lo > 0)] - 1,
         hi[~is_append & (hi >= 0)],
     )
-    some = [each for each in spoken if len(each)]
-    if not some:
+    arrays = [array for array in spoken if len(array)]
+    if not arrays:
         return 0, -1
-    return min(int(each.min()) for each in some), max(int(each.max()) for each in some)
+    return min(int(array.min()) for array in arrays), max(int(array.max()) for array in arrays)

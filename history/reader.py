@@ -69,15 +69,15 @@ class History:
     @property
     def size(self) -> int:
         """The number of operations on logs. Raises as `operations`."""
-        return sum(each.rows for each in self._index) if self._index is not None else self.operations.num_rows
+        return sum(group.rows for group in self._index) if self._index is not None else self.operations.num_rows
 
     @property
     def places(self) -> set[tuple[str, int]]:
         """Topic and partition of the logs that have operations. Raises as `operations`."""
         if self._index is not None:
-            return {(each.topic, each.partition) for each in self._index}
+            return {(group.topic, group.partition) for group in self._index}
         rows = self.operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
-        return {(each["topic"], each["partition"]) for each in rows}
+        return {(row["topic"], row["partition"]) for row in rows}
 
     def parts(self, *columns: str) -> Iterator[pa.Table]:
         """These columns of all operations on logs, in parts of at most 2^20 rows: a large run is not in memory at once.
@@ -91,13 +91,13 @@ class History:
     @cached_property
     def registers(self) -> pa.Table:
         """All operations on registers. Raises as `operations`."""
-        found = self.recorded_registers
-        return read_registers(found) if isinstance(found, Path) else found
+        source = self.recorded_registers
+        return read_registers(source) if isinstance(source, Path) else source
 
     @property
     def register_size(self) -> int:
         """The number of operations on registers. Raises as `operations`."""
-        return sum(each.rows for each in self._keys) if self._keys is not None else self.registers.num_rows
+        return sum(group.rows for group in self._keys) if self._keys is not None else self.registers.num_rows
 
     def register_parts(self, *columns: str) -> Iterator[pa.Table]:
         """These columns of all operations on registers, part by part as `parts`. Raises as `operations`."""
@@ -109,8 +109,8 @@ class History:
 
     @cached_property
     def _keys(self) -> list[KeyGroup] | None:
-        found = self.recorded_registers
-        return read_register_index(found) if isinstance(found, Path) else None
+        source = self.recorded_registers
+        return read_register_index(source) if isinstance(source, Path) else None
 
     @cached_property
     def _index(self) -> list[IndexedGroup] | None:
@@ -185,10 +185,10 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
         write_register_index(clients.key_groups, tables)
         write_seconds(SecondCounts.union(clients.seconds), tables)
     # Completed rows first, so that the unfinished ones are the table's tail.
-    whole = _whole([*clients.operations, *clients.left_operations], OPERATIONS) if keeps else None
+    operations = _whole([*clients.operations, *clients.left_operations], OPERATIONS) if keeps else None
     registers = _whole([*clients.registers, *clients.left_registers], REGISTERS) if keeps else None
     return History(
-        recorded=tables if whole is None and tables is not None else whole,
+        recorded=tables if operations is None and tables is not None else operations,
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
         faults=faults_of(journal),
         phases=_phases(journal),

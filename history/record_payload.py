@@ -23,14 +23,14 @@ def record_bytes(value: int, size: int = VALUE_BYTES) -> bytes:
     """The bytes of a record of `size` bytes (at least 8) that carries `value`."""
     if size < VALUE_BYTES:
         raise ValueError(f"a record of {size} bytes cannot carry a value: at least {VALUE_BYTES} are needed")
-    words = record_steps(-(-size // VALUE_BYTES)) + np.uint64(value & 0xFFFF_FFFF_FFFF_FFFF)
-    return words.astype(">u8").tobytes()[:size]
+    numbers = record_steps(-(-size // VALUE_BYTES)) + np.uint64(value & 0xFFFF_FFFF_FFFF_FFFF)
+    return numbers.astype(">u8").tobytes()[:size]
 
 
 @lru_cache(maxsize=64)
-def record_steps(words: int) -> npt.NDArray[np.uint64]:
-    """The summands that turn a value into each of the first `words` numbers of its record."""
-    return np.arange(words, dtype=np.uint64) * np.uint64(RECORD_STEP)
+def record_steps(count: int) -> npt.NDArray[np.uint64]:
+    """The summands that turn a value into each of the first `count` numbers of its record."""
+    return np.arange(count, dtype=np.uint64) * np.uint64(RECORD_STEP)
 
 
 def value_of_record(record: bytes | bytearray | memoryview | None) -> int:

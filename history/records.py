@@ -89,60 +89,60 @@ def read_clients(
     """Reads `history/operations`, and checks it for completeness by the journal. Damage is a defect, never raised.
 
     Writes the operations to `tables`, if given; without `keeps`, completed ones of streams are only there."""
-    found = Clients()
+    clients = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    logs = [LogRecord(directory / first, numbers) for first, numbers in _segments(names, STREAM).items()]
+    logs = [LogRecord(directory / first_name, numbers) for first_name, numbers in _segments(names, STREAM).items()]
     of_logs = read_log_clients(logs, tables=tables, keeps=keeps, each=each)
     registers = _segments(names, REGISTER_STREAM)
-    records = [RegisterRecord(directory / first, numbers) for first, numbers in registers.items()]
+    records = [RegisterRecord(directory / first_name, numbers) for first_name, numbers in registers.items()]
     of_registers = read_register_clients(records, tables=tables, keeps=keeps, each=each)
     parts = dict(zip((record.stream.name for record in logs), of_logs, strict=True))
     for name, part in parts.items():
-        found.operations.append(part.completed)
-        found.groups += part.groups
-        found.seconds += part.seconds
-        _add(part.left, record_name(Path(name).stem, "unfinished"), tables, found.left_operations, found)
+        clients.operations.append(part.completed)
+        clients.groups += part.groups
+        clients.seconds += part.seconds
+        _add(part.left, record_name(Path(name).stem, "unfinished"), tables, clients.left_operations, clients)
     for part in of_registers:
-        found.registers.append(part.completed)
-        found.left_registers.append(part.left)
-        found.key_groups += part.key_groups
-        found.seconds += part.seconds
-        found.written.append(part.used)
+        clients.registers.append(part.completed)
+        clients.left_registers.append(part.left)
+        clients.key_groups += part.key_groups
+        clients.seconds += part.seconds
+        clients.written.append(part.used)
     parts |= dict(zip(registers, of_registers, strict=True))
     for part in parts.values():
-        found.reservations.append(part.reservations)
-        found.torn += part.torn
-    lines = _read_elsewhere(directory, names, journal, parts, found, tables=tables, keeps=keeps)
-    found.records = list(_Books(directory, names, journal, parts, lines).records())
-    return found
+        clients.reservations.append(part.reservations)
+        clients.torn += part.torn
+    lines = _read_elsewhere(directory, names, journal, parts, clients, tables=tables, keeps=keeps)
+    clients.records = list(_Books(directory, names, journal, parts, lines).records())
+    return clients
 
 
 def _segments(names: Sequence[str], stream: str) -> dict[str, list[int]]:
     """The segments of each recording, by the name of its segment 0, including recordings that only have
     announcements."""
-    found = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == _STREAMS[stream]}
+    segments = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == _STREAMS[stream]}
     for name in names:
         if Path(name).suffix == stream:
-            first, number = segment_of(name)
-            found.setdefault(first, set()).add(number)
-    return {first: sorted(found[first]) for first in sorted(found)}
+            first_name, number = segment_of(name)
+            segments.setdefault(first_name, set()).add(number)
+    return {first_name: sorted(segments[first_name]) for first_name in sorted(segments)}
 
 
-def _add(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], found: Clients) -> None:
+def _add(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], clients: Clients) -> None:
     """Adds operations on logs that are not from a stream."""
     to.append(rows)
-    found.seconds.append(SecondCounts.of(rows, LOG))
+    clients.seconds.append(SecondCounts.of(rows, LOG))
     if tables is not None:
-        found.groups += write_operations(rows, tables, record)
+        clients.groups += write_operations(rows, tables, record)
 
 
-def _add_registers(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], found: Clients) -> None:
+def _add_registers(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], clients: Clients) -> None:
     """Adds operations on registers that are not from a stream."""
     to.append(rows)
-    found.seconds.append(SecondCounts.of(rows, REGISTER))
-    found.written.append(ValueRuns.of(written_values(rows, WRITTEN)))
+    clients.seconds.append(SecondCounts.of(rows, REGISTER))
+    clients.written.append(ValueRuns.of(written_values(rows, WRITTEN)))
     if tables is not None:
-        found.key_groups += write_registers(rows, tables, record)
+        clients.key_groups += write_registers(rows, tables, record)
 
 
 def _read_elsewhere(
@@ -150,7 +150,7 @@ def _read_elsewhere(
     names: Sequence[str],
     journal: Sequence[Line],
     parts: Mapping[str, ClientRecording],
-    found: Clients,
+    clients: Clients,
     *,
     tables: Path | None,
     keeps: bool,
@@ -161,34 +161,34 @@ def _read_elsewhere(
     numbers = itertools.count()
 
     def take(operations: pa.Table) -> None:
-        kept: list[pa.Table] = found.operations if keeps else []
-        _add(operations, record_name("", f"lines-{next(numbers)}"), tables, kept, found)
+        destination: list[pa.Table] = clients.operations if keeps else []
+        _add(operations, record_name("", f"lines-{next(numbers)}"), tables, destination, clients)
 
     def take_registers(operations: pa.Table) -> None:
-        kept: list[pa.Table] = found.registers if keeps else []
-        _add_registers(operations, record_name("", f"lines-{next(numbers)}"), tables, kept, found)
+        destination: list[pa.Table] = clients.registers if keeps else []
+        _add_registers(operations, record_name("", f"lines-{next(numbers)}"), tables, destination, clients)
 
     lines = read_lines(paths, journal, _known(parts), take, take_registers)
     left_operations, left_registers = lines.tables()
-    _add(left_operations, record_name("", "unfinished-lines"), tables, found.left_operations, found)
-    _add_registers(left_registers, record_name("", "unfinished-lines"), tables, found.left_registers, found)
-    found.torn += lines.torn
+    _add(left_operations, record_name("", "unfinished-lines"), tables, clients.left_operations, clients)
+    _add_registers(left_registers, record_name("", "unfinished-lines"), tables, clients.left_registers, clients)
+    clients.torn += lines.torn
     return lines
 
 
 def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     """The names that Arrow files have used, which no JSON lines may use again."""
-    known = TakenNames(producers={}, process=0)
+    claims = TakenNames(producers={}, process=0)
     for name, part in parts.items():
         client = Path(name).stem.rpartition("-")[0]
         of_log = Path(name).suffix == STREAM
         unfinished = ValueRuns.of(written_values(part.left, ((APPEND, "value"),))) if of_log else ValueRuns()
-        runs = known.runs[client] = ValueRuns.union([known.runs.get(client, ValueRuns()), part.used, unfinished])
-        known.process = max(known.process, part.last_process + 1)
+        runs = claims.runs[client] = ValueRuns.union([claims.runs.get(client, ValueRuns()), part.used, unfinished])
+        claims.process = max(claims.process, part.last_process + 1)
         if of_log:
             for first, last in zip(runs.first.tolist(), runs.last.tolist(), strict=True):
-                known.producers |= dict.fromkeys(range(first >> 32, (last >> 32) + 1), client)
-    return known
+                claims.producers |= dict.fromkeys(range(first >> 32, (last >> 32) + 1), client)
+    return claims
 
 
 class _Books:
@@ -212,11 +212,11 @@ class _Books:
     def records(self) -> Iterator[ClientRecord]:
         """One for each client of the journal, and one for each file without a client."""
         clients = sorted({line["client"] for line in self._started})
-        of = {name: owner(name, clients) for name in self._names}
+        owners = {name: owner(name, clients) for name in self._names}
         for client in clients:
-            yield self._record(client, [name for name in self._names if of[name] == client])
+            yield self._record(client, [name for name in self._names if owners[name] == client])
         for name in self._names:
-            if of[name] is None:
+            if owners[name] is None:
                 yield self._strange(name)
 
     def _record(self, client: str, files: list[str]) -> ClientRecord:
@@ -253,14 +253,14 @@ class _Books:
             and not (ended and self._may_lack_the_last(ended[0], files))
             and not self._says_nothing(started[0], files),
             producers=self._producers(started[0], files),
-            changed={name: why for name, why in changed.items() if name in files},
+            changed={name: change for name, change in changed.items() if name in files},
         )
 
     def _may_lack_the_last(self, ended: Line, files: Sequence[str]) -> bool:
         """Whether a program was killed (possibly by the run) and may have sent operations that it had no time to
         record. A program that announces its writes has recorded them."""
         lines = [name for name in files if name.endswith(LINES)]
-        announced = {each for name in lines for each in self._lines.announced.get(name, ())}
+        announced = {mark for name in lines for mark in self._lines.announced.get(name, ())}
         was_killed = bool(ended.get("killed")) or ended["exit_code"] != 0
         return bool(lines) and was_killed and announced != {True}
 
@@ -274,10 +274,10 @@ class _Books:
         """The numbers of producers that the journal gives a client, if its values contain them. User-defined programs
         may write any values to registers; only their values show whether they contain such numbers."""
         first, count = started["producers"]
-        given, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
+        own_producers, lines = range(first, first + count), [name for name in files if name.endswith(LINES)]
         is_program = bool(lines) or (not files and count > 1)  # only a program may restart as another producer
         used = {producer for name in lines for producer in self._lines.producers.get(name, ())}
-        return given if not is_program or (used and all(each in given for each in used)) else None
+        return own_producers if not is_program or (used and all(number in own_producers for number in used)) else None
 
     def _strange(self, name: str) -> ClientRecord:
         suffix = Path(name).suffix
@@ -322,19 +322,19 @@ class _Books:
             first, count = mine["producers"]
             if part.producer is not None and part.producer not in range(first, first + count):
                 yield f"client {client} has values of producer {part.producer}, which the journal does not give it"
-        for other in self._started:
-            if other is mine:
+        for other_line in self._started:
+            if other_line is mine:
                 continue
-            if other["process"] == mine["process"]:
-                yield f"client {client} has the number of client {other['client']}"
-            (first, count), (others, many) = mine["producers"], other["producers"]
-            if count and many and first < others + many and others < first + count:
-                yield f"client {client} has the producer of client {other['client']}"
+            if other_line["process"] == mine["process"]:
+                yield f"client {client} has the number of client {other_line['client']}"
+            (first, count), (other_first, other_count) = mine["producers"], other_line["producers"]
+            if count and other_count and first < other_first + other_count and other_first < first + count:
+                yield f"client {client} has the producer of client {other_line['client']}"
 
 
 def _vague(name: str, error_ns: int) -> str:
-    most = f"more than {MOST_CLOCK_ERROR_NS / 1e9:g} s show nothing"
+    reason = f"more than {MOST_CLOCK_ERROR_NS / 1e9:g} s show nothing"
     return (
-        f"{name}: its clock may be {error_ns / 1e9:g} s off, and {most}: "
+        f"{name}: its clock may be {error_ns / 1e9:g} s off, and {reason}: "
         "have its clock kept by NTP or the like, and declare a smaller error_ns"
     )

@@ -78,29 +78,29 @@ class Announcements:
     def of_ids(self, ids: npt.NDArray[np.int64]) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """The announcements in the row groups that may have these ids, ordered by id, and their positions."""
         ordered = np.sort(ids)
-        some = [
-            number
-            for number, each in enumerate(self.groups)
-            if np.searchsorted(ordered, each.lowest) < np.searchsorted(ordered, each.highest, side="right")
+        numbers = [
+            group_number
+            for group_number, group in enumerate(self.groups)
+            if np.searchsorted(ordered, group.lowest) < np.searchsorted(ordered, group.highest, side="right")
         ]
-        if not some:
+        if not numbers:
             return ANNOUNCED.empty_table(), np.empty(0, np.int64)
-        rows = self._read(some)
+        rows = self._read(numbers)
         positions = [
             np.arange(self.groups[number].first, self.groups[number].first + self.groups[number].rows)
-            for number in some
+            for number in numbers
         ]
         order = np.argsort(rows["id"].to_numpy(), kind="stable")
         return rows.take(order).combine_chunks(), np.concatenate(positions)[order]
 
     def unfinished(self, header: RecordHeader, done: ValueRuns) -> pa.Table:
         """The operations whose announcements are not at the positions `done`, as operations that may have happened."""
-        left = [REGISTERS.empty_table()]
-        for number, each in enumerate(self.groups):
-            if done.within(each.first, each.rows) < each.rows:
-                missing = done.missing(np.arange(each.first, each.first + each.rows))
-                left.append(_open(header, self._read([number]).filter(pa.array(missing))))
-        return pa.concat_tables(left).unify_dictionaries().combine_chunks()
+        tables = [REGISTERS.empty_table()]
+        for number, group in enumerate(self.groups):
+            if done.within(group.first, group.rows) < group.rows:
+                missing = done.missing(np.arange(group.first, group.first + group.rows))
+                tables.append(_open(header, self._read([number]).filter(pa.array(missing))))
+        return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
     def _read(self, groups: Sequence[int]) -> pa.Table:
         with pq.ParquetFile(require_regular(self.table)) as file:
@@ -111,19 +111,19 @@ def read_announcements(task: AnnouncementsTask) -> Announcements:
     """Reads the announcements and writes their table: one task, in bounded memory. Damage is in the result. Raises
     OSError for what it writes."""
     reader = LineReader(task.path)
-    rest: list[tuple[int, dict[str, Any]]] = []
-    last: tuple[int, dict[str, Any]] | None = None
+    other_lines: list[tuple[int, dict[str, Any]]] = []
+    last_line: tuple[int, dict[str, Any]] | None = None
     table = _Table(task.table)
-    for last in _until_error(reader):
-        if not rest or "id" not in last[1]:
-            rest.append(last)
-        if "id" in last[1]:
-            table.add(last[1])
+    for last_line in _until_error(reader):
+        if not other_lines or "id" not in last_line[1]:
+            other_lines.append(last_line)
+        if "id" in last_line[1]:
+            table.add(last_line[1])
     table.close()
-    if last is not None and rest[-1] is not last:
-        rest.append(last)
-    header, _ = converted((line for _, line in rest[:1]), RecordHeader)
-    lines = Lines(tuple(rest), reader.is_torn, tuple(reader.defects))
+    if last_line is not None and other_lines[-1] is not last_line:
+        other_lines.append(last_line)
+    header, _ = converted((line for _, line in other_lines[:1]), RecordHeader)
+    lines = Lines(tuple(other_lines), reader.is_torn, tuple(reader.defects))
     return Announcements(
         task.table, lines, header[0] if header else None, table.wrong, table.again(), tuple(table.groups)
     )
@@ -151,13 +151,13 @@ class _Table:
         self._is_ordered = True
 
     def add(self, line: dict[str, Any]) -> None:
-        found, wrong = converted([line], Invocation)
-        announced = [each for each in found if each.is_announced and _is_text(each.key + each.phase)]
-        self.wrong += wrong + len(found) - len(announced)
-        for each in announced:
-            self._is_ordered = self._is_ordered and each.id > self._highest
-            self._highest = max(self._highest, each.id)
-            self._waiting.append(each)
+        invocations, damaged_count = converted([line], Invocation)
+        announced = [entry for entry in invocations if entry.is_announced and _is_text(entry.key + entry.phase)]
+        self.wrong += damaged_count + len(invocations) - len(announced)
+        for entry in announced:
+            self._is_ordered = self._is_ordered and entry.id > self._highest
+            self._highest = max(self._highest, entry.id)
+            self._waiting.append(entry)
         if len(self._waiting) >= GROUP_ROWS:
             self._flush()
 
@@ -179,9 +179,9 @@ class _Table:
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = pq.ParquetWriter(self._path, ANNOUNCED, compression="zstd", compression_level=1)
-        rows = pa.Table.from_pylist([msgspec.structs.asdict(each) for each in self._waiting], ANNOUNCED)
+        rows = pa.Table.from_pylist([msgspec.structs.asdict(entry) for entry in self._waiting], ANNOUNCED)
         self._writer.write_table(rows, row_group_size=len(self._waiting))
-        ids = [each.id for each in self._waiting]
+        ids = [entry.id for entry in self._waiting]
         self.groups.append(AnnouncedGroup(self._count, len(ids), min(ids), max(ids)))
         self._count += len(ids)
         self._waiting = []
@@ -207,16 +207,16 @@ def compared(
     value = pc.if_else(pc.equal(rows["f"], CAS), rows["new"], rows["value"])
     pairs = [(rows[name], stated[name]) for name in ("f", "key", "expected", "inv", "phase")]
     is_same = is_there.copy()
-    for one, other in [*pairs, (value, stated["value"])]:
-        is_same &= _equal(one, other)
+    for column, stated_column in [*pairs, (value, stated["value"])]:
+        is_same &= _equal(column, stated_column)
     return is_there, is_same, at
 
 
-def _equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+def _equal(actual: pa.ChunkedArray, stated: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Where the values are equal, or both null."""
-    if pa.types.is_dictionary(one.type):
-        one = one.cast(pa.string())
-    same = pc.or_(pc.fill_null(pc.equal(one, other), False), pc.and_(pc.is_null(one), pc.is_null(other)))
+    if pa.types.is_dictionary(actual.type):
+        actual = actual.cast(pa.string())
+    same = pc.or_(pc.fill_null(pc.equal(actual, stated), False), pc.and_(pc.is_null(actual), pc.is_null(stated)))
     return np.asarray(same.to_numpy(), np.bool_)
 
 
@@ -236,4 +236,4 @@ def _open(header: RecordHeader, announced: pa.Table) -> pa.Table:
         "error": [UNFINISHED] * n,
         "endpoint": [""] * n,
     }
-    return pa.table({each.name: columns[each.name] for each in REGISTERS}).cast(REGISTERS)
+    return pa.table({field.name: columns[field.name] for field in REGISTERS}).cast(REGISTERS)

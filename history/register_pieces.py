@@ -85,43 +85,43 @@ class _Piece:
         self._origin = RowOrigin(task.announced.header)
 
     def read(self) -> RegisterPieceRead:
-        task, found = self._task, self._found
+        task, reading = self._task, self._found
         try:
             reader = BatchReader(task.path, REGISTERS, task.segment, earlier=REGISTERS_WITHOUT_ENDPOINTS)
         except OSError as error:
-            found.lost.append(f"it cannot be read ({error.strerror})")
-            return found
-        before = 0
+            reading.lost.append(f"it cannot be read ({error.strerror})")
+            return reading
+        rows_before = 0
         for number, rows in enumerate(in_pieces(reader.batches(), task.piece_rows)):
-            self._take(with_endpoints(rows), number, before)
-            before += rows.num_rows
-        found.is_torn = reader.is_torn
-        found.lost += reader.defects
-        found.defects += [*error_sentences(self._invalid), *self._complaints()]
+            self._take(with_endpoints(rows), number, rows_before)
+            rows_before += rows.num_rows
+        reading.is_torn = reader.is_torn
+        reading.lost += reader.defects
+        reading.defects += [*error_sentences(self._invalid), *self._complaints()]
         for name, runs in self._runs.items():
-            setattr(found, name, ValueRuns.union(runs))
-        found.seconds = SecondCounts.union(self._seconds)
-        return found
+            setattr(reading, name, ValueRuns.union(runs))
+        reading.seconds = SecondCounts.union(self._seconds)
+        return reading
 
-    def _take(self, rows: pa.Table, number: int, before: int) -> None:
-        """`before`: the number of rows of the segment before these."""
-        task, found = self._task, self._found
-        found.recorded += kinds_of(rows)
-        rows = valid_registers(rows, self._invalid, before)
+    def _take(self, rows: pa.Table, number: int, rows_before: int) -> None:
+        """`rows_before`: the number of rows of the segment before these."""
+        task, reading = self._task, self._found
+        reading.recorded += kinds_of(rows)
+        rows = valid_registers(rows, self._invalid, rows_before)
         written = written_values(rows, WRITTEN)
         self._origin.take(rows, written)
         self._runs["ids"].append(ValueRuns.of(rows["id"].to_numpy()))
         self._runs["written"].append(ValueRuns.of(written))
         rows = self._believed(rows)
         self._runs["used"].append(ValueRuns.of(written_values(rows, WRITTEN)))
-        found.believed += kinds_of(rows)
-        found.last_process = max(found.last_process, last_process_of(rows))
+        reading.believed += kinds_of(rows)
+        reading.last_process = max(reading.last_process, last_process_of(rows))
         self._seconds.append(SecondCounts.of(rows, REGISTER))
         if task.keeps:
-            found.rows.append(rows)
+            reading.rows.append(rows)
         if task.tables is not None:
             at = f"+{task.segment}.{number}" if task.segment or number else ""
-            found.groups += write_registers(rows, task.tables, task.record + at)
+            reading.groups += write_registers(rows, task.tables, task.record + at)
 
     def _believed(self, rows: pa.Table) -> pa.Table:
         """The reads, and the writes and compare-and-sets that equal their announcement. Otherwise the row or the

@@ -95,34 +95,34 @@ def write_registers(
     return groups
 
 
-def _bounds(keys: pa.ChunkedArray, least: int, most: int) -> list[int]:
-    """Where row groups start, and where the last one ends: at the first end of a key behind `least` rows, and after
-    `most` rows at the latest."""
+def _bounds(keys: pa.ChunkedArray, least_rows: int, most_rows: int) -> list[int]:
+    """Where row groups start, and where the last one ends: at the first end of a key behind `least_rows` rows, and
+    after `most_rows` rows at the latest."""
     ends: npt.NDArray[np.int64] = np.asarray(
         pc.run_end_encode(keys.combine_chunks()).run_ends.to_numpy(zero_copy_only=False), np.int64
     )
     bounds = [0]
     while bounds[-1] < len(keys):
-        at = int(np.searchsorted(ends, bounds[-1] + least))
-        bounds.append(min(int(ends[min(at, len(ends) - 1)]), bounds[-1] + most))
+        at = int(np.searchsorted(ends, bounds[-1] + least_rows))
+        bounds.append(min(int(ends[min(at, len(ends) - 1)]), bounds[-1] + most_rows))
     return bounds
 
 
 def read_registers(tables: Path) -> pa.Table:
     """All operations on registers, with the schema `history.REGISTERS`. Raises TablesError as `read_register_index`."""
     groups = read_register_index(tables)
-    found = [part.cast(REGISTERS) for part in read_register_parts(tables, groups, STORED.names)]
-    return pa.concat_tables([REGISTERS.empty_table(), *found]).unify_dictionaries().combine_chunks()
+    parts = [part.cast(REGISTERS) for part in read_register_parts(tables, groups, STORED.names)]
+    return pa.concat_tables([REGISTERS.empty_table(), *parts]).unify_dictionaries().combine_chunks()
 
 
 def read_register_parts(tables: Path, groups: Iterable[KeyGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
     """These columns of the row groups in order, in parts of at most PART_ROWS rows, or of one row group. Raises
     TablesError for a file that cannot be read."""
-    for path, of_file in groupby(groups, key=lambda each: each.path):
+    for path, of_file in groupby(groups, key=lambda group: group.path):
         with open_table(tables, path, STORED) as file:
-            for some in _joined(of_file):
+            for numbers in _joined(of_file):
                 try:
-                    part = file.read_row_groups(some, columns=list(columns), use_threads=False)
+                    part = file.read_row_groups(numbers, columns=list(columns), use_threads=False)
                 except (OSError, pa.ArrowException) as error:
                     raise TablesError(f"tables/{path} is damaged: {str(error).splitlines()[0]}") from error
                 yield part.select(columns).combine_chunks()
@@ -130,24 +130,24 @@ def read_register_parts(tables: Path, groups: Iterable[KeyGroup], columns: Seque
 
 def _joined(groups: Iterable[KeyGroup]) -> Iterator[list[int]]:
     """The numbers of consecutive row groups, in lists of at most PART_ROWS rows or of one row group."""
-    some: list[int] = []
+    numbers: list[int] = []
     rows = 0
-    for each in groups:
-        if some and rows + each.rows > PART_ROWS:
-            yield some
-            some, rows = [], 0
-        some.append(each.row_group)
-        rows += each.rows
-    if some:
-        yield some
+    for group in groups:
+        if numbers and rows + group.rows > PART_ROWS:
+            yield numbers
+            numbers, rows = [], 0
+        numbers.append(group.row_group)
+        rows += group.rows
+    if numbers:
+        yield numbers
 
 
 def write_register_index(groups: Iterable[KeyGroup], tables: Path) -> None:
     """Write `tables/registers.parquet`, ordered by file and row group."""
-    ordered = sorted(groups, key=lambda each: (each.path, each.row_group))
+    ordered = sorted(groups, key=lambda group: (group.path, group.row_group))
     tables.mkdir(parents=True, exist_ok=True)
     pq.write_table(
-        pa.Table.from_pylist([asdict(each) for each in ordered], REGISTER_INDEX), tables / REGISTER_INDEX_FILE
+        pa.Table.from_pylist([asdict(group) for group in ordered], REGISTER_INDEX), tables / REGISTER_INDEX_FILE
     )
 
 
@@ -156,19 +156,19 @@ def read_register_index(tables: Path) -> list[KeyGroup]:
     when it is missing, torn or not an index, and when it disagrees with the files: each must exist and have the index's
     row groups and rows, and no other file may exist. A row group with a lowest key above its highest one would be in no
     task."""
-    found = {path.relative_to(tables).as_posix() for path in (tables / REGISTERS_FOLDER).glob("*.parquet")}
-    if not found and not (tables / REGISTER_INDEX_FILE).exists():
+    file_names = {path.relative_to(tables).as_posix() for path in (tables / REGISTERS_FOLDER).glob("*.parquet")}
+    if not file_names and not (tables / REGISTER_INDEX_FILE).exists():
         return []
     index = open_table(tables, REGISTER_INDEX_FILE, REGISTER_INDEX)
     groups = [KeyGroup(*row) for row in read_rows(index, REGISTER_INDEX_FILE)]
     of_file: dict[str, list[KeyGroup]] = {}
-    for each in groups:
-        if each.lowest > each.highest:
-            raise TablesError(f"tables/{REGISTER_INDEX_FILE} has no range of keys for {each.path}")
-        of_file.setdefault(each.path, []).append(each)
-    for name in sorted(found | of_file.keys()):
+    for group in groups:
+        if group.lowest > group.highest:
+            raise TablesError(f"tables/{REGISTER_INDEX_FILE} has no range of keys for {group.path}")
+        of_file.setdefault(group.path, []).append(group)
+    for name in sorted(file_names | of_file.keys()):
         if name not in of_file:
             raise TablesError(f"tables/{name} is not in tables/{REGISTER_INDEX_FILE}")
-        stated = [(each.row_group, each.rows) for each in of_file[name]]
+        stated = [(group.row_group, group.rows) for group in of_file[name]]
         require_row_groups(tables, name, STORED, REGISTER_INDEX_FILE, stated)
     return groups

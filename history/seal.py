@@ -53,7 +53,7 @@ def complaints(run_dir: Path) -> Iterator[str]:
     yield from _complaints(run_dir, content_of(run_dir))
 
 
-def _complaints(run_dir: Path, found: Content) -> Iterator[str]:
+def _complaints(run_dir: Path, content: Content) -> Iterator[str]:
     path = run_dir / "history" / FILE_NAME
     try:
         sealed = _evidence_of(path)
@@ -63,7 +63,7 @@ def _complaints(run_dir: Path, found: Content) -> Iterator[str]:
     except (OSError, ValueError) as error:
         yield f"history/{FILE_NAME} cannot be read: {error}"
         return
-    yield from _changes(sealed, found).values()
+    yield from _changes(sealed, content).values()
 
 
 def changed(run_dir: Path) -> dict[str, str]:
@@ -76,21 +76,21 @@ def changed(run_dir: Path) -> dict[str, str]:
     return _changes(sealed, content_of(run_dir))
 
 
-def _changes(sealed: Content, found: Content) -> dict[str, str]:
-    said = {name: _change(name, sealed, found) for name in sorted(sealed.keys() | found.keys())}
-    return {name: sentence for name, sentence in said.items() if sentence}
+def _changes(sealed: Content, content: Content) -> dict[str, str]:
+    sentences = {name: _change(name, sealed, content) for name in sorted(sealed.keys() | content.keys())}
+    return {name: sentence for name, sentence in sentences.items() if sentence}
 
 
-def _change(name: str, sealed: Content, found: Content) -> str:
+def _change(name: str, sealed: Content, content: Content) -> str:
     """The change of a file or directory, as a sentence; empty without a change."""
-    if name not in found:
+    if name not in content:
         return f"{name} is missing: it was there when the run ended"
     if name not in sealed:
         return f"{name} was added after the run had ended"
-    if sealed[name] != found[name]:
-        return f"{name} was {_how(sealed[name], found[name])} after the run had ended"
-    if found[name].get("is", _DIRECTORY) != _DIRECTORY:
-        return f"{name} is {found[name]['is']}: what it shows need not be of this run"
+    if sealed[name] != content[name]:
+        return f"{name} was {_how(sealed[name], content[name])} after the run had ended"
+    if content[name].get("is", _DIRECTORY) != _DIRECTORY:
+        return f"{name} is {content[name]['is']}: what it shows need not be of this run"
     return ""
 
 
@@ -101,27 +101,27 @@ def content_of(run_dir: Path) -> Content:
     for name in EVIDENCE:
         if os.path.lexists(run_dir / name):
             _add(name, str(run_dir / name), content)
-    for own in (FILE_NAME, draft_of(Path(FILE_NAME)).name):
-        content.pop(f"history/{own}", None)
+    for own_name in (FILE_NAME, draft_of(Path(FILE_NAME)).name):
+        content.pop(f"history/{own_name}", None)
     return dict(sorted(content.items()))
 
 
 def _add(name: str, path: str, content: Content) -> None:
     """`name`: the path below the run's directory. Few system calls for each: a run may have many thousand files."""
-    what = "file"
+    kind = "file"
     try:
-        found = os.lstat(path)
-        if stat.S_ISDIR(found.st_mode):
-            what = _DIRECTORY
+        status = os.lstat(path)
+        if stat.S_ISDIR(status.st_mode):
+            kind = _DIRECTORY
             content[name] = {"is": _DIRECTORY}
             for inside in sorted(os.listdir(path)):
                 _add(f"{name}/{inside}", f"{path}/{inside}", content)
-        elif stat.S_ISREG(found.st_mode):
-            content[name] = {"bytes": found.st_size, "sha256": digest_of(path)}
+        elif stat.S_ISREG(status.st_mode):
+            content[name] = {"bytes": status.st_size, "sha256": digest_of(path)}
         else:
             content[name] = {"is": _STRANGE}
     except OSError as error:
-        content[name] = {"is": f"{what} that cannot be read: {error.strerror}"}
+        content[name] = {"is": f"{kind} that cannot be read: {error.strerror}"}
 
 
 def _evidence_of(path: Path) -> Content:
@@ -133,8 +133,8 @@ def _evidence_of(path: Path) -> Content:
     return evidence
 
 
-def _how(sealed: Any, found: dict[str, Any]) -> str:
-    before, now = sealed.get("bytes") if isinstance(sealed, dict) else None, found.get("bytes")
+def _how(sealed: Any, state: dict[str, Any]) -> str:
+    before, now = sealed.get("bytes") if isinstance(sealed, dict) else None, state.get("bytes")
     if not isinstance(before, int) or not isinstance(now, int) or before == now:
         return "changed"
     return f"{'shortened' if now < before else 'lengthened'} from {before} to {now} bytes"

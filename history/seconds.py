@@ -77,19 +77,19 @@ class SecondCounts:
         records = np.empty((2, 0), np.int64)
         if "values" in rows.column_names:
             shown = pc.list_value_length(rows["values"]).to_numpy()
-            some = np.flatnonzero(shown)
-            records = summed(code[some], shown[some].astype(np.int64))
+            positions = np.flatnonzero(shown)
+            records = summed(code[positions], shown[positions].astype(np.int64))
         acknowledged = (outcome == OK) & ((f == APPEND) | (f == WRITE) | (f == CAS)) & returned
         return cls(_counted(code * _SLOTS + slot), records, _cells(kind[acknowledged], ret[acknowledged]))
 
     @classmethod
     def union(cls, parts: Iterable[SecondCounts]) -> SecondCounts:
         """The counts of all parts."""
-        some = list(parts)
+        all_parts = list(parts)
         nothing = np.empty((2, 0), np.int64)
-        counts = np.concatenate([nothing, *(each.counts for each in some)], axis=1)
-        records = np.concatenate([nothing, *(each.records for each in some)], axis=1)
-        cells = np.concatenate([np.empty((4, 0), np.int64), *(each.cells for each in some)], axis=1)
+        counts = np.concatenate([nothing, *(part.counts for part in all_parts)], axis=1)
+        records = np.concatenate([nothing, *(part.records for part in all_parts)], axis=1)
+        cells = np.concatenate([np.empty((4, 0), np.int64), *(part.cells for part in all_parts)], axis=1)
         return cls(summed(*counts), summed(*records), _merged(cells))
 
     def table(self) -> pa.Table:
@@ -105,7 +105,7 @@ class SecondCounts:
         )
         columns: dict[str, Any] = {
             "second": second,
-            "shape": [_SHAPES[each // 15] for each in kind.tolist()],
+            "shape": [_SHAPES[code // 15] for code in kind.tolist()],
             "f": (kind // 3 % 5).astype(np.int8),
             "type": (kind % 3).astype(np.int8),
             "operations": latency.sum(axis=1),
@@ -137,8 +137,8 @@ def _counted(codes: I64) -> I64:
     lowest, highest = int(codes.min()), int(codes.max())
     if highest - lowest <= 8 * len(codes) + 1_000_000:  # seconds of one run: counting is faster than sorting
         numbers = np.bincount(codes - lowest)
-        found = np.flatnonzero(numbers)
-        return np.stack((found + lowest, numbers[found]))
+        places = np.flatnonzero(numbers)
+        return np.stack((places + lowest, numbers[places]))
     return np.stack(np.unique(codes, return_counts=True)).astype(np.int64)
 
 
@@ -147,8 +147,8 @@ def summed(codes: I64, numbers: I64) -> I64:
     if not len(codes):
         return np.empty((2, 0), np.int64)
     order = np.argsort(codes, kind="stable")
-    first = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
-    return np.stack((codes[order][first], np.add.reduceat(numbers[order], first)))
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
+    return np.stack((codes[order][starts], np.add.reduceat(numbers[order], starts)))
 
 
 def _cells(kind: I64, ret: I64) -> I64:
@@ -172,8 +172,8 @@ def _gaps(cells: I64, keys: I64) -> pa.Array:
     """The longest gap of each key (second and kind) that ends in it; null for other keys."""
     kind, _, first, last = cells
     gap = np.where(np.diff(kind) == 0, first[1:] - last[:-1], 0) if cells.shape[1] else np.empty(0, np.int64)
-    some = np.flatnonzero(gap > _CELL)
-    at = np.searchsorted(keys, first[1:][some] // _SECOND * _KINDS + kind[1:][some])
+    long_gaps = np.flatnonzero(gap > _CELL)
+    at = np.searchsorted(keys, first[1:][long_gaps] // _SECOND * _KINDS + kind[1:][long_gaps])
     longest = np.zeros(len(keys), np.int64)
-    np.maximum.at(longest, at, gap[some])
+    np.maximum.at(longest, at, gap[long_gaps])
     return pa.array(longest, pa.int64(), mask=longest == 0)

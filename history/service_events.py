@@ -47,8 +47,8 @@ class ServiceExit:
         if self.kernel:
             return f"by the kernel for lack of memory ({self.kernel})"
         if self.signal is not None:
-            known = self.signal in set(signal.Signals)
-            return f"by signal {self.signal}" + (f" ({signal.Signals(self.signal).name})" if known else "")
+            has_name = self.signal in set(signal.Signals)
+            return f"by signal {self.signal}" + (f" ({signal.Signals(self.signal).name})" if has_name else "")
         if self.exit_code is not None:
             return f"with exit code {self.exit_code}"
         return "in a way that was not seen"

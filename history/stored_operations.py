@@ -33,21 +33,21 @@ class StoredOperations:
     @classmethod
     def of(cls, tables: Path) -> StoredOperations:
         """Raises TablesError if a table is missing or damaged, or if the tables disagree."""
-        found = cls(tables, read_index(tables), sorted((tables / REGISTERS_FOLDER).glob("*.parquet")))
+        operations = cls(tables, read_index(tables), sorted((tables / REGISTERS_FOLDER).glob("*.parquet")))
         stated = _register_operations(tables / SECONDS_FILE)
-        there = sum(_open(path).metadata.num_rows for path in found.registers)
-        if stated != there:
+        row_count = sum(_open(path).metadata.num_rows for path in operations.registers)
+        if stated != row_count:
             raise TablesError(
-                f"tables/{REGISTERS_FOLDER} has {counted(there, 'operation')}, "
+                f"tables/{REGISTERS_FOLDER} has {counted(row_count, 'operation')}, "
                 f"but tables/{SECONDS_FILE} says {stated}: "
                 "one of them is not of this analysis"
             )
-        return found
+        return operations
 
     @property
     def places(self) -> set[tuple[str, int]]:
         """Topic and partition of the logs that have operations."""
-        return {(each.topic, each.partition) for each in self.groups}
+        return {(group.topic, group.partition) for group in self.groups}
 
     def parts(self, *columns: str) -> Iterator[pa.Table]:
         """These columns of the operations on logs, a row group after another. Raises TablesError for a damaged file."""
@@ -75,5 +75,5 @@ def _read(path: Path, read: Any) -> Any:
     try:
         return read()
     except (OSError, pa.ArrowException, KeyError) as error:
-        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-        raise TablesError(f"{path.name} of the tables cannot be read: {why}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+        raise TablesError(f"{path.name} of the tables cannot be read: {reason}") from error

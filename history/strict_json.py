@@ -21,11 +21,11 @@ def decode(text: bytes | str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is given twice")
-    return found
+    return members
 
 
 def _refuse(name: str) -> Any:

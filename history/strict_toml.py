@@ -57,7 +57,7 @@ def written(value: Any) -> str:
     if isinstance(value, date | time):
         return value.isoformat()
     if isinstance(value, Mapping):
-        fields = ", ".join(f"{written_key(key)} = {written(each)}" for key, each in value.items() if each is not None)
+        fields = ", ".join(f"{written_key(key)} = {written(part)}" for key, part in value.items() if part is not None)
         return f"{{ {fields} }}" if fields else "{}"
     if isinstance(value, list | tuple | set | frozenset):
         return f"[{', '.join(map(written, value))}]"

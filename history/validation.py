@@ -21,26 +21,26 @@ RowErrors = dict[str, tuple[int, int]]
 """Errors of rows: the first row that has it, -1 if all have it, and how many do."""
 
 
-def valid_part(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
+def valid_part(table: pa.Table, errors: RowErrors, rows_before: int) -> pa.Table:
     """The valid rows of a part of a table of the schema `OPERATIONS`; adds the errors of the others to `errors`.
-    `before`: the number of rows before the part."""
-    return _kept(table, _wrong_operations, errors, before)
+    `rows_before`: the number of rows before the part."""
+    return _kept(table, _wrong_operations, errors, rows_before)
 
 
-def valid_registers(table: pa.Table, errors: RowErrors, before: int) -> pa.Table:
+def valid_registers(table: pa.Table, errors: RowErrors, rows_before: int) -> pa.Table:
     """The same of a part of a table of the schema `REGISTERS`."""
-    return _kept(table, _wrong_registers, errors, before)
+    return _kept(table, _wrong_registers, errors, rows_before)
 
 
 def error_sentences(errors: RowErrors) -> list[str]:
     """The errors as sentences."""
     return [
-        what if first < 0 else f"row {first}{f' and {count - 1} more' if count > 1 else ''}: {what}"
-        for what, (first, count) in errors.items()
+        problem if first_row < 0 else f"row {first_row}{f' and {count - 1} more' if count > 1 else ''}: {problem}"
+        for problem, (first_row, count) in errors.items()
     ]
 
 
-def _kept(table: pa.Table, wrong: Any, errors: RowErrors, before: int) -> pa.Table:
+def _kept(table: pa.Table, checks: Any, errors: RowErrors, rows_before: int) -> pa.Table:
     if not table.num_rows:
         return table
     missing = [field.name for field in table.schema if not field.nullable and table[field.name].null_count]
@@ -48,10 +48,10 @@ def _kept(table: pa.Table, wrong: Any, errors: RowErrors, before: int) -> pa.Tab
         errors[f"its rows lack {', '.join(missing)}"] = (-1, 0)
         return table.slice(0, 0)
     bad = np.zeros(table.num_rows, np.bool_)
-    for mask, what in wrong(table):
+    for mask, problem in checks(table):
         if mask.any():
-            first, count = errors.get(what, (before + int(np.argmax(mask)), 0))
-            errors[what] = (first, count + int(mask.sum()))
+            first_row, count = errors.get(problem, (rows_before + int(np.argmax(mask)), 0))
+            errors[problem] = (first_row, count + int(mask.sum()))
             bad |= mask
     return table.filter(pa.array(~bad)) if bad.any() else table
 
@@ -85,10 +85,10 @@ def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
 
 def _misnamed(topics: pa.ChunkedArray) -> Mask:
     """Which rows name a topic that cannot be one."""
-    whole = topics.unify_dictionaries().combine_chunks()
-    names = whole.dictionary.to_pylist()
-    wrong = np.array([name is None or not is_topic(name) for name in names], np.bool_)
-    return wrong[whole.indices.to_numpy()] if wrong.any() else np.zeros(len(whole), np.bool_)
+    column = topics.unify_dictionaries().combine_chunks()
+    names = column.dictionary.to_pylist()
+    is_wrong = np.array([name is None or not is_topic(name) for name in names], np.bool_)
+    return is_wrong[column.indices.to_numpy()] if is_wrong.any() else np.zeros(len(column), np.bool_)
 
 
 def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
@@ -111,11 +111,11 @@ def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"
     yield (f == WRITE) & _holds(pc.is_null(table["value"])), "a write without a value"
     yield (f == CAS) & _holds(pc.is_null(table["new"])), "a cas without a new value"
-    again = np.zeros(len(f), np.bool_)
+    is_repeated = np.zeros(len(f), np.bool_)
     if has_repeated(columns["id"]):
-        again[:] = True
-        again[np.unique(columns["id"], return_index=True)[1]] = False
-    yield again, "its id is another row's"
+        is_repeated[:] = True
+        is_repeated[np.unique(columns["id"], return_index=True)[1]] = False
+    yield is_repeated, "its id is another row's"
 
 
 def _holds(condition: Any) -> Mask:

@@ -36,10 +36,10 @@ class ValueRuns:
     @classmethod
     def union(cls, parts: Iterable[ValueRuns]) -> ValueRuns:
         """The values of all parts. Those that several parts have count as repeated."""
-        some = list(parts)
-        first = np.concatenate([np.empty(0, np.int64), *(each.first for each in some)])
-        last = np.concatenate([np.empty(0, np.int64), *(each.last for each in some)])
-        repeated = sum(each.repeated for each in some)
+        all_parts = list(parts)
+        first = np.concatenate([np.empty(0, np.int64), *(part.first for part in all_parts)])
+        last = np.concatenate([np.empty(0, np.int64), *(part.last for part in all_parts)])
+        repeated = sum(part.repeated for part in all_parts)
         if not len(first):
             return cls(repeated=repeated)
         order = np.argsort(first, kind="stable")
@@ -47,7 +47,7 @@ class ValueRuns:
         reach = np.maximum.accumulate(last)
         starts = np.flatnonzero(np.concatenate(([True], first[1:] - 1 > reach[:-1])))
         merged = cls(first[starts], reach[np.concatenate((starts[1:] - 1, [len(first) - 1]))])
-        repeated += sum(len(each) for each in some) - len(merged)
+        repeated += sum(len(part) for part in all_parts) - len(merged)
         return cls(merged.first, merged.last, repeated)
 
     def __len__(self) -> int:

@@ -138,10 +138,10 @@ class _Reader:
             raise ForeignError(self._source, self._start or number, f"a form is longer than {LONGEST >> 20} MiB")
         at = 0
         while at < len(line):
-            found = _TOKEN.match(line, at)
-            if found is None or found.end() == at:
+            match = _TOKEN.match(line, at)
+            if match is None or match.end() == at:
                 break
-            at, token = found.end(), found[1]
+            at, token = match.end(), match[1]
             if token is None:
                 continue
             if token[0] == '"' and (len(token) == 1 or not _is_closed(token)):
@@ -217,7 +217,7 @@ def _tagged(tag: str, form: Any) -> Any:
         return Tagged(tag, form)
     if not isinstance(form, FormMap):  # #:a{:b 1} is {:a/b 1}
         raise ValueError(f"the namespace {tag} stands before something other than a map")
-    forms = [each for key, value in form.items() for each in (_in_namespace(tag[1:], key), value)]
+    forms = [element for key, value in form.items() for element in (_in_namespace(tag[1:], key), value)]
     return _collection("{", forms)
 
 

@@ -80,8 +80,8 @@ class TimeOrder:
 
     def doubts(self) -> tuple[str, ...]:
         """Why no pass can be concluded; empty without a contradiction."""
-        more = f", and {self._inversions - 1:,} more" if self._inversions > 1 else ""
-        doubt = f"{self._first}{more}: times and lines contradict each other, so the order of operations is not known"
+        suffix = f", and {self._inversions - 1:,} more" if self._inversions > 1 else ""
+        doubt = f"{self._first}{suffix}: times and lines contradict each other, so the order of operations is not known"
         return (doubt,) if self._inversions else ()
 
 
@@ -106,8 +106,8 @@ def operations_of(path: Path, events: Iterable[Event], order: TimeOrder) -> Iter
             raise ForeignError(path, event.line, f":time {event.time} is not a time in ns since the start of a test")
         if event.type == INVOKE:
             if event.process in under_way:
-                first = under_way[event.process][0].line
-                problem = f"process {event.process} invokes an operation while that of line {first} is not completed"
+                line = under_way[event.process][0].line
+                problem = f"process {event.process} invokes an operation while that of line {line} is not completed"
                 raise ForeignError(path, event.line, f"{problem}; after an operation of type info, use a new process")
             under_way[event.process] = event, max(event.time or 0, INITIAL_TIMES[1] + 1) if is_inverted else now
             continue

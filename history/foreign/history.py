@@ -14,8 +14,8 @@ REGISTER: Final = "register"
 class ForeignError(Exception):
     """A file is not a history of its format; the message names the file, the line if there is one, and the remedy."""
 
-    def __init__(self, path: Path | str, line: int, what: str) -> None:
-        super().__init__(f"{path}{f':{line}' if line else ''}: {what}")
+    def __init__(self, path: Path | str, line: int, problem: str) -> None:
+        super().__init__(f"{path}{f':{line}' if line else ''}: {problem}")
 
 
 @dataclass(frozen=True)

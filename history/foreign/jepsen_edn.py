@@ -110,8 +110,8 @@ class LogRows:
     def assigned(self, process: int, keys: set[str], *, from_start: bool) -> None:
         """A consumer chose its keys, and reads them from the start or where it was."""
         self._drifts.discard(process)
-        last = {key: offset for key, offset in self._last.get(process, {}).items() if key in keys}
-        self._last[process] = dict.fromkeys(keys, _START) if from_start else last
+        last_offsets = {key: offset for key, offset in self._last.get(process, {}).items() if key in keys}
+        self._last[process] = dict.fromkeys(keys, _START) if from_start else last_offsets
 
     def subscribed(self, process: int) -> None:
         """A consumer subscribed, or it is not known whether it got the keys that it chose."""
@@ -121,10 +121,10 @@ class LogRows:
     @contextmanager
     def polls_of(self, operation: ForeignOperation) -> Iterator[None]:
         """The polls of one operation, in their order."""
-        before = dict(self._last.get(operation.process, {}))
+        offsets_before = dict(self._last.get(operation.process, {}))
         yield
         if operation.outcome == FAIL:
-            self._last[operation.process] = before
+            self._last[operation.process] = offsets_before
         elif operation.outcome == INFO:
             self._last.pop(operation.process, None)
 
@@ -147,13 +147,13 @@ class LogRows:
         """A poll returned these records of a key: offset, value."""
         if not records:
             return
-        last = self._last.setdefault(operation.process, {})
+        last_offsets = self._last.setdefault(operation.process, {})
         of_operation = self._of_operation(operation, key, operation.completed)
         offsets = [offset for offset, _ in records]
-        self._polls.append((*of_operation, last.get(key, _UNKNOWN), offsets, len(self._texts)))
+        self._polls.append((*of_operation, last_offsets.get(key, _UNKNOWN), offsets, len(self._texts)))
         self._texts += [f"{of_operation[-1]} {text}" for _, text in records]
         if operation.process not in self._drifts:
-            last[key] = offsets[-1]
+            last_offsets[key] = offsets[-1]
         self._flush_if_due()
 
     def history(self, *not_judged: str, doubts: Sequence[str] = ()) -> ForeignHistory:
@@ -161,17 +161,15 @@ class LogRows:
         try:
             self._flush()
             numbers = RankedNumbers(self._later, self._values.texts(), OWN_PRODUCER)
-            whole = _WholeLog(list(self._keys), self._is_read, numbers)
-            whole.learn(self._sends_as_read.tables(), self._polls_as_read.tables())
+            log = _WholeLog(list(self._keys), self._is_read, numbers)
+            log.learn(self._sends_as_read.tables(), self._polls_as_read.tables())
             files = OperationFiles(self._directory, LOG)
             for rows in self._sends_as_read.tables():
-                files.add(whole.appends(rows))
+                files.add(log.appends(rows))
             for rows in self._polls_as_read.tables():
-                files.add(whole.reads(rows))
+                files.add(log.reads(rows))
             unnamed = "offsets that no answer names: markers of transactions have offsets, too"
-            return files.history(
-                whole.texts, (*not_judged, *alike_keys(self._keys), unnamed), (*whole.unread(), *doubts)
-            )
+            return files.history(log.texts, (*not_judged, *alike_keys(self._keys), unnamed), (*log.unread(), *doubts))
         finally:
             self._sends_as_read.remove()
             self._polls_as_read.remove()
@@ -216,12 +214,12 @@ class LogRows:
         firsts = np.unique(values, return_index=True)[1]
         is_again = self._sent_in_line[values] != 0
         is_again[np.setdiff1d(np.arange(len(values)), firsts)] = True
-        for wrong in np.flatnonzero(is_again)[:1].tolist():
-            number, _, text = self._texts[at[wrong]].partition(" ")
+        for place in np.flatnonzero(is_again)[:1].tolist():
+            number, _, text = self._texts[at[place]].partition(" ")
             key = list(self._keys)[int(number)]
-            first = int(self._sent_in_line[values[wrong]]) or int(lines[np.flatnonzero(values == values[wrong])[0]])
-            problem = f"{text} was sent to {key} before, in line {first}: values of a log identify the sends"
-            raise ForeignError(self._path, int(lines[wrong]), f"{problem}; give each send its own value")
+            line = int(self._sent_in_line[values[place]]) or int(lines[np.flatnonzero(values == values[place])[0]])
+            problem = f"{text} was sent to {key} before, in line {line}: values of a log identify the sends"
+            raise ForeignError(self._path, int(lines[place]), f"{problem}; give each send its own value")
         self._sent_in_line[values] = lines
 
 
@@ -251,7 +249,7 @@ class _WholeLog:
             key, offset = np.repeat(rows["key"].to_numpy(), counts), offsets.flatten().to_numpy()
             self._name(key, offset)
             np.maximum.at(self._polled_to, key, offset)
-        self._positions = [ValuePlaces(each.all()) for each in self._named]
+        self._positions = [ValuePlaces(runs.all()) for runs in self._named]
 
     def appends(self, rows: pa.Table) -> pa.Table:
         """The rows of these sends."""
@@ -273,26 +271,26 @@ class _WholeLog:
             value=self.texts.of_places(value),
             offsets=_empty_lists(len(key)),
             values=_empty_lists(len(key)),
-            error=[error if error and how != OK else unnamed[how] for how, error in errors],
+            error=[error if error and outcome_code != OK else unnamed[outcome_code] for outcome_code, error in errors],
         )
 
     def reads(self, rows: pa.Table) -> pa.Table:
         """The rows of these polls."""
         columns = {name: rows[name].to_numpy() for name in ("process", "inv", "ret", "key")}
-        key, after = columns["key"], rows["after"].to_numpy()
+        key, previous_offset = columns["key"], rows["after"].to_numpy()
         offsets, values = (rows[name].combine_chunks() for name in ("offsets", "values"))
         starts = offsets.offsets.to_numpy()
         shown = self._position(np.repeat(key, np.diff(starts)), offsets.flatten().to_numpy())
-        has_place = after >= 0
-        before = np.full(len(key), -1, np.int64)
-        before[has_place] = self._position(key[has_place], after[has_place])
+        has_place = previous_offset >= 0
+        previous_position = np.full(len(key), -1, np.int64)
+        previous_position[has_place] = self._position(key[has_place], previous_offset[has_place])
         places = self.texts.of_places(values.flatten().to_numpy())
         return self._rows(
             columns,
             f=READ,
             type=OK,
             ret=columns["ret"],
-            offset=np.where(after == _UNKNOWN, shown[starts[:-1]], before + 1),
+            offset=np.where(previous_offset == _UNKNOWN, shown[starts[:-1]], previous_position + 1),
             lo=np.maximum.reduceat(shown, starts[:-1]) + 1,
             value=-1,
             offsets=pa.ListArray.from_arrays(offsets.offsets, pa.array(shown)),
@@ -303,8 +301,8 @@ class _WholeLog:
     def unread(self) -> Iterator[str]:
         """A sentence for each key with values that no poll returned, though a poll returned later ones."""
         for key, (count, named) in self._unread.items():
-            more = f" and {count - len(named):,} more" if count > len(named) else ""
-            missing = f"{', '.join(named)}{more}"
+            suffix = f" and {count - len(named):,} more" if count > len(named) else ""
+            missing = f"{', '.join(named)}{suffix}"
             yield (
                 f"key {self._keys[key]}: no poll returned {missing}, which were acknowledged; polls returned later "
                 "offsets"
@@ -324,14 +322,14 @@ class _WholeLog:
 
     def _position(self, key: I64, offset: I64) -> I64:
         """The positions of offsets that an answer names."""
-        found = np.empty(len(key), np.int64)
+        positions = np.empty(len(key), np.int64)
         for number, mine in _by_key(key):
-            found[mine] = self._positions[number].of(offset[mine])
-        return found
+            positions[mine] = self._positions[number].of(offset[mine])
+        return positions
 
     def _note_unread(self, key: I64, value: I64, offset: I64, may_be: Bools) -> None:
-        some = np.flatnonzero(may_be)
-        for at in some[offset[some] <= self._polled_to[key[some]]].tolist():
+        candidates = np.flatnonzero(may_be)
+        for at in candidates[offset[candidates] <= self._polled_to[key[candidates]]].tolist():
             count, named = self._unread.setdefault(int(key[at]), (0, []))
             if count < _NAMED:
                 named.append(f"{self.texts[int(self.texts.of_places(value[at : at + 1])[0])]} at offset {offset[at]}")
@@ -341,7 +339,7 @@ class _WholeLog:
         key, process = operations["key"], operations["process"]
         clients, client = np.unique(process, return_inverse=True)
         texts = {
-            "client": ([f"process {each}" for each in clients.tolist()], client),
+            "client": ([f"process {number}" for number in clients.tolist()], client),
             "topic": (self._topics, self._topic[key]),
             "phase": ([PHASE_MAIN], np.zeros(len(key))),
         }
@@ -354,8 +352,8 @@ class _WholeLog:
             "partition": self._partitions[key],
             **{name: pa.DictionaryArray.from_arrays(np.asarray(at, np.int32), of) for name, (of, at) in texts.items()},
         }
-        whole = ([each] * len(key) if isinstance(each, int) else each for each in map(columns.get, OPERATIONS.names))
-        return _table(list(whole), OPERATIONS)
+        arrays = ([part] * len(key) if isinstance(part, int) else part for part in map(columns.get, OPERATIONS.names))
+        return _table(list(arrays), OPERATIONS)
 
 
 def _by_key(key: I64) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
@@ -363,8 +361,8 @@ def _by_key(key: I64) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
     order = np.argsort(key, kind="stable")
     numbers, firsts = np.unique(key[order], return_index=True)
     ends = [*firsts[1:].tolist(), len(key)]
-    for number, first, end in zip(numbers.tolist(), firsts.tolist(), ends[: len(firsts)], strict=True):
-        yield number, order[first:end]
+    for number, start, end in zip(numbers.tolist(), firsts.tolist(), ends[: len(firsts)], strict=True):
+        yield number, order[start:end]
 
 
 def _reaching(column: npt.NDArray[Any], highest: int) -> npt.NDArray[Any]:
@@ -420,19 +418,19 @@ def read(path: Path, directory: Path, *, independent: bool | None = None, initia
     """
     order = TimeOrder()
     operations = operations_of(path, _events(path), order)
-    first = next((each for each in operations if each.f not in (*PLACES, *NO_OPERATIONS)), None)
-    if first is None:
+    head = next((operation for operation in operations if operation.f not in (*PLACES, *NO_OPERATIONS)), None)
+    if head is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
-    whole = chain([first], operations)
-    if first.f in F_OF:
-        is_keyed = _names_a_key(first) if independent is None else independent
+    all_operations = chain([head], operations)
+    if head.f in F_OF:
+        is_keyed = _names_a_key(head) if independent is None else independent
         guessed = (
             ("whether pairs are [KEY VALUE] (--independent), as assumed",) if is_keyed and independent is None else ()
         )
-        return _Registers(path, directory, is_keyed, initial).history(whole, guessed, order)
+        return _Registers(path, directory, is_keyed, initial).history(all_operations, guessed, order)
     if initial is not None or independent is not None:
-        raise ForeignError(path, first.line, f":f {first.f} is of a log, which has neither an initial value nor pairs")
-    return _Log(path, directory).history(whole, order)
+        raise ForeignError(path, head.line, f":f {head.f} is of a log, which has neither an initial value nor pairs")
+    return _Log(path, directory).history(all_operations, order)
 
 
 def _events(path: Path) -> Iterator[Event]:
@@ -498,8 +496,8 @@ def _is_pair(form: Any) -> bool:
 
 def _names_a_key(operation: ForeignOperation) -> bool:
     """Whether the value of a register's operation has a key, as `jepsen.independent` writes it."""
-    asked = operation.asked
-    return _is_pair(asked) and (operation.f != "cas" or _is_pair(asked[1]))
+    argument = operation.asked
+    return _is_pair(argument) and (operation.f != "cas" or _is_pair(argument[1]))
 
 
 def _is_error(form: Any) -> bool:
@@ -507,9 +505,9 @@ def _is_error(form: Any) -> bool:
     return form is None or isinstance(form, Keyword | str)
 
 
-def _contradiction(path: Path, operation: ForeignOperation, given: Any, asked: Any) -> ForeignError:
-    problem = f"the completion of {operation.f} has {text_of(given)}, but line {operation.line} invoked"
-    return ForeignError(path, operation.completed_in, f"{problem} {text_of(asked)}; {_AS_WRITTEN}")
+def _contradiction(path: Path, operation: ForeignOperation, answer: Any, argument: Any) -> ForeignError:
+    problem = f"the completion of {operation.f} has {text_of(answer)}, but line {operation.line} invoked"
+    return ForeignError(path, operation.completed_in, f"{problem} {text_of(argument)}; {_AS_WRITTEN}")
 
 
 class _Registers:
@@ -526,11 +524,11 @@ class _Registers:
     def history(
         self, operations: Iterator[ForeignOperation], not_judged: Sequence[str], order: TimeOrder
     ) -> ForeignHistory:
-        for each in operations:
-            if each.f not in F_OF:
-                problem = f":f {each.f} in a history of registers; check logs and registers apart"
-                raise ForeignError(self._path, each.line, problem)
-            self._add(each)
+        for operation in operations:
+            if operation.f not in F_OF:
+                problem = f":f {operation.f} in a history of registers; check logs and registers apart"
+                raise ForeignError(self._path, operation.line, problem)
+            self._add(operation)
         if self._shown is not None and not self._writes_collections:
             line, kind = self._shown
             problem = (
@@ -544,16 +542,16 @@ class _Registers:
         )
 
     def _add(self, operation: ForeignOperation) -> None:
-        key, asked = self._key_and_value(operation, operation.line, operation.asked)
+        key, argument = self._key_and_value(operation, operation.line, operation.asked)
         answer = operation.answer
         if self._is_keyed and not _is_error(answer):
             answered_key, answer = self._key_and_value(operation, operation.completed_in, answer)
             if answered_key != key:
                 raise _contradiction(self._path, operation, operation.answer, operation.asked)
         is_answer = operation.outcome == OK and operation.f == "read"
-        if not self._agrees(operation, asked, answer):
+        if not self._agrees(operation, argument, answer):
             raise _contradiction(self._path, operation, operation.answer, operation.asked)
-        value = answer if is_answer else asked
+        value = answer if is_answer else argument
         if kind := _kind_of_value(value):
             if is_answer:
                 self._shown = self._shown or (operation.completed_in, kind)
@@ -576,12 +574,12 @@ class _Registers:
         return text_of(form[0]), form[1]
 
     @staticmethod
-    def _agrees(operation: ForeignOperation, asked: Any, answer: Any) -> bool:
+    def _agrees(operation: ForeignOperation, argument: Any, answer: Any) -> bool:
         """Whether a completion repeats what was invoked: the value that is written, or a value that a read repeats."""
         if operation.outcome != OK and _is_error(answer):
             return True
-        unsaid = asked if operation.f == "read" else answer
-        return unsaid is None or text_of(asked) == text_of(answer)
+        unsaid = argument if operation.f == "read" else answer
+        return unsaid is None or text_of(argument) == text_of(answer)
 
 
 def _text(form: Any) -> str | None:
@@ -601,46 +599,46 @@ class _Log:
         self._rows = LogRows(path, directory)
 
     def history(self, operations: Iterator[ForeignOperation], order: TimeOrder) -> ForeignHistory:
-        for each in operations:
-            if each.f in F_OF:
-                problem = f":f {each.f} in a history of logs; check logs and registers apart"
-                raise ForeignError(self._path, each.line, problem)
-            if each.f in PLACES:
-                self._place(each)
-            elif each.f in SENDS_AND_POLLS:
-                self._transact(each)
+        for operation in operations:
+            if operation.f in F_OF:
+                problem = f":f {operation.f} in a history of logs; check logs and registers apart"
+                raise ForeignError(self._path, operation.line, problem)
+            if operation.f in PLACES:
+                self._place(operation)
+            elif operation.f in SENDS_AND_POLLS:
+                self._transact(operation)
         not_judged = "isolation of transactions", "positions of consumers that subscribe"
         return self._rows.history(*not_judged, doubts=order.doubts())
 
     def _place(self, operation: ForeignOperation) -> None:
         """A consumer chose its partitions, or left the choice to the service."""
-        asked = operation.asked
-        keys = asked.keys if isinstance(asked, _FromTheStart) else asked
+        argument = operation.asked
+        keys = argument.keys if isinstance(argument, _FromTheStart) else argument
         if isinstance(keys, FormSet):
             keys = list(keys.elements.values())
         if not isinstance(keys, list):
             problem = f"the value of {operation.f} is {text_of(keys)}: a list of keys is needed"
             raise ForeignError(self._path, operation.line, problem)
         if operation.f == "assign" and operation.outcome == OK:
-            from_start = isinstance(asked, _FromTheStart)
+            from_start = isinstance(argument, _FromTheStart)
             self._rows.assigned(operation.process, set(map(text_of, keys)), from_start=from_start)
         else:
             self._rows.subscribed(operation.process)
 
     def _transact(self, operation: ForeignOperation) -> None:
         """The sends and polls of one operation, each as its completion has it, if that goes so far."""
-        asked = self._steps(operation, operation.line, operation.asked)
+        steps = self._steps(operation, operation.line, operation.asked)
         answer = operation.answer
         if operation.outcome != OK and _is_error(answer):
             answer = None
         answered = [] if answer is None else self._steps(operation, operation.completed_in, answer)
-        if len(answered) > len(asked) or (
-            operation.outcome == OK and answer is not None and len(answered) < len(asked)
+        if len(answered) > len(steps) or (
+            operation.outcome == OK and answer is not None and len(answered) < len(steps)
         ):
             raise _contradiction(self._path, operation, operation.answer, operation.asked)
         sends = []
         with self._rows.polls_of(operation):
-            for place, invoked in enumerate(asked):
+            for place, invoked in enumerate(steps):
                 step = answered[place] if place < len(answered) else None
                 kind = _name(invoked[0]) if invoked else None
                 if step is not None and (not step or _name(step[0]) != kind):

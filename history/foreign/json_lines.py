@@ -91,31 +91,31 @@ class AbsentOffsets:
         named: dict[Place, JoinedRuns] = {place: JoinedRuns() for stated in self._stated.values() for place in stated}
         for rows in tables:
             for place, mine in _by_place(rows, named):
-                some = rows.take(pa.array(mine))
-                offset = some["offset"].to_numpy()
-                is_append = (some["f"].to_numpy() == APPEND) & (some["type"].to_numpy() == OK) & (offset >= 0)
+                part = rows.take(pa.array(mine))
+                offset = part["offset"].to_numpy()
+                is_append = (part["f"].to_numpy() == APPEND) & (part["type"].to_numpy() == OK) & (offset >= 0)
                 named[place].add(offset[is_append])
-                named[place].add(np.unique(some["offsets"].combine_chunks().flatten().to_numpy()))
+                named[place].add(np.unique(part["offsets"].combine_chunks().flatten().to_numpy()))
         for place, runs in named.items():
             markers, compacted = (ValueRuns.union(self._stated[name].get(place, ())) for name in (MARKER, COMPACTED))
-            known = runs.all()
-            records = _pieces(markers, known, is_in_second=True)
+            recorded_offsets = runs.all()
+            records = _pieces(markers, recorded_offsets, is_in_second=True)
             if len(records.first):
                 topic, partition = place
                 return f"offset {records.first[0]} of {topic}-{partition} is stated as a marker, but has a record"
             absent = ValueRuns.union([markers, compacted])
-            self._partitions[place] = _Partition(absent, _pieces(absent, known, is_in_second=False))
+            self._partitions[place] = _Partition(absent, _pieces(absent, recorded_offsets, is_in_second=False))
         return ""
 
     def positions(self, rows: pa.Table) -> pa.Table:
         """The operations with positions for offsets."""
-        tables, others = [], np.ones(rows.num_rows, np.bool_)
+        tables, is_unchanged = [], np.ones(rows.num_rows, np.bool_)
         for place, mine in _by_place(rows, self._partitions):
-            others[mine] = False
+            is_unchanged[mine] = False
             tables.append(self._partitions[place].positions(rows.take(pa.array(mine))))
         if not tables:
             return rows
-        return pa.concat_tables([rows.filter(pa.array(others)), *tables]).unify_dictionaries().combine_chunks()
+        return pa.concat_tables([rows.filter(pa.array(is_unchanged)), *tables]).unify_dictionaries().combine_chunks()
 
 
 class _Partition:
@@ -157,8 +157,8 @@ class _Partition:
         changed = {name: pa.array(self._position(parts[name])) for name in ("offset", *_LENGTHS)}
         changed["offsets"] = pa.ListArray.from_arrays(borders, pa.array(self._position(offsets)))
         changed["values"] = pa.ListArray.from_arrays(borders, values)
-        taken = rows.take(pa.array(row))
-        arrays = [changed.get(name, taken[name]) for name in OPERATIONS.names]
+        divided_rows = rows.take(pa.array(row))
+        arrays = [changed.get(name, divided_rows[name]) for name in OPERATIONS.names]
         return pa.Table.from_arrays(arrays, names=OPERATIONS.names).cast(OPERATIONS)
 
     def _position(self, offsets: I64) -> I64:
@@ -181,19 +181,19 @@ def _by_place(rows: pa.Table, places: Mapping[Place, object]) -> Iterable[tuple[
 
 def _below(runs: ValueRuns, numbers: I64) -> I64:
     """How many integers of the runs are below each number."""
-    before = np.concatenate(([0], np.cumsum(runs.last - runs.first + 1)))
+    counts_before = np.concatenate(([0], np.cumsum(runs.last - runs.first + 1)))
     at = np.searchsorted(runs.first, numbers, side="left")
     if not len(runs.first):
         return np.zeros(len(numbers), np.int64)
     beyond = np.maximum(runs.last[np.maximum(at - 1, 0)] - numbers + 1, 0)
-    below: I64 = before[at] - np.where(at > 0, beyond, 0)
+    below: I64 = counts_before[at] - np.where(at > 0, beyond, 0)
     return below
 
 
-def _pieces(runs: ValueRuns, other: ValueRuns, *, is_in_second: bool) -> ValueRuns:
+def _pieces(runs: ValueRuns, other_runs: ValueRuns, *, is_in_second: bool) -> ValueRuns:
     """The integers of some runs that other runs have, or do not have."""
-    points = np.unique(np.concatenate((runs.first, runs.last + 1, other.first, other.last + 1)))
-    is_there = ~runs.missing(points) & (other.missing(points) != is_in_second)
+    points = np.unique(np.concatenate((runs.first, runs.last + 1, other_runs.first, other_runs.last + 1)))
+    is_there = ~runs.missing(points) & (other_runs.missing(points) != is_in_second)
     at = np.flatnonzero(is_there)
     return ValueRuns(points[at], points[np.minimum(at + 1, len(points) - 1)] - 1)
 
@@ -215,8 +215,8 @@ def read(paths: Sequence[Path], model: str | None, directory: Path, *, initial: 
     try:
         absent = AbsentOffsets()
         _take_all(paths, log, registers, absent)
-        chosen, *other = _models(paths, model, {LOG: log, REGISTER: registers})
-        not_judged = [f"operations of the other model: {each}" for each in other]
+        chosen, *other_models = _models(paths, model, {LOG: log, REGISTER: registers})
+        not_judged = [f"operations of the other model: {other_model}" for other_model in other_models]
         files = OperationFiles(directory, chosen)
         if chosen == REGISTER:
             _require_one_clock(paths, registers)
@@ -227,15 +227,15 @@ def read(paths: Sequence[Path], model: str | None, directory: Path, *, initial: 
         if initial is not None:
             raise ForeignError(paths[0], 0, "has operations on logs, which have no initial value; omit --initial")
         _require_one_clock(paths, log)
-        known = _known(paths, log)
+        value_places = _known(paths, log)
         if absent:
             if problem := absent.learn(log.parts.tables()):
                 raise ForeignError(paths[0], 0, f"{problem}; state only offsets that never had one")
             not_judged.append("whether the offsets that are stated to be absent had a record")
         for rows in log.parts.tables():
-            files.add(_renumbered(absent.positions(rows), known))
+            files.add(_renumbered(absent.positions(rows), value_places))
         not_judged.insert(0, "the order of a producer's values beyond real time")
-        return files.history(_texts(known, directory), not_judged)
+        return files.history(_texts(value_places, directory), not_judged)
     finally:
         log.parts.remove()
         registers.parts.remove()
@@ -268,13 +268,13 @@ def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead, absent
 
 def _models(paths: Sequence[Path], model: str | None, as_read: Mapping[str, _AsRead]) -> list[str]:
     """The model to check, and the other one if the files have operations of both."""
-    there = [name for name, each in as_read.items() if each.rows]
-    if model is None and len(there) == 2:
+    present_models = [name for name, operations in as_read.items() if operations.rows]
+    if model is None and len(present_models) == 2:
         raise ForeignError(paths[0], 0, "has operations on logs and on registers: choose one with --model log|register")
-    chosen = model or next(iter(there), None)
-    if chosen is None or chosen not in there:
+    chosen = model or next(iter(present_models), None)
+    if chosen is None or chosen not in present_models:
         raise ForeignError(paths[0], 0, f"has no operation of a {chosen or 'client'}")
-    return [chosen, *(name for name in there if name != chosen)]
+    return [chosen, *(name for name in present_models if name != chosen)]
 
 
 def _require_one_clock(paths: Sequence[Path], chosen: _AsRead) -> None:
@@ -287,11 +287,11 @@ def _require_whole(paths: Sequence[Path], recorded: Recorded) -> None:
     for path in paths:
         for defect in recorded.defects.get(path.name, []):
             at = re.match(rf"{re.escape(path.name)}(?::(\d+):)? ", defect)
-            what = defect[at.end() :] if at else defect
+            problem = defect[at.end() :] if at else defect
             line = int(at[1]) if at and at[1] else 0
-            if (f := _OTHER_F.match(what)) and (kind := kind_of(f[1])):
-                what = refusal(f[1], kind, '"f"')
-            raise ForeignError(path, line, f"{what}; docs/operations.md describes the format")
+            if (f := _OTHER_F.match(problem)) and (kind := kind_of(f[1])):
+                problem = refusal(f[1], kind, '"f"')
+            raise ForeignError(path, line, f"{problem}; docs/operations.md describes the format")
 
 
 class _AsRead:
@@ -330,33 +330,33 @@ def _known(paths: Sequence[Path], log: _LogAsRead) -> ValuePlaces:
     if appended.repeated:
         columns = [_appended(rows) for rows in log.parts.tables()]
         values, counts = np.unique(np.concatenate(columns), return_counts=True)
-        what = f"value {values[counts > 1][0]} is appended twice: values of a log identify the appends"
-        raise ForeignError(paths[0], 0, what)
+        problem = f"value {values[counts > 1][0]} is appended twice: values of a log identify the appends"
+        raise ForeignError(paths[0], 0, problem)
     return ValuePlaces(ValueRuns.union([appended, log.shown.all()]))
 
 
-def _texts(known: ValuePlaces, directory: Path) -> Mapping[int, str]:
+def _texts(value_places: ValuePlaces, directory: Path) -> Mapping[int, str]:
     """The text of each number, written below the directory."""
     file = TextFile(directory, OWN_PRODUCER)
-    for start in range(0, len(known), GROUP_TEXTS):
-        places = np.arange(start, min(start + GROUP_TEXTS, len(known)))
-        file.add(pa.array(known.integers(places)).cast(pa.string()))
+    for start in range(0, len(value_places), GROUP_TEXTS):
+        places = np.arange(start, min(start + GROUP_TEXTS, len(value_places)))
+        file.add(pa.array(value_places.integers(places)).cast(pa.string()))
     return file.texts()
 
 
 def _appended(rows: pa.Table) -> I64:
     """The values of the appends."""
-    found: I64 = rows["value"].to_numpy()[rows["f"].to_numpy() == APPEND]
-    return found
+    values: I64 = rows["value"].to_numpy()[rows["f"].to_numpy() == APPEND]
+    return values
 
 
-def _renumbered(rows: pa.Table, known: ValuePlaces) -> pa.Table:
+def _renumbered(rows: pa.Table, value_places: ValuePlaces) -> pa.Table:
     """The operations with each value as the only one of its producer (`OWN_PRODUCER`)."""
     items = rows["values"].combine_chunks()
     numbered = np.full(rows.num_rows, -1, np.int64)
     is_append = rows["f"].to_numpy() == APPEND
-    numbered[is_append] = (known.of(rows["value"].to_numpy()[is_append]) + 1) * OWN_PRODUCER
-    shown = (known.of(items.flatten().to_numpy()) + 1) * OWN_PRODUCER
+    numbered[is_append] = (value_places.of(rows["value"].to_numpy()[is_append]) + 1) * OWN_PRODUCER
+    shown = (value_places.of(items.flatten().to_numpy()) + 1) * OWN_PRODUCER
     columns: dict[str, Any] = {
         "value": pa.array(numbered, pa.int64()),
         "values": pa.ListArray.from_arrays(items.offsets, pa.array(shown, pa.int64())),

@@ -34,7 +34,7 @@ def kind_of(f: str) -> str:
     return next((kind for kind, names in KINDS.items() if f in names), "")
 
 
-def refusal(name: str, kind: str, what: str = ":f") -> str:
+def refusal(name: str, kind: str, label: str = ":f") -> str:
     """Why a history with this operation is not judged."""
-    seen = f"{what} {name} is of {kind}" if kind else f"{what} {name} is of no known kind of history"
-    return f"{seen}: only registers (read, write, cas) and logs (send, poll, txn with send and poll) are judged"
+    cause = f"{label} {name} is of {kind}" if kind else f"{label} {name} is of no known kind of history"
+    return f"{cause}: only registers (read, write, cas) and logs (send, poll, txn with send and poll) are judged"

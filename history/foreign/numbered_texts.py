@@ -51,8 +51,8 @@ class TextsOfNumbers(Mapping[int, str]):
         self._groups: dict[int, pa.Array] = {}
 
     def __getitem__(self, number: int) -> str:
-        place, rest = divmod(number, self._step)
-        if rest or not 1 <= place <= len(self):
+        place, remainder = divmod(number, self._step)
+        if remainder or not 1 <= place <= len(self):
             raise KeyError(number)
         group = bisect_right(self._ends, place - 1)
         texts = self._group(group)
@@ -77,9 +77,9 @@ class RankedNumbers(Mapping[int, str]):
     place plus a rank. `later`: such places and their numbers, in parts; `texts`: of the numbers by place."""
 
     def __init__(self, later: Sequence[tuple[I64, I64]], texts: Mapping[int, str], step: int) -> None:
-        none = np.empty(0, np.int64)
-        places = np.concatenate([none, *(places for places, _ in later)])
-        numbers = np.concatenate([none, *(numbers for _, numbers in later)])
+        empty_array = np.empty(0, np.int64)
+        places = np.concatenate([empty_array, *(places for places, _ in later)])
+        numbers = np.concatenate([empty_array, *(numbers for _, numbers in later)])
         order = places.argsort()
         self._places, self._numbers = places[order], numbers[order]
         self._by_number = self._numbers.argsort()
@@ -141,9 +141,9 @@ class TextFile:
     def _write(self) -> None:
         texts = pa.chunked_array(self._waiting, pa.string())
         self._waiting, self._waiting_texts = [], 0
-        first = self.count + 1
+        first_place = self.count + 1
         self.count += len(texts)
-        numbers = pa.array(np.arange(first, self.count + 1, dtype=np.int64) * self._step)
+        numbers = pa.array(np.arange(first_place, self.count + 1, dtype=np.int64) * self._step)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._path, _VALUES, compression="zstd")
         rows = pa.Table.from_arrays([numbers, texts], schema=_VALUES)
@@ -186,15 +186,15 @@ class NumberedTexts:
         encoded = pa.array(texts, pa.string()).dictionary_encode()
         distinct = encoded.dictionary
         keys = np.array([_key_of(text) for text in distinct.to_pylist()], f"S{_KEY_BYTES}")
-        found = self._all.find(keys)
-        found = np.where(found, found, self._recent.find(keys))
-        new = np.flatnonzero(found == 0)
-        found[new] = np.arange(self._count + 1, self._count + 1 + len(new))
+        distinct_places = self._all.find(keys)
+        distinct_places = np.where(distinct_places, distinct_places, self._recent.find(keys))
+        new = np.flatnonzero(distinct_places == 0)
+        distinct_places[new] = np.arange(self._count + 1, self._count + 1 + len(new))
         self._count += len(new)
         written = distinct.take(pa.array(new))
         self._file.add(pc.replace_substring_regex(written, r"^\d+ ", "") if self._prefixed else written)
-        self._learn(keys[new], found[new])
-        places: I64 = np.append(found, 0)[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+        self._learn(keys[new], distinct_places[new])
+        places: I64 = np.append(distinct_places, 0)[encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
         return places
 
     def texts(self) -> Mapping[int, str]:

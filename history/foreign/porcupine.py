@@ -36,22 +36,22 @@ def read(path: Path, directory: Path, *, initial: Any = None) -> ForeignHistory:
     ForeignError."""
     rows = RegisterRows(path, directory, initial=None if initial is None else str(initial))
     for operation in operations_of(path, _events(path), TimeOrder()):
-        asked, answer = str(operation.asked), str(operation.answer)
+        argument, answer = str(operation.asked), str(operation.answer)
         is_answered = operation.f == "read" and operation.outcome == OK
-        is_repeated = answer in (asked, "nil") or (operation.outcome != OK and answer.startswith(":"))
+        is_repeated = answer in (argument, "nil") or (operation.outcome != OK and answer.startswith(":"))
         if operation.answer is not None and not is_answered and not is_repeated:
-            problem = f"the completion of {operation.f} has {answer}, but line {operation.line} invoked {asked}"
+            problem = f"the completion of {operation.f} has {answer}, but line {operation.line} invoked {argument}"
             raise ForeignError(path, operation.completed_in, f"{problem}; give the log as the tool wrote it")
-        given = answer if is_answered else asked
+        value = answer if is_answered else argument
         if operation.f == "cas":
-            if (pair := _PAIR.fullmatch(given)) is None:
-                raise ForeignError(path, operation.line, f"the value of a cas is {given}: [EXPECTED NEW] is needed")
+            if (pair := _PAIR.fullmatch(value)) is None:
+                raise ForeignError(path, operation.line, f"the value of a cas is {value}: [EXPECTED NEW] is needed")
             expected = None if pair[1] == "nil" else pair[1]
-            rows.add(operation, _KEY, pair[2], expected, is_mismatch=operation.outcome == FAIL and answer == asked)
+            rows.add(operation, _KEY, pair[2], expected, is_mismatch=operation.outcome == FAIL and answer == argument)
             continue
-        if _VALUE.fullmatch(given) is None:
-            raise ForeignError(path, operation.line, f"the value of a {operation.f} is {given}: an integer is needed")
-        rows.add(operation, _KEY, None if given == "nil" else given)
+        if _VALUE.fullmatch(value) is None:
+            raise ForeignError(path, operation.line, f"the value of a {operation.f} is {value}: an integer is needed")
+        rows.add(operation, _KEY, None if value == "nil" else value)
     return rows.history()
 
 
@@ -60,12 +60,12 @@ def _events(path: Path) -> Iterator[Event]:
         line = text.strip()
         if not line:
             continue
-        found = _LINE.fullmatch(line)
-        if found is None:
-            what = 'is not an event of such a log: "INFO  jepsen.util - PROCESS :TYPE :OPERATION VALUE" is needed'
-            what += ", where PROCESS is a number or :nemesis"
-            raise ForeignError(path, number, f"{what}; or name another --format")
-        process, kind, f, value = found.groups()
+        match = _LINE.fullmatch(line)
+        if match is None:
+            problem = 'is not an event of such a log: "INFO  jepsen.util - PROCESS :TYPE :OPERATION VALUE" is needed'
+            problem += ", where PROCESS is a number or :nemesis"
+            raise ForeignError(path, number, f"{problem}; or name another --format")
+        process, kind, f, value = match.groups()
         if process.startswith(":"):  # the nemesis
             continue
         if f not in ("read", "write", "cas"):

@@ -79,9 +79,9 @@ class RegisterRows:
         """Writes the operations that are objects, with the numbers of their values."""
         if self._rows:
             rows = table_of(self._rows)
-            given, wanted = self._values.places(self._texts).reshape(-1, 2).T
+            values, expected = self._values.places(self._texts).reshape(-1, 2).T
             is_cas = rows["f"].to_numpy() == CAS
-            columns = {"value": (given, ~is_cas), "expected": (wanted, is_cas), "new": (given, is_cas)}
+            columns = {"value": (values, ~is_cas), "expected": (expected, is_cas), "new": (values, is_cas)}
             for name, (numbers, is_there) in columns.items():
                 column = pa.array(numbers, mask=~is_there | (numbers == 0))
                 rows = rows.set_column(REGISTERS.get_field_index(name), REGISTERS.field(name), column)
@@ -95,9 +95,9 @@ class RegisterRows:
                 self._rows.append(initial_write(number, key))
                 self._texts += self._initial, None
         self._flush()
-        found = self._files.history(self._values.texts(), (*not_judged, *alike_keys(sorted(self._keys))), doubts)
-        if not found.rows:
+        history = self._files.history(self._values.texts(), (*not_judged, *alike_keys(sorted(self._keys))), doubts)
+        if not history.rows:
             raise ForeignError(
                 self._path, 0, "has no operation that can be judged; name the history of a test that ran"
             )
-        return found
+        return history

@@ -52,5 +52,5 @@ class ValuePlaces:
     def integers(self, places: I64) -> I64:
         """The integers at these places."""
         run = np.searchsorted(self._before, places, side="right") - 1
-        found: I64 = self._first[run] + (places - self._before[run])
-        return found
+        integers: I64 = self._first[run] + (places - self._before[run])
+        return integers
