@@ -49,21 +49,21 @@ class Evidence:
         errors = list(_errors(self.detail, ""))
         if not errors:
             return brief(plain(self.detail), 600)
-        more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
-        return f"{brief(errors[0], 600)}{more}"
+        suffix = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+        return f"{brief(errors[0], 600)}{suffix}"
 
     def to_json(self) -> dict[str, Any]:
         return {"status": self.status, "detail": self.detail}
 
 
-def _errors(detail: Mapping[str, Any], where: str) -> Iterator[str]:
+def _errors(detail: Mapping[str, Any], part_name: str) -> Iterator[str]:
     """The errors in an evidence's facts, each after the name of the part that has it, unless the error names it."""
     for key, value in detail.items():
         if isinstance(value, Mapping):
             yield from _errors(value, str(key))
         elif key in ("error", "because") and value:
             text = plain(value)
-            yield text if not where or text.startswith(where) else f"{where}: {text}"
+            yield text if not part_name or text.startswith(part_name) else f"{part_name}: {text}"
 
 
 def worst(statuses: Iterable[Status]) -> Status:

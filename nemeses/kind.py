@@ -112,8 +112,8 @@ class Kind(ABC, Generic[M]):
         """The effect and the targets of this fault, for readers of the journal; without a full stop."""
 
     @abstractmethod
-    def proof(self, seen: Facts, after: Facts) -> str:
-        """The main evidence of its effect, `seen`, and of its heal, `after` (empty before the heal), in one phrase."""
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        """The main evidence of its effect, `effect`, and of its heal, `heal` (empty before the heal), in one phrase."""
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         """Draw the parameters of this kind for a random schedule."""
@@ -135,13 +135,13 @@ class Kind(ABC, Generic[M]):
 
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raises `ParameterError` for invalid parameters. Unknown parameters are ignored."""
-        for each in self.parameters:
-            if isinstance(each, Choice):
+        for parameter in self.parameters:
+            if isinstance(parameter, Choice):
                 continue
-            if each.name in parameters:
-                each.check(parameters[each.name])
-            elif isinstance(each, Parameter) and each.default is None:
-                raise ParameterError(each.name, f"missing; {self.name} needs it: {each.bounds}")
+            if parameter.name in parameters:
+                parameter.check(parameters[parameter.name])
+            elif isinstance(parameter, Parameter) and parameter.default is None:
+                raise ParameterError(parameter.name, f"missing; {self.name} needs it: {parameter.bounds}")
 
 
 def listed(names: tuple[str, ...] | list[str]) -> str:
@@ -149,22 +149,22 @@ def listed(names: tuple[str, ...] | list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "no node"
 
 
-def with_before(proof: str, seen: Facts) -> str:
+def with_before(proof: str, effect: Facts) -> str:
     """A proof, extended by what was wrong with the targets' services before the fault."""
-    return "; ".join(filter(None, (proof, *seen.get("already", ()))))
+    return "; ".join(filter(None, (proof, *effect.get("already", ()))))
 
 
-def node_facts(seen: Facts) -> dict[str, Facts]:
+def node_facts(evidence: Facts) -> dict[str, Facts]:
     """The part of the evidence that is about nodes, by node."""
-    return {name: facts for name, facts in seen.items() if isinstance(facts, Mapping)}
+    return {name: facts for name, facts in evidence.items() if isinstance(facts, Mapping)}
 
 
-def is_prevented(seen: Facts, name: str) -> bool:
+def is_prevented(evidence: Facts, name: str) -> bool:
     """Whether another fault prevented this one on a node."""
-    return "prevented_by" in facts_of(seen, name)
+    return "prevented_by" in facts_of(evidence, name)
 
 
-def facts_of(after: Facts, name: str) -> Facts:
+def facts_of(evidence: Facts, name: str) -> Facts:
     """The heal's evidence of one node."""
-    found = after.get(name)
-    return found if isinstance(found, Mapping) else {}
+    facts = evidence.get(name)
+    return facts if isinstance(facts, Mapping) else {}

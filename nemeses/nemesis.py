@@ -29,12 +29,12 @@ class Nemesis:
         self.nodes = tuple(site.hosts)
         classes = dict.fromkeys(kind.mechanism for kind in KINDS.values())
         self._mechanisms: dict[type[Mechanism], Mechanism] = {
-            each: each(site) for each in sorted(classes, key=lambda each: each.stage)
+            mechanism: mechanism(site) for mechanism in sorted(classes, key=lambda mechanism: mechanism.stage)
         }
         self._site = site
         self._in_force = FaultsInForce(site.hosts)
-        for each in self._mechanisms.values():
-            each.in_force = self._in_force
+        for mechanism in self._mechanisms.values():
+            mechanism.in_force = self._in_force
 
     def arm(self) -> Evidence:
         """Prepare the hosts; called when all services have started.
@@ -42,8 +42,8 @@ class Nemesis:
         It first removes leftovers of killed runs that a run would not notice: netem rules and clock jumps. With a power
         switch, every host then gets a synced mark on its disk, which must survive every power cut."""
         cleared = self._cleared()
-        armed = {f"{each.part} armed": each.arm() for each in self._mechanisms.values()}
-        return combine(cleared | {part: seen for part, seen in armed.items() if seen is not None})
+        armed = {f"{mechanism.part} armed": mechanism.arm() for mechanism in self._mechanisms.values()}
+        return combine(cleared | {part: evidence for part, evidence in armed.items() if evidence is not None})
 
     def clear_leftovers(self) -> Evidence:
         """Remove what outlasts services and faults of any run: netem rules and clock jumps. The hosts have power and
@@ -67,8 +67,8 @@ class Nemesis:
         acts_on = () if evidence.status == "prevented" else targets
         self._in_force.add(fault, acts_on, kind.hides, kind.cuts(part, self.nodes))
         with_rest = replace(evidence, detail={**evidence.detail, **{name: e.detail for name, e in prevented.items()}})
-        again = _and(with_rest, {"done again": self._done_again()})
-        return _with(again, already, confirmable=not kind.needs_service)
+        whole_evidence = _and(with_rest, {"done again": self._done_again()})
+        return _with(whole_evidence, already, confirmable=not kind.needs_service)
 
     def prevented(self, fault: Fault) -> dict[str, Evidence]:
         """The targets on which a fault in force leaves this one nothing to act on. A fault that acts between nodes is
@@ -108,8 +108,8 @@ class Nemesis:
         """Heal everything, including faults of other runs: every host has power, runs, is connected and has the right
         time, and its service runs."""
         self._in_force.clear()
-        healed = {each.part: each.heal_all() for each in self._mechanisms.values()}
-        return combine({part: seen for part, seen in healed.items() if seen is not None})
+        healed = {mechanism.part: mechanism.heal_all() for mechanism in self._mechanisms.values()}
+        return combine({part: evidence for part, evidence in healed.items() if evidence is not None})
 
     def withheld(self) -> frozenset[str]:
         """The hosts whose service would run, if no fault in force kept it from running."""
@@ -119,14 +119,14 @@ class Nemesis:
         """What the faults in force do to the hosts that were booted, and what their new disks lack, done again."""
         booted, self._in_force.booted = self._in_force.booted, set()
         replaced, self._in_force.new_disks = self._in_force.new_disks, set()
-        seen = dict[str, Evidence]()
+        evidence = dict[str, Evidence]()
         for mechanism in self._mechanisms.values():
             for names, action in ((booted, mechanism.after_boot), (replaced, mechanism.after_new_disk)):
                 results = on_each(self._site, sorted(names), lambda host, action=action: action(host) or _UNCHANGED)  # type: ignore[misc]
-                seen |= {
+                evidence |= {
                     f"{mechanism.part} of {name}": part for name, part in results.items() if part is not _UNCHANGED
                 }
-        return seen
+        return evidence
 
     def _start_withheld(self) -> dict[str, Evidence]:
         """Start the services that no fault in force keeps from running any longer."""
@@ -169,7 +169,7 @@ def _with(evidence: Evidence, already: dict[str, str], *, confirmable: bool) -> 
     """The evidence of a fault, combined with what was wrong with its targets before."""
     if not already:
         return evidence
-    facts: dict[str, Any] = {"already": [f"{name}: {wrong}" for name, wrong in sorted(already.items())]}
+    facts: dict[str, Any] = {"already": [f"{name}: {problem}" for name, problem in sorted(already.items())]}
     status = evidence.status if confirmable else worst([evidence.status, "inconclusive"])
     return replace(evidence, status=status, detail={**evidence.detail, **facts})
 

@@ -22,34 +22,34 @@ class RegistrationError(Exception):
 
 def discover(package: ModuleType) -> dict[str, AnyKind]:
     """The kinds of fault in a package by name, sorted by name. Raises `RegistrationError`."""
-    found: dict[str, AnyKind] = {}
-    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda each: each.name):
+    kinds: dict[str, AnyKind] = {}
+    for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
         kind = _kind_in(importlib.import_module(f"{package.__name__}.{info.name}"))
-        if kind.name in found:
+        if kind.name in kinds:
             raise RegistrationError(f"two files define the kind {kind.name!r}: the second is {info.name}.py")
         if kind.name.replace("-", "_") != info.name:
             raise RegistrationError(f"{info.name}.py defines the kind {kind.name!r}; give both the same name")
-        found[kind.name] = kind
-    _script_words(found)
-    return found
+        kinds[kind.name] = kind
+    _script_words(kinds)
+    return kinds
 
 
 def _kind_in(module: ModuleType) -> AnyKind:
     """The one kind that a file defines."""
     classes = [
-        each
-        for each in vars(module).values()
-        if inspect.isclass(each) and issubclass(each, Kind) and each.__module__ == module.__name__
+        member
+        for member in vars(module).values()
+        if inspect.isclass(member) and issubclass(member, Kind) and member.__module__ == module.__name__
     ]
     if len(classes) != 1:
         raise RegistrationError(f"{module.__name__}: a file holds one kind of fault, and this one holds {len(classes)}")
-    (found,) = classes
-    lacks = sorted(getattr(found, "__abstractmethods__", ())) + [each for each in _NEEDED if not hasattr(found, each)]
+    (class_,) = classes
+    lacks = sorted(getattr(class_, "__abstractmethods__", ())) + [name for name in _NEEDED if not hasattr(class_, name)]
     if lacks:
-        raise RegistrationError(f"{module.__name__}: {found.__name__} lacks {', '.join(lacks)}")
-    if bool(found.injected_by) and not found.healed_by:
-        raise RegistrationError(f"{module.__name__}: scripts inject it with {found.injected_by!r} and cannot heal it")
-    kind: AnyKind = found()
+        raise RegistrationError(f"{module.__name__}: {class_.__name__} lacks {', '.join(lacks)}")
+    if bool(class_.injected_by) and not class_.healed_by:
+        raise RegistrationError(f"{module.__name__}: scripts inject it with {class_.injected_by!r} and cannot heal it")
+    kind: AnyKind = class_()
     return kind
 
 
@@ -66,9 +66,9 @@ def _script_words(kinds: Mapping[str, AnyKind]) -> tuple[dict[str, AnyKind], dic
             injecting[kind.injected_by] = kind
         if kind.healed_by:
             healing.setdefault(kind.healed_by, set()).add(kind.name)
-    both = sorted(injecting.keys() & healing.keys())
-    if both:
-        raise RegistrationError(f"{both[0]!r} would both inject a fault and heal one")
+    ambiguous_words = sorted(injecting.keys() & healing.keys())
+    if ambiguous_words:
+        raise RegistrationError(f"{ambiguous_words[0]!r} would both inject a fault and heal one")
     return injecting, {word: frozenset(names) for word, names in healing.items()}
 
 

@@ -72,13 +72,13 @@ class Schedule:
     def without(self, quiet_s: Sequence[tuple[float, float]]) -> Schedule:
         """The schedule without the faults that would be in force in these times (from, to); the first fault of each
         kind stays."""
-        kept, seen = list[FaultPlan](), set[str]()
+        plans, kinds = list[FaultPlan](), set[str]()
         for plan in self.plans:
             disturbs = any(plan.at < end and start < plan.heals_at for start, end in quiet_s)
-            if plan.kind not in seen or not disturbs:
-                kept.append(plan)
-            seen.add(plan.kind)
-        return Schedule(self.seed, tuple(kept))
+            if plan.kind not in kinds or not disturbs:
+                plans.append(plan)
+            kinds.add(plan.kind)
+        return Schedule(self.seed, tuple(plans))
 
 
 def plan_schedule(
@@ -101,10 +101,10 @@ def plan_schedule(
         return Schedule(seed, ())
     rng = Random(seed)
     order = rng.sample(list(dict.fromkeys(kinds)), len(set(kinds)))
-    first = [(rng.uniform(*interval_s), rng.uniform(*duration_s)) for _ in order]
+    steps = [(rng.uniform(*interval_s), rng.uniform(*duration_s)) for _ in order]
     plans: list[FaultPlan] = []
     now = 0.0
-    for kind, (pause, length) in zip(order, _squeeze(first, total_s, interval_s, duration_s, overlap), strict=True):
+    for kind, (pause, length) in zip(order, _squeeze(steps, total_s, interval_s, duration_s, overlap), strict=True):
         plan = _draw(rng, kind, now + pause, length)
         plans.append(plan)
         now = plan.at if overlap else plan.heals_at

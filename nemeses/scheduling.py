@@ -69,15 +69,15 @@ def for_each(items: Iterable[T], action: Callable[[T], R]) -> list[R]:
         for position in range(len(todo)):
             calls.append(_OnThread(partial(call, position)))
             calls[-1].start()
-        for each in calls:
-            each.wait()
+        for thread in calls:
+            thread.wait()
     except KeyboardInterrupt:
         deadline_s = time.monotonic() + _LAST_WAIT_S
-        for each in calls:
-            each.wait(max(deadline_s - time.monotonic(), 0.0))
+        for thread in calls:
+            thread.wait(max(deadline_s - time.monotonic(), 0.0))
         raise
-    for each in calls:
-        each.result()
+    for thread in calls:
+        thread.result()
     return [results[position] for position in range(len(todo))]
 
 

@@ -23,15 +23,15 @@ def candidates(aim: Aim, view: ClusterView) -> list[str]:
     """The nodes with the aimed-at role, sorted; all nodes when no node has it. If no partition has a leader, as in
     systems without partitions, the leader of the whole cluster counts."""
     leaders = set(view.leaders.values()) or ({view.controller} if view.controller is not None else set())
-    found: set[str] = set()
+    names: set[str] = set()
     if aim == "leader":
-        found = leaders
+        names = leaders
     elif aim == "controller" and view.controller is not None:
-        found = {view.controller}
+        names = {view.controller}
     elif aim == "follower":
-        found = set(view.nodes) - leaders
+        names = set(view.nodes) - leaders
     elif aim == "last-isr":
         # A partition's only in-sync replica; otherwise the members of the smallest in-sync set.
         smallest = min((len(members) for members in view.isr.values() if members), default=0)
-        found = {name for members in view.isr.values() if len(members) == smallest for name in members}
-    return sorted(found & set(view.nodes)) or sorted(view.nodes)
+        names = {name for members in view.isr.values() if len(members) == smallest for name in members}
+    return sorted(names & set(view.nodes)) or sorted(view.nodes)

@@ -54,12 +54,12 @@ class ClockDrift(Kind[Drift]):
         percent = float(fault.parameters["percent"])
         return f"the clocks of {listed(fault.targets)} run {abs(percent):g} % too {'fast' if percent > 0 else 'slow'}"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts_of(after, name))}" for name in node_facts(seen))
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts_of(heal, name))}" for name in node_facts(effect))
 
 
-def _tell(after: Facts) -> str:
-    moved = after.get("moved")
+def _tell(heal: Facts) -> str:
+    moved = heal.get("moved")
     if moved is None:
         return "its clocks were not read afterwards"
-    return f"its time since boot was off by {moved['steady_s']:+.3f} s after {after.get('passed_s', 0):g} s"
+    return f"its time since boot was off by {moved['steady_s']:+.3f} s after {heal.get('passed_s', 0):g} s"

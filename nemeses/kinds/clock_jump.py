@@ -47,23 +47,23 @@ class Clocks(Mechanism):
         def heal(host: Host) -> Evidence:
             patience_s = self._patience_s if self.in_force.clocks.jumps.on(host.name) else 0.0
             self.in_force.clocks.jumps.end_all(host.name)
-            seen = ask(host, was_moved_script(), patience_s=patience_s, scheduler=self.site.scheduler)
-            return self._set_right(host, self._read(host)) if seen.get("moved") == "yes" else Evidence("confirmed", {})
+            mark = ask(host, was_moved_script(), patience_s=patience_s, scheduler=self.site.scheduler)
+            return self._set_right(host, self._read(host)) if mark.get("moved") == "yes" else Evidence("confirmed", {})
 
         return combine(on_each(self.site, self.site.hosts, heal))
 
     def back(self, host: Host, jump_s: float) -> Evidence:
         """End a jump of a clock, and check that it still had the offset of this jump and of the others in force."""
-        found, clocks = self._read(host), self.in_force.clocks
+        reading, clocks = self._read(host), self.in_force.clocks
         was_jumped = jump_s in clocks.jumps.on(host.name)
-        expected_s = clocks.real_s(host.name, found.steady_s)
+        expected_s = clocks.real_s(host.name, reading.steady_s)
         clocks.jumps.end(host.name, jump_s)
-        healed = self._set_right(host, found)
+        healed = self._set_right(host, reading)
         if (
             healed.confirmed
             and was_jumped
             and expected_s is not None
-            and abs(found.real_s - expected_s) > abs(jump_s) / 2
+            and abs(reading.real_s - expected_s) > abs(jump_s) / 2
         ):
             # Half of the jump: a time service corrects a clock at once, or gradually.
             return Evidence("mismatch", {**healed.detail, "error": "another program has set the clock in between"})
@@ -80,20 +80,20 @@ class Clocks(Mechanism):
         if before.shared:
             return Evidence("inconclusive", {"error": SHARED})
         self.in_force.clocks.jumps.add(host.name, jump_s)
-        said = move(host, jump_s)
+        date = move(host, jump_s)
         now = read_clocks(host, self.site.scheduler)
         self.in_force.clocks.note_set(host.name, ClockOffsets(now.real_s, now.steady_s))
-        seen = change(before, now)
-        detail = {"jump_s": jump_s, "offset_before_s": round(before.real_s, 4), "moved": seen.to_json(), "date": said}
-        jumped = abs(seen.real_s - jump_s) <= seen.tolerance_s
-        steady = abs(seen.steady_s) <= seen.tolerance_s
+        moved = change(before, now)
+        detail = {"jump_s": jump_s, "offset_before_s": round(before.real_s, 4), "moved": moved.to_json(), "date": date}
+        jumped = abs(moved.real_s - jump_s) <= moved.tolerance_s
+        steady = abs(moved.steady_s) <= moved.tolerance_s
         return Evidence("confirmed" if jumped and steady else "mismatch", detail)
 
     def _read(self, host: Host) -> ClockReading:
         return read_clocks(host, self.site.scheduler, patience_s=self._patience_s)
 
-    def _set_right(self, host: Host, found: ClockReading) -> Evidence:
-        return set_right(host, self.site.scheduler, found, self.in_force.clocks)
+    def _set_right(self, host: Host, reading: ClockReading) -> Evidence:
+        return set_right(host, self.site.scheduler, reading, self.in_force.clocks)
 
 
 class ClockJump(Kind[Clocks]):
@@ -133,8 +133,8 @@ class ClockJump(Kind[Clocks]):
         jump_s = float(fault.parameters["jump_s"])
         return f"the clock of {listed(fault.targets)} jumps {abs(jump_s):g} s {'forward' if jump_s > 0 else 'back'}"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
 
 
 def _tell(facts: Facts) -> str:

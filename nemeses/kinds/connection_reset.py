@@ -39,8 +39,8 @@ class ConnectionReset(WireKind):
         every_ms = float(fault.parameters["every_ms"])
         return f"all connections of {listed(fault.targets)} are reset every {every_ms:g} ms"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
-            f"{name}: {facts.get('broken', 0) + facts_of(after, name).get('broken_again', 0)} connection ends reset"
-            for name, facts in node_facts(seen).items()
+            f"{name}: {facts.get('broken', 0) + facts_of(heal, name).get('broken_again', 0)} connection ends reset"
+            for name, facts in node_facts(effect).items()
         )

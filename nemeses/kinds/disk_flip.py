@@ -54,17 +54,17 @@ class DiskFlip(DiskKind):
 
     def sentence(self, fault: Fault) -> str:
         bits = int(fault.parameters.get("bits", _BITS.default))
-        what = "1 bit" if bits == 1 else f"{bits} bits"
-        return f"{what} of the logs of {listed(fault.targets)} flip while its service is down"
+        flipped_bits = "1 bit" if bits == 1 else f"{bits} bits"
+        return f"{flipped_bits} of the logs of {listed(fault.targets)} flip while its service is down"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(after, name))}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
 
 
-def _tell(facts: Facts, after: Facts) -> str:
-    words = ", ".join(facts.get("flipped", ())) or "nothing was flipped"
-    if after.get("noticed"):
-        return f"{words}; the service rejected the files with exit code {after.get('exit')}"
-    if "mended" in after:
-        return f"{words}; the service started; {after['mended']} of them were still flipped at the heal"
-    return words
+def _tell(facts: Facts, heal: Facts) -> str:
+    phrase = ", ".join(facts.get("flipped", ())) or "nothing was flipped"
+    if heal.get("noticed"):
+        return f"{phrase}; the service rejected the files with exit code {heal.get('exit')}"
+    if "mended" in heal:
+        return f"{phrase}; the service started; {heal['mended']} of them were still flipped at the heal"
+    return phrase

@@ -32,9 +32,9 @@ class DiskHang(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"every sync of {listed(fault.targets)} blocks"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: a sync did not return in {facts.get('silent_s')} s; afterwards one took "
-            f"{facts_of(after, name).get('sync_ms')} ms"
-            for name, facts in node_facts(seen).items()
+            f"{facts_of(heal, name).get('sync_ms')} ms"
+            for name, facts in node_facts(effect).items()
         )

@@ -41,8 +41,8 @@ class DiskSlow(DiskKind):
         sync_ms = float(fault.parameters["sync_ms"])
         return f"each sync of {listed(fault.targets)} takes {sync_ms:g} ms longer"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: a sync took {facts.get('sync_before_ms')} ms before, {facts.get('sync_ms')} ms then"
-            for name, facts in node_facts(seen).items()
+            for name, facts in node_facts(effect).items()
         )

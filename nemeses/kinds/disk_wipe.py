@@ -38,7 +38,8 @@ class DiskWipe(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"{listed(fault.targets)} gets an empty disk"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
-            f"{name}: {counted(facts.get('files_before', 0), 'file')} gone" for name, facts in node_facts(seen).items()
+            f"{name}: {counted(facts.get('files_before', 0), 'file')} gone"
+            for name, facts in node_facts(effect).items()
         )

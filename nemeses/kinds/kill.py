@@ -45,17 +45,17 @@ class Kill(Kind[Services]):
     def sentence(self, fault: Fault) -> str:
         return f"the service on {listed(fault.targets)} is killed; its machine continues"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: process state {facts.get('state')}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: process state {facts.get('state')}" for name, facts in node_facts(effect).items())
 
 
 def _kill(host: Host) -> Evidence:
     pid = host.service_pid()
     if pid is None:
         return Evidence("inconclusive", {"error": "no service was running"})
-    seen = ask(host, kill_script(pid, host.address, host.port))
-    detail = {"pid": pid, **seen}
-    if not seen.get("start"):
+    answer = ask(host, kill_script(pid, host.address, host.port))
+    detail = {"pid": pid, **answer}
+    if not answer.get("start"):
         return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
-    was_killed = seen.get("signalled") == "yes" and seen["state"] == "gone" and seen["port"] == "closed"
+    was_killed = answer.get("signalled") == "yes" and answer["state"] == "gone" and answer["port"] == "closed"
     return Evidence("confirmed" if was_killed else "mismatch", detail)

@@ -39,9 +39,9 @@ class OldDisk(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"{listed(fault.targets)} will restart with the present state of its disk"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: {counted(facts.get('files_copied', 0), 'file')} copied; they replaced "
-            f"{facts_of(after, name).get('files_before', 0)}"
-            for name, facts in node_facts(seen).items()
+            f"{facts_of(heal, name).get('files_before', 0)}"
+            for name, facts in node_facts(effect).items()
         )

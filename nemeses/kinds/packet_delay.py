@@ -58,8 +58,8 @@ class PacketDelay(NetemKind):
         varying = f", plus or minus {jitter_ms:g} ms" if jitter_ms else ""
         return f"packets from {listed(fault.targets)} to the other nodes are {delay_ms:g} ms late{varying}"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
 
 
 def _delay(fault: Fault) -> tuple[float, float]:

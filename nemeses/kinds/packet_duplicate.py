@@ -42,8 +42,8 @@ class PacketDuplicate(WireKind):
         percent = float(fault.parameters["percent"])
         return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes arrive twice"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: {facts.get('twice', 0)} of {facts.get('sent', 0)} probes arrived twice"
-            for name, facts in node_facts(seen).items()
+            for name, facts in node_facts(effect).items()
         )

@@ -48,8 +48,8 @@ class PacketLoss(NetemKind):
         percent = float(fault.parameters["percent"])
         return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes are lost"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: {facts.get('dropped', 0)} of {counted(facts.get('seen', 0), 'packet')} dropped"
-            for name, facts in node_facts(seen).items()
+            for name, facts in node_facts(effect).items()
         )

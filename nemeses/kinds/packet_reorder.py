@@ -50,8 +50,8 @@ class PacketReorder(WireKind):
         percent = float(fault.parameters["percent"])
         return f"later packets overtake {percent:g} % of the packets from {listed(fault.targets)} to the other nodes"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
+    def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(
             f"{name}: {facts.get('overtaken', 0)} of {facts.get('sent', 0)} probes were overtaken"
-            for name, facts in node_facts(seen).items()
+            for name, facts in node_facts(effect).items()
         )

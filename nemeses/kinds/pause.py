@@ -29,19 +29,19 @@ class Signals(Mechanism):
         pid = host.service_pid()
         if pid is None:
             return Evidence("inconclusive", {"absent": "no service was running"})
-        seen = ask(host, signal_script(pid, "STOP"))
-        judged = _judge(pid, seen, seen["after"] == "T")
+        answer = ask(host, signal_script(pid, "STOP"))
+        judged = _judge(pid, answer, answer["after"] == "T")
         if judged.confirmed:
-            self._stopped[host.name] = pid, seen["start"]
+            self._stopped[host.name] = pid, answer["start"]
         return judged
 
     def resume(self, host: Host) -> Evidence:
         """Resume the service of a host. If `stop` suspended it, it must still be suspended. Raises `HostError`."""
         resumed = _resume(host)
-        seen = resumed.detail
-        is_same = self._stopped.pop(host.name, None) == (seen.get("pid"), seen.get("start"))
-        if is_same and seen["before"] != "T":
-            return Evidence("mismatch", {**seen, "error": "the service was running before SIGCONT"})
+        facts = resumed.detail
+        is_same = self._stopped.pop(host.name, None) == (facts.get("pid"), facts.get("start"))
+        if is_same and facts["before"] != "T":
+            return Evidence("mismatch", {**facts, "error": "the service was running before SIGCONT"})
         return resumed
 
     def heal_all(self) -> Evidence | None:
@@ -80,8 +80,8 @@ class Pause(Kind[Signals]):
     def sentence(self, fault: Fault) -> str:
         return f"the service on {listed(fault.targets)} is suspended, and later resumed"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: process state {facts.get('after')}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: process state {facts.get('after')}" for name, facts in node_facts(effect).items())
 
 
 def _wake(host: Host) -> Evidence:
@@ -94,12 +94,12 @@ def _resume(host: Host) -> Evidence:
     pid = host.service_pid()
     if pid is None:
         return Evidence("inconclusive", {"absent": "no service is running"})
-    seen = ask(host, signal_script(pid, "CONT"))
-    return _judge(pid, seen, seen["after"] != "" and "T" not in seen["after"])
+    answer = ask(host, signal_script(pid, "CONT"))
+    return _judge(pid, answer, answer["after"] != "" and "T" not in answer["after"])
 
 
-def _judge(pid: int, seen: dict[str, str], as_wanted: bool) -> Evidence:
-    detail = {"pid": pid, **seen}
-    if not seen.get("start"):
+def _judge(pid: int, answer: dict[str, str], as_wanted: bool) -> Evidence:
+    detail = {"pid": pid, **answer}
+    if not answer.get("start"):
         return Evidence("inconclusive", {**detail, "absent": "the service had ended before the signal"})
-    return Evidence("confirmed" if as_wanted and seen.get("signalled") == "yes" else "mismatch", detail)
+    return Evidence("confirmed" if as_wanted and answer.get("signalled") == "yes" else "mismatch", detail)

@@ -31,5 +31,5 @@ class Reject(PartitionKind):
     def sentence(self, fault: Fault) -> str:
         return f"{super().sentence(fault)}: connections are refused"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return super().proof(seen, after).replace("dropped", "rejected")
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return super().proof(effect, heal).replace("dropped", "rejected")

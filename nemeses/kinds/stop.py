@@ -48,8 +48,8 @@ class Stop(Kind[Services]):
     def sentence(self, fault: Fault) -> str:
         return f"the service on {listed(fault.targets)} gets SIGTERM and shuts down"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
 
 
 def _stop(host: Host, site: Site) -> Evidence:
@@ -57,11 +57,11 @@ def _stop(host: Host, site: Site) -> Evidence:
     if pid is None:
         return Evidence("inconclusive", {"error": "no service was running"})
     deadline_s = round(site.stop_deadline_s * site.time_scale)
-    seen = ask(host, terminate_script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + 15)
-    detail = {"pid": pid, "deadline_s": deadline_s, **seen}
-    if not seen.get("start"):
+    answer = ask(host, terminate_script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + 15)
+    detail = {"pid": pid, "deadline_s": deadline_s, **answer}
+    if not answer.get("start"):
         return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
-    ended = seen.get("signalled") == "yes" and seen.get("state") == "gone" and seen.get("port") == "closed"
+    ended = answer.get("signalled") == "yes" and answer.get("state") == "gone" and answer.get("port") == "closed"
     return Evidence("confirmed" if ended else "mismatch", detail)
 
 
@@ -70,6 +70,6 @@ def _tell(facts: Facts) -> str:
         return str(facts.get("error", "not seen"))
     if facts["state"] != "gone":
         return f"it had not exited after {facts.get('waited')} s (process state {facts['state']})"
-    words = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
+    phrase = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
     children = str(facts.get("left", "")).split()
-    return f"{words}; child processes that outlived it were ended: {len(children)}" if children else words
+    return f"{phrase}; child processes that outlived it were ended: {len(children)}" if children else phrase

@@ -45,9 +45,9 @@ class Drift(Mechanism):
             return Evidence("inconclusive", {"error": LACKING})
 
         def act(host: Host) -> Evidence:
-            before = read_clocks(host, self.site.scheduler)
-            gained_s = self.in_force.clocks.count(host.name, before.at_s)
-            self._in_force.add(host.name, _Drift(gain, before, gained_s))
+            reading = read_clocks(host, self.site.scheduler)
+            gained_s = self.in_force.clocks.count(host.name, reading.at_s)
+            self._in_force.add(host.name, _Drift(gain, reading, gained_s))
             self._set_rate(host, oscillators)
             return Evidence("confirmed", {"gain": gain})
 
@@ -71,18 +71,18 @@ class Drift(Mechanism):
 
         def act(host: Host) -> Evidence:
             in_force = self._in_force.on(host.name)
-            ended = in_force if gain is None else [each for each in in_force if each.gain == gain][-1:]
+            ended = in_force if gain is None else [drift for drift in in_force if drift.gain == gain][-1:]
             for drift in ended:
                 self._await_measurable(drift)
             gained_s = self.in_force.clocks.count(host.name, self.site.scheduler.monotonic())
             for drift in ended:
                 self._in_force.end(host.name, drift)
             self._set_rate(host, oscillators)
-            found = read_clocks(host, self.site.scheduler)
-            judged = [_judge(drift, found, gained_s) for drift in ended]
-            righted = set_right(host, self.site.scheduler, found, self.in_force.clocks)
+            reading = read_clocks(host, self.site.scheduler)
+            judged = [_judge(drift, reading, gained_s) for drift in ended]
+            righted = set_right(host, self.site.scheduler, reading, self.in_force.clocks)
             detail = judged[-1].detail if judged else {}
-            status = worst([*(each.status for each in judged), righted.status])
+            status = worst([*(evidence.status for evidence in judged), righted.status])
             return Evidence(status, {**detail, "set_right": righted.detail})
 
         return combine(on_each(self.site, targets, act))
@@ -101,11 +101,11 @@ class Drift(Mechanism):
         self.site.scheduler.sleep(max(0.0, ends_s - self.site.scheduler.monotonic()))
 
 
-def _judge(drift: _Drift, found: ClockReading, gained_s: float) -> Evidence:
+def _judge(drift: _Drift, reading: ClockReading, gained_s: float) -> Evidence:
     before, gain = drift.before, drift.gain
-    moved = change(before, found)
-    passed_s = found.at_s - before.at_s
-    tolerance_s = before.uncertainty_s + found.uncertainty_s
+    moved = change(before, reading)
+    passed_s = reading.at_s - before.at_s
+    tolerance_s = before.uncertainty_s + reading.uncertainty_s
     detail = {"passed_s": round(passed_s, 3), "moved": moved.to_json(), "tolerance_s": round(tolerance_s, 4)}
     if abs(gain) * passed_s <= tolerance_s:
         return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})

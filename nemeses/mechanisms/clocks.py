@@ -114,18 +114,18 @@ def change(before: ClockReading, after: ClockReading) -> Change:
     return Change(after.real_s - before.real_s, after.steady_s - before.steady_s, tolerance_s)
 
 
-def set_right(host: Host, scheduler: Scheduler, found: ClockReading, changes: ClockChanges) -> Evidence:
-    """Set a host's real-time clock, last read as `found`, to this machine's and read it back. It stays ahead by the
+def set_right(host: Host, scheduler: Scheduler, reading: ClockReading, changes: ClockChanges) -> Evidence:
+    """Set a host's real-time clock, last read as `reading`, to this machine's and read it back. It stays ahead by the
     jumps in force."""
-    if found.shared:
+    if reading.shared:
         return Evidence("confirmed", {"shared": SHARED})
     jumped_s = changes.jumped_s(host.name)
-    said = move(host, jumped_s - found.real_s)
+    output = move(host, jumped_s - reading.real_s)
     now = read_clocks(host, scheduler)
-    tolerance_s = change(found, now).tolerance_s
-    detail = {"found_s": _short(found.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
+    tolerance_s = change(reading, now).tolerance_s
+    detail = {"found_s": _short(reading.real_s), "offset_s": _short(now.real_s), "tolerance_s": _short(tolerance_s)}
     if abs(now.real_s - jumped_s) > tolerance_s:
-        return Evidence("mismatch", {**detail, "date": said})
+        return Evidence("mismatch", {**detail, "date": output})
     changes.note_set(host.name, ClockOffsets(now.real_s, now.steady_s))
     if jumped_s:
         return Evidence("confirmed", {**detail, "jumped_s": jumped_s})
@@ -139,7 +139,7 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockRead
         switches = _context_switches()
         real_s, sent_s = scheduler.wall(), scheduler.monotonic()
         try:
-            seen = ask(host, read_clocks_script())
+            answer = ask(host, read_clocks_script())
             break
         except HostError:
             if scheduler.monotonic() >= give_up_s:
@@ -148,14 +148,14 @@ def _read_once(host: Host, scheduler: Scheduler, patience_s: float) -> ClockRead
     middle_s = (scheduler.monotonic() - sent_s) / 2
     try:
         return ClockReading(
-            real_s=float(seen["real"]) - (real_s + middle_s),
-            steady_s=float(seen["up"]) - (sent_s + middle_s),
+            real_s=float(answer["real"]) - (real_s + middle_s),
+            steady_s=float(answer["up"]) - (sent_s + middle_s),
             uncertainty_s=middle_s,
             at_s=sent_s + middle_s,
-            shared=switches is not None and switches <= int(seen["switches"]) <= (_context_switches() or 0),
+            shared=switches is not None and switches <= int(answer["switches"]) <= (_context_switches() or 0),
         )
     except (KeyError, ValueError) as error:
-        raise HostError(f"{host.name}: its clocks cannot be read: {seen}") from error
+        raise HostError(f"{host.name}: its clocks cannot be read: {answer}") from error
 
 
 def move(host: Host, by_s: float) -> str:

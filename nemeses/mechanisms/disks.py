@@ -59,8 +59,8 @@ class DiskTroubles(Mechanism):
             error = _error_of(disks, host.name)
             counts = disks.counts(host.name)
             self._before[host.name] = counts.failed_syncs, counts.refused_writes
-            wanted = errno.errorcode[errno.ENOSPC if effect == FULL else errno.EIO]
-            return Evidence("confirmed" if error == wanted else "mismatch", {"probe": error})
+            expected = errno.errorcode[errno.ENOSPC if effect == FULL else errno.EIO]
+            return Evidence("confirmed" if error == expected else "mismatch", {"probe": error})
 
         return self._on_each(targets, act)
 
@@ -128,7 +128,7 @@ class DiskTroubles(Mechanism):
 
         def act(host: Host, disks: Disks) -> Evidence:
             slower_s = _slower_s(self._in_force.on(host.name)) if effect != HANGS else math.inf
-            if sum(what == "slow" for what, _ in self._in_force.on(host.name)) > 1:
+            if sum(kind == "slow" for kind, _ in self._in_force.on(host.name)) > 1:
                 slower_s = max(slower_s, _probe(disks, host.name, _LONGEST_S) or 0.0)
             self._end(host, disks, effect)
             return self._see_whole(host, disks, slower_s or math.inf)
@@ -244,8 +244,8 @@ class DiskTroubles(Mechanism):
                 return Evidence("mismatch", {"probe": _name_of(error)})
             if took_s is None or took_s < slower_s:
                 break
-        whole = took_s is not None and took_s < slower_s
-        return Evidence("confirmed" if whole else "mismatch", {"sync_ms": _ms(took_s)})
+        is_fast = took_s is not None and took_s < slower_s
+        return Evidence("confirmed" if is_fast else "mismatch", {"sync_ms": _ms(took_s)})
 
     def _on_each(self, targets: Collection[str], act: Act) -> Evidence:
         disks = self.site.disks
@@ -256,7 +256,7 @@ class DiskTroubles(Mechanism):
 
 def _slower_s(effects: Collection[Effect]) -> float:
     """By how much all effects together slow down each sync."""
-    return sum(by_s for what, by_s in effects if what == "slow")
+    return sum(by_s for kind, by_s in effects if kind == "slow")
 
 
 def _kill(host: Host) -> dict[str, Any]:
@@ -264,8 +264,8 @@ def _kill(host: Host) -> dict[str, Any]:
     pid = host.service_pid()
     if pid is None:
         return {"state": "gone"}
-    seen = ask(host, kill_script(pid, host.address, host.port))
-    if seen.get("state") != "gone":
+    answer = ask(host, kill_script(pid, host.address, host.port))
+    if answer.get("state") != "gone":
         raise HostError(f"{host.name}: its service does not end")
     return {"state": "gone"}
 
@@ -313,12 +313,12 @@ class FailingDiskKind(DiskKind):
     service = "ended"
     proven_late = True
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(after, name))}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
 
 
-def _tell(facts: Facts, after: Facts) -> str:
-    words = f"a probe met {facts.get('probe')}"
-    if after.get("state") == "gone":
-        return f"{words}; the service ended with {after.get('exit')}"
-    return f"{words}; the service asked nothing of the disk and runs" if after.get("state") == "runs" else words
+def _tell(facts: Facts, heal: Facts) -> str:
+    phrase = f"a probe met {facts.get('probe')}"
+    if heal.get("state") == "gone":
+        return f"{phrase}; the service ended with {heal.get('exit')}"
+    return f"{phrase}; the service asked nothing of the disk and runs" if heal.get("state") == "runs" else phrase

@@ -132,8 +132,8 @@ class Netem(Mechanism):
             if way is None or way.device == "lo":
                 self._rules.end(host.name, rule)
                 alone = quiet or len(self.site.hosts) == 1
-                none = "no other host answers to measure by" if alone else CROWDED
-                error = none if way is None else "this host reaches the others through its loopback device"
+                reason = "no other host answers to measure by" if alone else CROWDED
+                error = reason if way is None else "this host reaches the others through its loopback device"
                 return Evidence("inconclusive", {"error": error})
             self._ways[host.name] = way
         strongest = _strongest(self._rules.on(host.name))
@@ -189,20 +189,20 @@ class Netem(Mechanism):
         if before is None or after is None:
             return Evidence("mismatch", detail)
         dropped = after["drops"] - before["drops"]
-        seen = dropped + after["packets"] - before["packets"]
+        packet_count = dropped + after["packets"] - before["packets"]
         detail |= {
             "probes": probes,
-            "seen": seen,
+            "seen": packet_count,
             "dropped": dropped,
-            "percent": round(100 * dropped / max(seen, 1), 1),
+            "percent": round(100 * dropped / max(packet_count, 1), 1),
         }
-        if seen < needed:
+        if packet_count < needed:
             return Evidence("inconclusive", {**detail, "error": "the probes did not reach the device"})
         if ended:
             return Evidence("mismatch" if dropped else "confirmed", detail)
-        tries = max(seen, probes)
-        most = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
-        return Evidence("confirmed" if 0 < dropped <= most else "mismatch", detail)
+        tries = max(packet_count, probes)
+        highest = share * tries + 6 * math.sqrt(share * (1 - share) * tries) + 6
+        return Evidence("confirmed" if 0 < dropped <= highest else "mismatch", detail)
 
     def _soothe(self, host: Host, rule: Rule) -> Evidence:
         way, in_force = self._ways.get(host.name), self._rules.on(host.name)
@@ -244,33 +244,33 @@ class Netem(Mechanism):
 
     def _remove(self, host: Host, patience_s: float) -> Evidence:
         """Remove our queueing disciplines; returns the number of packets that they had dropped."""
-        found = self._queues(host, patience_s)
-        for device in found:
+        queues = self._queues(host, patience_s)
+        for device in queues:
             # It may be gone already, after a lost answer; the check below counts.
             host.run(remove_queue_script(device))
-        detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in found.items()}}
-        left = sorted(self._queues(host, patience_s)) if found else []
-        return Evidence("mismatch", {**detail, "left": left}) if left else Evidence("confirmed", detail)
+        detail: dict[str, Any] = {"dropped": {device: queue["drops"] for device, queue in queues.items()}}
+        remaining = sorted(self._queues(host, patience_s)) if queues else []
+        return Evidence("mismatch", {**detail, "left": remaining}) if remaining else Evidence("confirmed", detail)
 
     def _connect_times(self, host: Host, peer: Host) -> list[float]:
         """The durations of connects to a host's probe port in seconds, without failed ones. Raises `HostError`."""
         seconds = round(5 * self.site.time_scale)
         script = connect_times_script(peer.address, peer.probe_port, _CONNECTS, seconds)
-        seen = self._ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
-        return [int(value) / 1e6 for key, value in seen.items() if key.startswith("connect")]
+        answer = self._ask(host, script, timeout_s=seconds + self._patience_s, patience_s=self._patience_s)
+        return [int(value) / 1e6 for key, value in answer.items() if key.startswith("connect")]
 
     def _find_way(self, host: Host, peers: Iterable[Host]) -> _Way | None:
         """The route to the first of these hosts that accepts a connection, and to the others through its device."""
-        found: str | None = None
+        route_device: str | None = None
         connects_s: dict[str, float] = {}
         for peer in peers:
-            said = host.run(way_script(peer.address))
-            device = re.search(r"\bdev (\S+)", said.stdout)
+            route = host.run(way_script(peer.address))
+            device = re.search(r"\bdev (\S+)", route.stdout)
             if device is None:
-                raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {said.stderr.strip()}")
-            if found in (None, device[1]) and (times := self._connect_times(host, peer)):
-                found, connects_s[peer.name] = device[1], min(times)
-        return None if found is None else _Way(found, connects_s)
+                raise HostError(f"{host.name}: no way to {peer.name} ({peer.address}) is known: {route.stderr.strip()}")
+            if route_device in (None, device[1]) and (times := self._connect_times(host, peer)):
+                route_device, connects_s[peer.name] = device[1], min(times)
+        return None if route_device is None else _Way(route_device, connects_s)
 
     def _apply(self, host: Host, device: str, rules: Mapping[str, Rule], *, patience_s: float = 0.0) -> None:
         """Set exactly these rules on a device. Raises `HostError`."""
@@ -279,11 +279,11 @@ class Netem(Mechanism):
 
     def _queues(self, host: Host, patience_s: float) -> dict[str, dict[str, Any]]:
         """Our queueing disciplines on a host by device; empty without tc. Raises `HostError`."""
-        said = self._ask(host, queues_script(), patience_s=patience_s).get("queues", "")
+        output = self._ask(host, queues_script(), patience_s=patience_s).get("queues", "")
         try:
-            queues = json.loads(said or "[]")
+            queues = json.loads(output or "[]")
         except ValueError as error:
-            raise HostError(f"{host.name}: tc cannot be understood: {said[:200]!r}") from error
+            raise HostError(f"{host.name}: tc cannot be understood: {output[:200]!r}") from error
         return {
             queue["dev"]: {key: queue.get(key) for key in ("options", "packets", "drops")}
             for queue in queues

@@ -65,8 +65,8 @@ class ObjectTroubles(Mechanism):
 
     def _taken_back(self, fault: Fault) -> str:
         """The reason of a fault that ends: this one, else the last one of its kind, as scripts name only kinds."""
-        same = [each for each in self._in_force if each[0] == fault]
-        alike = same or [each for each in self._in_force if each[0].kind == fault.kind]
+        same = [entry for entry in self._in_force if entry[0] == fault]
+        alike = same or [entry for entry in self._in_force if entry[0].kind == fault.kind]
         if not alike:
             return f"{fault.kind} healed"
         self._in_force.remove(alike[-1])
@@ -104,9 +104,9 @@ class ObjectStoreKind(Kind[ObjectTroubles]):
     def heal(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault)
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        del after
-        return "; ".join(f"a probe of the store: {facts.get('probe')}" for facts in node_facts(seen).values())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        del heal
+        return "; ".join(f"a probe of the store: {facts.get('probe')}" for facts in node_facts(effect).values())
 
 
 def milliseconds(seconds: float | None) -> float:

@@ -87,16 +87,16 @@ class WireEffects(Mechanism):
             return None
 
         def act(host: Host, wire: Wire) -> Evidence:
-            seen = []
+            proofs = []
             for effect in EFFECTS:
                 share = combined(self._shares[effect].on(host.name))
                 self._shares[effect].end_all(host.name)
                 self._order(host.name, wire, effect)
-                seen += [self._prove(host, wire, effect, share, ended=True)] if share else []
+                proofs += [self._prove(host, wire, effect, share, ended=True)] if share else []
             every_s = max(self._every_s.on(host.name), default=0.0)
             self._every_s.end_all(host.name)
-            left = self._reset_less(host, wire, every_s)
-            return Evidence(worst([left.status, *(each.status for each in seen)]), left.detail)
+            reset_evidence = self._reset_less(host, wire, every_s)
+            return Evidence(worst([reset_evidence.status, *(proof.status for proof in proofs)]), reset_evidence.detail)
 
         return self._on_each(self.site.hosts, act)
 
@@ -109,17 +109,17 @@ class WireEffects(Mechanism):
     def _reset_less(self, host: Host, wire: Wire, every_s: float) -> Evidence:
         """Reset as often as the remaining faults say, after one that reset every `every_s` has ended."""
         remaining_s = min(self._every_s.on(host.name), default=None)
-        broken_again, before = wire.keep_resetting(host.name, remaining_s), wire.times_reset(host.name)
+        broken_again, resets_before = wire.keep_resetting(host.name, remaining_s), wire.times_reset(host.name)
         self.site.scheduler.sleep(_LONGER * max(every_s, remaining_s or 0.0))
-        later = wire.times_reset(host.name) - before
+        later = wire.times_reset(host.name) - resets_before
         is_wrong = bool(later) == (remaining_s is None)
         return Evidence("mismatch" if is_wrong else "confirmed", {"broken_again": broken_again, "times_since": later})
 
     def _prove(self, host: Host, wire: Wire, effect: Effect, share: float, *, ended: bool = False) -> Evidence:
         """Send a burst of probes, large enough to show the effect with certainty: some show it, but at most the
         requested share; none, if the effect has `ended`."""
-        others = [name for name in self.site.hosts if name != host.name]
-        peer = next((name for name in others if self.in_force.linked(host.name, name)), None)
+        other_names = [name for name in self.site.hosts if name != host.name]
+        peer = next((name for name in other_names if self.in_force.linked(host.name, name)), None)
         if peer is None:
             return Evidence("inconclusive", {"error": "this host has no link to another one"})
         needed = math.ceil(math.log(_UNSEEN) / math.log(1 - share))
@@ -128,8 +128,8 @@ class WireEffects(Mechanism):
         detail = _told(burst, peer) | {effect: met}
         if burst.arrived < needed:
             return Evidence("inconclusive", {**detail, "error": f"the probes did not reach {peer}"})
-        most = share * burst.sent + 6 * math.sqrt(share * (1 - share) * burst.sent) + 6
-        as_asked = met == 0 if ended else 0 < met <= most
+        highest = share * burst.sent + 6 * math.sqrt(share * (1 - share) * burst.sent) + 6
+        as_asked = met == 0 if ended else 0 < met <= highest
         return Evidence("confirmed" if as_asked else "mismatch", detail)
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host, Wire], Evidence]) -> Evidence:

@@ -10,9 +10,9 @@ from nemeses.ports import Host, HostError, Site
 
 def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]) -> dict[str, Evidence]:
     """The evidence of `action` on each named host; inconclusive for a host that cannot be reached or observed."""
-    wanted = list(dict.fromkeys(names))
-    seen = site.scheduler.for_each(wanted, lambda name: guarded(action, site.hosts[name]))
-    return dict(zip(wanted, seen, strict=True))
+    unique_names = list(dict.fromkeys(names))
+    evidence = site.scheduler.for_each(unique_names, lambda name: guarded(action, site.hosts[name]))
+    return dict(zip(unique_names, evidence, strict=True))
 
 
 def guarded(action: Callable[[Host], Evidence], host: Host) -> Evidence:

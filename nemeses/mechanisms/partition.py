@@ -43,11 +43,11 @@ class PartitionMechanism(Mechanism):
             return Evidence("inconclusive", {"error": "this world has no network to cut"})
         pairs = cut_pairs(fault, self.site.hosts)
         try:
-            before = network.counters()
+            counters = network.counters()
             network.cut(pairs, reject=reject)
             self._in_force.append((fault, reject))
-            seen = self._prove_cut(network, pairs, before)
-            return self._prove_refusals(pairs, seen) if reject and seen.confirmed else seen
+            proof = self._prove_cut(network, pairs, counters)
+            return self._prove_refusals(pairs, proof) if reject and proof.confirmed else proof
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
 
@@ -55,17 +55,17 @@ class PartitionMechanism(Mechanism):
         network = self.site.network
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to heal"})
-        mine = [each for each in self._in_force if each[0] == fault][-1:]
-        for each in mine:
-            self._in_force.remove(each)
+        mine = [entry for entry in self._in_force if entry[0] == fault][-1:]
+        for entry in mine:
+            self._in_force.remove(entry)
         pairs = cut_pairs(fault, self.site.hosts)
-        rejected = {pair: reject for other, reject in self._in_force for pair in cut_pairs(other, self.site.hosts)}
+        rejected = {pair: reject for cause, reject in self._in_force for pair in cut_pairs(cause, self.site.hosts)}
         try:
             for reject in (False, True):
-                kept = {pair for pair in pairs if rejected.get(pair) is reject}
-                if kept and mine and mine[0][1] is not reject:
-                    network.heal(kept)
-                    network.cut(kept, reject=reject)
+                remaining_pairs = {pair for pair in pairs if rejected.get(pair) is reject}
+                if remaining_pairs and mine and mine[0][1] is not reject:
+                    network.heal(remaining_pairs)
+                    network.cut(remaining_pairs, reject=reject)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         return self._heal(network, pairs - rejected.keys(), frozenset(rejected))
@@ -92,7 +92,7 @@ class PartitionMechanism(Mechanism):
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error), "dropped": dropped})
 
-    def _prove_cut(self, network: Network, pairs: set[Pair], before: Counters) -> Evidence:
+    def _prove_cut(self, network: Network, pairs: set[Pair], counters: Counters) -> Evidence:
         if not pairs:
             return Evidence("mismatch", {"error": "the partition separates no nodes"})
         one_way = {(b, a) for a, b in pairs} - network.cut_pairs()
@@ -101,12 +101,12 @@ class PartitionMechanism(Mechanism):
             unreached = self._send_probes(pairs | one_way)
             now = network.counters()
             missing = {pair for pair in pairs if now[pair].dropped == 0}
-            blocked = {pair for pair in one_way if now[pair].seen == before[pair].seen or now[pair].dropped}
+            blocked = {pair for pair in one_way if now[pair].seen == counters[pair].seen or now[pair].dropped}
             if (not missing and not blocked) or self.site.scheduler.monotonic() > deadline:
                 break
         detail = {
             "dropped": {_arrow(pair): now[pair].dropped for pair in sorted(pairs)},
-            "passing": {_arrow(pair): now[pair].seen - before[pair].seen for pair in sorted(one_way)},
+            "passing": {_arrow(pair): now[pair].seen - counters[pair].seen for pair in sorted(one_way)},
             "unprobed": sorted(unreached),
         }
         if not missing and not blocked:
@@ -114,7 +114,7 @@ class PartitionMechanism(Mechanism):
         excused = all(source in unreached for source, _ in missing | blocked)
         return Evidence("inconclusive" if excused else "mismatch", detail)
 
-    def _prove_refusals(self, pairs: set[Pair], seen: Evidence) -> Evidence:
+    def _prove_refusals(self, pairs: set[Pair], cut_evidence: Evidence) -> Evidence:
         """Connections along the pairs fail at once; dropped packets would let them wait until the timeout."""
         waited: dict[str, list[str]] = {}
 
@@ -123,12 +123,12 @@ class PartitionMechanism(Mechanism):
             waited[host.name] = sorted(name for name, state in answers.items() if state != "refused")
             return Evidence("confirmed", {})
 
-        asked = on_each(self.site, sorted({source for source, _ in pairs}), connect)
-        detail = {**seen.detail, "not_refused": {a: b for a, b in sorted(waited.items()) if b}}
+        proofs = on_each(self.site, sorted({source for source, _ in pairs}), connect)
+        detail = {**cut_evidence.detail, "not_refused": {a: b for a, b in sorted(waited.items()) if b}}
         if detail["not_refused"]:
             return Evidence("mismatch", detail)
-        unasked = sorted(name for name, each in asked.items() if not each.confirmed)
-        return Evidence("inconclusive" if len(unasked) == len(asked) else "confirmed", {**detail, "unasked": unasked})
+        unasked = sorted(name for name, proof in proofs.items() if not proof.confirmed)
+        return Evidence("inconclusive" if len(unasked) == len(proofs) else "confirmed", {**detail, "unasked": unasked})
 
     def _targets(self, names: Iterable[str]) -> list[tuple[str, str, int]]:
         """The probe ports of these hosts."""
@@ -157,8 +157,8 @@ class PartitionMechanism(Mechanism):
         targets: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
         silent = {name for name in self.site.hosts if self.in_force.hiding(name, {"machine"})}
         self._unproven |= (untried := {pair for pair in pairs if silent & set(pair)})
-        whole = {(a, b) for a, b in pairs - untried if (b, a) not in cut}
-        for source, destination in sorted(whole | {(b, a) for a, b in whole}):
+        open_pairs = {(a, b) for a, b in pairs - untried if (b, a) not in cut}
+        for source, destination in sorted(open_pairs | {(b, a) for a, b in open_pairs}):
             host = self.site.hosts[destination]
             targets[source].append((host.name, host.address, host.probe_port))
         closed: dict[str, list[str]] = {}
@@ -167,21 +167,21 @@ class PartitionMechanism(Mechanism):
             # TCP retransmits a lost SYN after a second; a new connection does not wait for that.
             deadline = self.site.scheduler.monotonic() + _HEAL_DEADLINE_S * self.site.time_scale
             while True:
-                seen = ask(host, reach_script(targets[host.name]))
-                closed[host.name] = sorted(name for name, state in seen.items() if state != "open")
+                answers = ask(host, reach_script(targets[host.name]))
+                closed[host.name] = sorted(name for name, state in answers.items() if state != "open")
                 if not closed[host.name] or self.site.scheduler.monotonic() > deadline:
                     return Evidence("mismatch" if closed[host.name] else "confirmed", {})
 
-        seen = on_each(self.site, targets, connect)
+        evidence = on_each(self.site, targets, connect)
         detail: dict[str, Any] = {
             "dropped": dropped,
             "unreachable": {a: b for a, b in sorted(closed.items()) if b},
         }
         if untried:
             detail["untried"] = sorted(map(_arrow, untried))
-        if any(e.status == "mismatch" for e in seen.values()):
+        if any(e.status == "mismatch" for e in evidence.values()):
             return Evidence("mismatch", detail)
-        unprobed = sorted(name for name, e in seen.items() if not e.confirmed)
+        unprobed = sorted(name for name, e in evidence.items() if not e.confirmed)
         return Evidence("inconclusive" if unprobed else "confirmed", {**detail, "unprobed": unprobed})
 
 
@@ -242,15 +242,15 @@ class PartitionKind(Kind[PartitionMechanism]):
         pairs = fault.parameters.get("pairs")
         if pairs is not None:
             return f"nothing passes {listed([_arrow((source, destination)) for source, destination in pairs])}"
-        who, verb = listed(fault.targets), "is" if len(fault.targets) == 1 else "are"
+        nodes, verb = listed(fault.targets), "is" if len(fault.targets) == 1 else "are"
         match fault.parameters.get("direction", "both"):
             case "out":
-                return f"nothing that {who} {'sends' if verb == 'is' else 'send'} reaches the other nodes"
+                return f"nothing that {nodes} {'sends' if verb == 'is' else 'send'} reaches the other nodes"
             case "in":
-                return f"nothing from the other nodes reaches {who}"
+                return f"nothing from the other nodes reaches {nodes}"
             case _:
-                return f"{who} {verb} cut off from the other nodes, both ways"
+                return f"{nodes} {verb} cut off from the other nodes, both ways"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        dropped = after.get("dropped") or seen.get("dropped") or {}
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        dropped = heal.get("dropped") or effect.get("dropped") or {}
         return f"{counted(sum(dropped.values()), 'packet')} dropped on {counted(len(dropped), 'directed link')}"

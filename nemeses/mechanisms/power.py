@@ -57,27 +57,27 @@ class AtStake:
 
     def note(self, host: Host, pattern: str) -> None:
         """Record the content of the files that match this pattern. Raises `HostError`, also when all are empty."""
-        held = _digests(ask(host, digest_files_script(host.data_dir, pattern), timeout_s=_DEADLINE_S))
-        if not held:
+        digests = _digests(ask(host, digest_files_script(host.data_dir, pattern), timeout_s=_DEADLINE_S))
+        if not digests:
             raise HostError(f"{host.name}: no data is at stake: no file in {host.data_dir} matches {pattern}")
-        self._before[host.name] = held
+        self._before[host.name] = digests
 
     def look_after_cut(self, host: Host) -> Evidence:
         """Whether the last cut lost a part of it; confirmed if no data was at stake. Raises `HostError`."""
-        before = self._before.pop(host.name, None)
-        if before is None:
+        digests = self._before.pop(host.name, None)
+        if digests is None:
             return Evidence("confirmed", {})
-        sizes = {path: size for path, (size, _) in before.items()}
-        after = _digests(ask(host, digest_heads_script(host.data_dir, sizes), timeout_s=_DEADLINE_S))
-        if any(after.get(path) != held for path, held in before.items()):
+        sizes = {path: size for path, (size, _) in digests.items()}
+        heads = _digests(ask(host, digest_heads_script(host.data_dir, sizes), timeout_s=_DEADLINE_S))
+        if any(heads.get(path) != digest for path, digest in digests.items()):
             return Evidence("confirmed", {"at_stake": "lost"})
-        return Evidence("mismatch", {"at_stake": "kept", "kept": sorted(before)})
+        return Evidence("mismatch", {"at_stake": "kept", "kept": sorted(digests)})
 
 
 def _digests(answer: Mapping[str, str]) -> dict[str, tuple[int, str]]:
     """By path: the number of bytes, and their digest."""
     parted = {path: value.split() for path, value in answer.items()}
-    return {path: (int(words[0]), words[1]) for path, words in parted.items() if len(words) == 2}
+    return {path: (int(fields[0]), fields[1]) for path, fields in parted.items() if len(fields) == 2}
 
 
 # A filesystem may be mounted shortly after the host answers.
@@ -148,13 +148,13 @@ class Marks:
         unsynced = self._unsynced.get(host.name)
         if unsynced is None:
             return Evidence("confirmed", {})
-        seen = ask(host, read_marks_script(host.data_dir, self._looks), timeout_s=self._looks / 10 + 10)
-        kept = seen.get("synced") == self._synced[host.name]
+        answer = ask(host, read_marks_script(host.data_dir, self._looks), timeout_s=self._looks / 10 + 10)
+        is_kept = answer.get("synced") == self._synced[host.name]
         detail: dict[str, Any] = {
-            "synced_mark": "kept" if kept else "LOST",
-            "unsynced_mark": "kept" if seen.get("unsynced") == unsynced else "lost",
+            "synced_mark": "kept" if is_kept else "LOST",
+            "unsynced_mark": "kept" if answer.get("unsynced") == unsynced else "lost",
         }
-        status: Status = "confirmed" if kept else "mismatch"
+        status: Status = "confirmed" if is_kept else "mismatch"
         try:
             self.renew(host)
         except HostError as error:
@@ -216,12 +216,12 @@ class Power(Mechanism):
             booted = power.restore(fault.targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
-        seen = on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {})))
-        evidence = combine(seen)
-        kept = {name: each.detail["kept"] for name, each in seen.items() if each.detail.get("at_stake") == "kept"}
-        if not kept:
+        proofs = on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {})))
+        evidence = combine(proofs)
+        stakes = {name: part.detail["kept"] for name, part in proofs.items() if part.detail.get("at_stake") == "kept"}
+        if not stakes:
             return evidence
-        because = [f"{name}: its disk kept all of {', '.join(files)}: {_NOT_LOST}" for name, files in kept.items()]
+        because = [f"{name}: its disk kept all of {', '.join(files)}: {_NOT_LOST}" for name, files in stakes.items()]
         return Evidence(evidence.status, {**evidence.detail, "because": because})
 
     def heal_all(self) -> Evidence | None:
@@ -248,12 +248,12 @@ class Power(Mechanism):
         return Evidence("confirmed" if off and not answers else "mismatch", {**lost, "off": off, "answers": answers})
 
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
-        boot_id, before = read_boot_id(host), self._boot_before.get(host.name)
+        boot_id, old_id = read_boot_id(host), self._boot_before.get(host.name)
         marks = guarded(self._marks.look_after_cut, host)
         at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service starts and repairs its files
         service = start_and_verify(host, self.site, self.in_force)
-        boot: Status = "inconclusive" if before is None else "mismatch" if boot_id == before else "confirmed"
-        detail = {"boot_id_before": before, "boot_id": boot_id, **booted, **marks.detail, **at_stake.detail}
+        boot: Status = "inconclusive" if old_id is None else "mismatch" if boot_id == old_id else "confirmed"
+        detail = {"boot_id_before": old_id, "boot_id": boot_id, **booted, **marks.detail, **at_stake.detail}
         statuses = [boot, marks.status, at_stake.status, service.status]
         return Evidence(worst(statuses), {**detail, "service": service.detail})
 
@@ -327,27 +327,27 @@ class PowerLossKind(Kind[Power]):
 
     def sentence(self, fault: Fault) -> str:
         verb, together = ("loses", "") if len(fault.targets) == 1 else ("lose", " at the same moment")
-        kept = (
+        fate = (
             "unsynced pages are lost"
             if fault.parameters.get("tear") is None
             else "unsynced pages reach the disk partly"
         )
-        return f"{listed(fault.targets)} {verb} power{together}; {kept}"
+        return f"{listed(fault.targets)} {verb} power{together}; {fate}"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        nodes = node_facts(seen)
-        booted = {name: facts_of(after, name) for name in nodes if "boot_id" in facts_of(after, name)}
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        nodes = node_facts(effect)
+        booted = {name: facts_of(heal, name) for name in nodes if "boot_id" in facts_of(heal, name)}
         restarted = [name for name, facts in booted.items() if facts["boot_id"] != facts.get("boot_id_before")]
         phrases = [f"another boot id on {listed(restarted)}" if booted else f"no power on {listed(list(nodes))}"]
-        for fact, words in (("pages_dropped", "dirty pages lost"), ("writes_lost", "unflushed disk writes lost")):
+        for fact, phrase in (("pages_dropped", "dirty pages lost"), ("writes_lost", "unflushed disk writes lost")):
             counts = [int(facts[fact] or 0) for facts in nodes.values() if fact in facts]
             if any(counts) or (counts and fact == "pages_dropped"):
-                phrases.append(f"{sum(counts)} {words}")
-        marks = [facts_of(after, name) for name in nodes if "synced_mark" in facts_of(after, name)]
-        fates = {name: facts_of(after, name).get("at_stake") for name in nodes}
+                phrases.append(f"{sum(counts)} {phrase}")
+        marks = [facts_of(heal, name) for name in nodes if "synced_mark" in facts_of(heal, name)]
+        fates = {name: facts_of(heal, name).get("at_stake") for name in nodes}
         phrases += [f"what was at stake on {name}: {fate}" for name, fate in fates.items() if fate is not None]
         if marks:
-            kept = sum(mark["synced_mark"] == "kept" for mark in marks)
+            kept_count = sum(mark["synced_mark"] == "kept" for mark in marks)
             lost = sum(mark.get("unsynced_mark") == "lost" for mark in marks)
-            phrases.append(f"marks: {kept} of {len(marks)} synced kept, {lost} of {len(marks)} unsynced lost")
+            phrases.append(f"marks: {kept_count} of {len(marks)} synced kept, {lost} of {len(marks)} unsynced lost")
         return "; ".join(phrases)

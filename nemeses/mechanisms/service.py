@@ -35,8 +35,8 @@ def see_process(host: Host) -> Process | None:
     pid = host.service_pid()
     if pid is None:
         return None
-    seen = ask(host, process_script(pid))
-    return Process(pid, seen["start"], seen.get("threads", "")) if seen.get("start") else None
+    answer = ask(host, process_script(pid))
+    return Process(pid, answer["start"], answer.get("threads", "")) if answer.get("start") else None
 
 
 def kill_service(host: Host) -> None:
@@ -71,6 +71,6 @@ def start_and_verify(host: Host, site: Site, in_force: FaultsInForce) -> Evidenc
     if pid is None:
         return Evidence("mismatch", {"error": "the service ended at once"})
     script = await_port_script(pid, host.address, host.port, deadline_s)
-    seen = ask(host, script, timeout_s=deadline_s + 5)
-    running = host.service_pid() == pid and seen["port"] == "open"
-    return Evidence("confirmed" if running else "mismatch", {"pid": pid, **seen})
+    answer = ask(host, script, timeout_s=deadline_s + 5)
+    running = host.service_pid() == pid and answer["port"] == "open"
+    return Evidence("confirmed" if running else "mismatch", {"pid": pid, **answer})

@@ -167,8 +167,8 @@ def ask(
             scheduler.sleep(_AGAIN_S)
     answers = dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
     if not result.ok or not answers:
-        said = (result.stderr or result.stdout).strip()
-        raise HostError(f"{host.name}: a probe failed with exit code {result.exit_code}: {said!r}")
+        output = (result.stderr or result.stdout).strip()
+        raise HostError(f"{host.name}: a probe failed with exit code {result.exit_code}: {output!r}")
     return answers
 
 
@@ -221,7 +221,7 @@ def signal_script(pid: int, signal: str) -> str:
 
     Prints `start`, `before` and `after`: the set of thread states, such as `S` or `RS` (`after=T`: stopped); `others`
     if there are other processes than the main one."""
-    wanted = '[ "$t" = T ]' if signal == "STOP" else 'case "$t" in *T*) false;; *) true;; esac'
+    condition = '[ "$t" = T ]' if signal == "STOP" else 'case "$t" in *T*) false;; *) true;; esac'
     return f"""{_PROCESS}{_THREADS}{_TREE}
 main={pid}; look {pid}; echo "start=$start"
 tree {pid}; threads $all; echo "before=$t"
@@ -230,7 +230,7 @@ reach {signal} {pid}
 {_OTHERS}
 for i in {_counted(100)}; do
   threads $all
-  if {wanted}; then break; fi
+  if {condition}; then break; fi
   sleep 0.01
 done
 echo "after=$t"

@@ -131,22 +131,22 @@ class StoreTroubles(Mechanism):
         self._made = 0
         self._used = False
 
-    def cover(self, targets: Collection[str], kind: str, how: str) -> Evidence:
+    def cover(self, targets: Collection[str], kind: str, effect: str) -> Evidence:
         """Change what these hosts see of the store (one of `COVERS`), and check that with a probe."""
 
         def act(host: Host) -> Evidence:
-            self._covers.add(host.name, _Cover(kind, how))
-            return self._put_on(host, how)
+            self._covers.add(host.name, _Cover(kind, effect))
+            return self._put_on(host, effect)
 
         return self._on_each(targets, act)
 
-    def uncover(self, targets: Collection[str], kind: str, how: str) -> Evidence:
+    def uncover(self, targets: Collection[str], kind: str, effect: str) -> Evidence:
         """End one fault on each of these hosts, and check that they see all objects and can write, or what the
         remaining faults say."""
 
         def act(host: Host) -> Evidence:
             covers = self._covers.on(host.name)
-            self._covers.end(host.name, _Cover(kind, how))
+            self._covers.end(host.name, _Cover(kind, effect))
             return self._take_off(host, covers)
 
         return self._on_each(targets, act)
@@ -156,11 +156,11 @@ class StoreTroubles(Mechanism):
         evidence = [self._put_on(host, cover.how) for cover in covers]
         return Evidence(worst(part.status for part in evidence), evidence[-1].detail) if evidence else None
 
-    def _put_on(self, host: Host, how: str) -> Evidence:
-        before = self._probe(host)
-        answer = self._ask(host, f"( {COVERS[how]} ) || exit\n{_PROBE}")
-        detail = {"objects_before": int(before["objects"]), "objects": int(answer["objects"]), "write": answer["write"]}
-        as_wanted = answer["write"] == _WRITES[how] and (detail["objects"] == 0) >= (how == "away")
+    def _put_on(self, host: Host, effect: str) -> Evidence:
+        probe = self._probe(host)
+        answer = self._ask(host, f"( {COVERS[effect]} ) || exit\n{_PROBE}")
+        detail = {"objects_before": int(probe["objects"]), "objects": int(answer["objects"]), "write": answer["write"]}
+        as_wanted = answer["write"] == _WRITES[effect] and (detail["objects"] == 0) >= (effect == "away")
         return Evidence("confirmed" if as_wanted else "mismatch", detail)
 
     def _take_off(self, host: Host, covers: Sequence[_Cover]) -> Evidence:
@@ -177,13 +177,13 @@ class StoreTroubles(Mechanism):
         status: Status = "confirmed" if answer["write"] == expected else "mismatch"
         return Evidence(worst([status, *(evidence.status for evidence in renewed)]), detail)
 
-    def change(self, fault: Fault, how: str) -> Evidence:
+    def change(self, fault: Fault, effect: str) -> Evidence:
         """Change an object of the store (one of `CHANGES`), through the fault's first target."""
 
         def act(host: Host) -> Evidence:
             self._made += 1
-            change = f"{how}-{self._made}"
-            answer = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[how]}\n{_AFTER_CHANGE}")
+            change = f"{effect}-{self._made}"
+            answer = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[effect]}\n{_AFTER_CHANGE}")
             if "object" not in answer:
                 if self._changes:
                     return Evidence("prevented", {**answer, "prevented_by": self._changes[-1].fault.kind})
@@ -191,7 +191,7 @@ class StoreTroubles(Mechanism):
             self._changes.append(_Change(fault, change, answer["before"]))
             changed = (
                 answer["after"] == "missing"
-                if how == "missing"
+                if effect == "missing"
                 else answer["after"] not in (answer["before"], "missing")
             )
             return Evidence("confirmed" if changed else "mismatch", {**answer, "size": int(answer["size"])})
@@ -268,9 +268,9 @@ class CoveringKind(StoreKind):
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:
         return by.uncover(fault.targets, self.name, self.cover)
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        del after
-        return "; ".join(f"{name} sees {_told(facts)}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        del heal
+        return "; ".join(f"{name} sees {_told(facts)}" for name, facts in node_facts(effect).items())
 
 
 class ObjectKind(StoreKind):
@@ -299,11 +299,11 @@ class ObjectKind(StoreKind):
     def heal(self, by: StoreTroubles, fault: Fault) -> Evidence:
         return by.put_back(fault)
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        del after
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        del heal
         return "; ".join(
             f"{facts.get('object')} of {facts.get('size')} bytes is {self.change}"
-            for facts in node_facts(seen).values()
+            for facts in node_facts(effect).values()
         )
 
 

@@ -51,56 +51,56 @@ class Suspension(Mechanism):
         super().__init__(site)
         self._held: dict[str, _Held] = {}
 
-    def stop(self, targets: Collection[str], wanted: StoppedState) -> Evidence:
+    def stop(self, targets: Collection[str], stopped_state: StoppedState) -> Evidence:
         suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
-        before = self._look(targets)
-        if wanted == "frozen":
-            noted = self._note(before)
+        looks = self._look(targets)
+        if stopped_state == "frozen":
+            noted = self._note(looks)
             if not noted.confirmed:
                 return noted
         started_s = self.site.scheduler.monotonic()
         try:
-            said = (suspender.stall if wanted == "stalled" else suspender.freeze)(targets)
+            answers = (suspender.stall if stopped_state == "stalled" else suspender.freeze)(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = self.site.scheduler.monotonic()
-        for name, seen in before.items():
+        for name, look in looks.items():
             self._held.pop(name, None)  # of an earlier suspension without a heal
-            if seen.reading is not None:
-                gained_s = self.in_force.clocks.count(name, seen.reading.at_s)
-                self._held[name] = _Held(seen.reading, gained_s, started_s, done_s)
-            if wanted == "frozen":
+            if look.reading is not None:
+                gained_s = self.in_force.clocks.count(name, look.reading.at_s)
+                self._held[name] = _Held(look.reading, gained_s, started_s, done_s)
+            if stopped_state == "frozen":
                 self.in_force.clocks.freeze(name, started_s, frozen=True)
 
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
-            detail: dict[str, Any] = {**said.get(host.name, {}), "state": state}
-            if state != wanted:
+            detail: dict[str, Any] = {**answers.get(host.name, {}), "state": state}
+            if state != stopped_state:
                 return Evidence("mismatch", detail)
-            seen = before[host.name]
-            if seen.word_s is None:
-                return Evidence("inconclusive", {**detail, "error": seen.error or "it did not answer before either"})
-            patience_s = 3 * seen.word_s + 0.2
+            look = looks[host.name]
+            if look.word_s is None:
+                return Evidence("inconclusive", {**detail, "error": look.error or "it did not answer before either"})
+            patience_s = 3 * look.word_s + 0.2
             word_s = self.site.first_word_s(host, patience_s)
-            detail |= {"answered_before_s": round(seen.word_s, 3), "silent_s": round(patience_s, 3)}
+            detail |= {"answered_before_s": round(look.word_s, 3), "silent_s": round(patience_s, 3)}
             if word_s is not None:
                 return Evidence("mismatch", {**detail, "answers_after_s": round(word_s, 3)})
-            if seen.reading is None:
+            if look.reading is None:
                 # Only the clocks distinguish a freeze from a stall: without this reading that cannot be proven later.
-                return Evidence("inconclusive", {**detail, "error": seen.error})
+                return Evidence("inconclusive", {**detail, "error": look.error})
             return Evidence("confirmed", detail)
 
         return combine(on_each(self.site, targets, prove))
 
-    def resume(self, targets: Collection[str], after: StoppedState) -> Evidence:
+    def resume(self, targets: Collection[str], stopped_state: StoppedState) -> Evidence:
         suspender = self.site.suspender
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
         started_s = self.site.scheduler.monotonic()
         try:
-            said = suspender.resume(targets)
+            answers = suspender.resume(targets)
         except HostError as error:
             return Evidence("inconclusive", {"error": str(error)})
         done_s = self.site.scheduler.monotonic()
@@ -110,9 +110,9 @@ class Suspension(Mechanism):
         def prove(host: Host) -> Evidence:
             state = suspender.state(host.name)
             if state != "running":
-                return Evidence("mismatch", {**said.get(host.name, {}), "state": state})
-            back = self._back(host, after, started_s, done_s)
-            return Evidence(back.status, {**said.get(host.name, {}), "state": state, **back.detail})
+                return Evidence("mismatch", {**answers.get(host.name, {}), "state": state})
+            back = self._back(host, stopped_state, started_s, done_s)
+            return Evidence(back.status, {**answers.get(host.name, {}), "state": state, **back.detail})
 
         return combine(on_each(self.site, targets, prove))
 
@@ -136,54 +136,54 @@ class Suspension(Mechanism):
         looks: dict[str, _Before] = {}
 
         def note(host: Host) -> Evidence:
-            looks[host.name] = seen = _Before()
+            looks[host.name] = look = _Before()
             try:
-                seen.word_s = self.site.first_word_s(host, _WORD_S * self.site.time_scale)
-                seen.reading = read_clocks(host, self.site.scheduler)
+                look.word_s = self.site.first_word_s(host, _WORD_S * self.site.time_scale)
+                look.reading = read_clocks(host, self.site.scheduler)
             except HostError as error:
-                seen.error = str(error)
+                look.error = str(error)
             return Evidence("confirmed", {})
 
         on_each(self.site, targets, note)
         return looks
 
-    def _note(self, before: Mapping[str, _Before]) -> Evidence:
+    def _note(self, looks: Mapping[str, _Before]) -> Evidence:
         """Make whatever resumes the machines later correct their clocks, which will lag: this run may have ended by
         then."""
 
         def note(host: Host) -> Evidence:
-            reading = before[host.name].reading
+            reading = looks[host.name].reading
             is_shared = reading is not None and reading.shared
             return Evidence("confirmed", {}) if is_shared else note_move(host)
 
-        return combine(on_each(self.site, before, note))
+        return combine(on_each(self.site, looks, note))
 
     def _back(self, host: Host, state: StoppedState, started_s: float, done_s: float) -> Evidence:
         now = read_clocks(host, self.site.scheduler, patience_s=_PATIENCE_S * self.site.time_scale)
-        held = self._held.pop(host.name, None)
+        stop = self._held.pop(host.name, None)
         # A host that was healed before, or that this run did not suspend, proves nothing; it runs and answers.
         judged = Evidence("confirmed", {})
-        if held is not None:
-            shortest_s, longest_s = started_s - held.done_s, done_s - held.started_s
-            drifted_s = 0.0 if state == "frozen" else self.in_force.clocks.count(host.name, now.at_s) - held.gained_s
-            judged = _judge(state, change(held.reading, now), drifted_s, shortest_s, longest_s)
+        if stop is not None:
+            shortest_s, longest_s = started_s - stop.done_s, done_s - stop.started_s
+            drifted_s = 0.0 if state == "frozen" else self.in_force.clocks.count(host.name, now.at_s) - stop.gained_s
+            judged = _judge(state, change(stop.reading, now), drifted_s, shortest_s, longest_s)
         if state == "stalled":
             return judged
         righted = set_right(host, self.site.scheduler, now, self.in_force.clocks)
         return Evidence(worst([judged.status, righted.status]), {**judged.detail, "set_right": righted.detail})
 
 
-def _judge(state: StoppedState, seen: Change, drifted_s: float, shortest_s: float, longest_s: float) -> Evidence:
+def _judge(state: StoppedState, moved: Change, drifted_s: float, shortest_s: float, longest_s: float) -> Evidence:
     """Whether the clocks show a suspension with a duration between these two. `drifted_s`: what the clocks of a stalled
     machine have gained by the drifts in force."""
-    detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": seen.to_json()}
-    if shortest_s <= seen.tolerance_s:
+    detail = {"stopped_s": [round(shortest_s, 3), round(longest_s, 3)], "moved": moved.to_json()}
+    if shortest_s <= moved.tolerance_s:
         return Evidence("inconclusive", {**detail, "error": "smaller than the uncertainty of a reading"})
     if state == "stalled":
-        went_on = all(abs(moved_s - drifted_s) <= seen.tolerance_s for moved_s in (seen.steady_s, seen.real_s))
+        went_on = all(abs(moved_s - drifted_s) <= moved.tolerance_s for moved_s in (moved.steady_s, moved.real_s))
         return Evidence("confirmed" if went_on else "mismatch", detail)
     # The time since boot is the proof: a time service may already have corrected the real-time clock.
-    stood = shortest_s - seen.tolerance_s <= -seen.steady_s <= longest_s + seen.tolerance_s
+    stood = shortest_s - moved.tolerance_s <= -moved.steady_s <= longest_s + moved.tolerance_s
     return Evidence("confirmed" if stood else "mismatch", detail)
 
 
@@ -203,13 +203,13 @@ class SuspensionKind(Kind[Suspension]):
     proven_late = True
     healed_by = "resume"
 
-    def proof(self, seen: Facts, after: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(after, name))}" for name, facts in node_facts(seen).items())
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
 
 
-def _tell(facts: Facts, after: Facts) -> str:
-    words = f"{facts.get('state', 'not seen to stop')}, silent for {facts.get('silent_s', 0):.1f} s when asked"
-    moved = after.get("moved")
+def _tell(facts: Facts, heal: Facts) -> str:
+    phrase = f"{facts.get('state', 'not seen to stop')}, silent for {facts.get('silent_s', 0):.1f} s when asked"
+    moved = heal.get("moved")
     if moved is not None:
-        words += f"; afterwards its time since boot was off by {moved['steady_s']:+.2f} s"
-    return words
+        phrase += f"; afterwards its time since boot was off by {moved['steady_s']:+.2f} s"
+    return phrase
