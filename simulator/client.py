@@ -81,12 +81,12 @@ def opened(batch: bytes) -> bytes:
 
 
 def _with_records(batch: bytes, codec: int, records: bytes) -> bytes:
-    made = bytearray(batch[:BATCH_HEADER_SIZE]) + records
+    new_batch = bytearray(batch[:BATCH_HEADER_SIZE]) + records
     attributes = parse_header(batch).attributes & ~COMPRESSION_MASK | codec
-    struct.pack_into(">i", made, _LENGTH_AT, len(made) - _LENGTH_BEHIND)
-    struct.pack_into(">h", made, _ATTRIBUTES_AT, attributes)
-    struct.pack_into(">I", made, _CRC_AT, crc32c(bytes(made[_ATTRIBUTES_AT:])))
-    return bytes(made)
+    struct.pack_into(">i", new_batch, _LENGTH_AT, len(new_batch) - _LENGTH_BEHIND)
+    struct.pack_into(">h", new_batch, _ATTRIBUTES_AT, attributes)
+    struct.pack_into(">I", new_batch, _CRC_AT, crc32c(bytes(new_batch[_ATTRIBUTES_AT:])))
+    return bytes(new_batch)
 
 
 CLIENT_ID = -1
@@ -182,7 +182,7 @@ class SimulatedClient:
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            configs=[CreatableTopicConfig(*each) for each in (configs or {}).items()],
+            configs=[CreatableTopicConfig(*config) for config in (configs or {}).items()],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=5000)
         done = (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -205,11 +205,11 @@ class SimulatedClient:
         """The leader of a partition as soon as there is one, other than `unlike`."""
         while True:
             try:
-                (found,) = (await self.metadata([topic])).topics
+                (topic_metadata,) = (await self.metadata([topic])).topics
             except UncertainError:
-                found = None
-            if found is not None:
-                for state in found.partitions:
+                topic_metadata = None
+            if topic_metadata is not None:
+                for state in topic_metadata.partitions:
                     if state.partition_index == partition and state.leader_id not in (-1, unlike):
                         if self._learn(topic, state):
                             return state.leader_id
@@ -219,8 +219,8 @@ class SimulatedClient:
     async def find_leader(self, topic: str, partition: int, timeout: float) -> int:
         """The known leader, else the leader as soon as a broker names one. Raises `TimeoutError`."""
         async with asyncio.timeout(timeout):
-            known = self._leaders.get((topic, partition))
-            return await self.leader_of(topic, partition) if known is None else known
+            leader = self._leaders.get((topic, partition))
+            return await self.leader_of(topic, partition) if leader is None else leader
 
     async def keep_up(self, topic: str) -> None:
         """Refresh the metadata periodically, as client libraries do in the background; never returns."""
@@ -231,10 +231,10 @@ class SimulatedClient:
     async def refresh(self, topic: str) -> None:
         """Request metadata, and replace the known leaders unless they are newer or no broker answers."""
         try:
-            (found,) = (await self.metadata([topic])).topics
+            (topic_metadata,) = (await self.metadata([topic])).topics
         except UncertainError:
             return
-        for state in found.partitions:
+        for state in topic_metadata.partitions:
             if state.leader_id >= 0:
                 self._learn(topic, state)
 
@@ -339,31 +339,31 @@ class SimulatedClient:
     async def offset(self, topic: str, partition: int, timestamp: int, *, timeout: float) -> int:
         """The offset of the first record that is not earlier than a timestamp in ms, or for a special timestamp; -1
         without one. Raises `RefusedError`, and `UncertainError` without an answer."""
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[asked])])
+        query = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[query])])
         answer = await self._ask_leader(topic, partition, request, LIST_OFFSETS_VERSION, timeout)
         assert isinstance(answer, ListOffsetsResponse)
-        found = answer.topics[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
+        state = answer.topics[0].partitions[0]
+        if state.error_code != ErrorCode.NONE:
             self._forget(topic, partition)
-            raise RefusedError(ErrorCode(found.error_code))
-        return found.offset
+            raise RefusedError(ErrorCode(state.error_code))
+        return state.offset
 
     async def fetch(
         self, topic: str, partition: int, offset: int, *, max_wait: float = 0.5, timeout: float = 5.0
     ) -> FetchResult:
         """Read once from the leader. Raises `RefusedError` for an error code, `UncertainError` without an answer."""
-        asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+        query = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
         request = FetchRequest(
-            max_wait_ms=int(max_wait * 1000), min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])]
+            max_wait_ms=int(max_wait * 1000), min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[query])]
         )
         answer = await self._ask_leader(topic, partition, request, FETCH_VERSION, timeout)
         assert isinstance(answer, FetchResponse)
-        found = answer.responses[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
+        state = answer.responses[0].partitions[0]
+        if state.error_code != ErrorCode.NONE:
             self._forget(topic, partition)
-            raise RefusedError(ErrorCode(found.error_code))
-        data = bytes(found.records or b"")
+            raise RefusedError(ErrorCode(state.error_code))
+        data = bytes(state.records or b"")
         records: list[Record] = []
         next_offset = offset
         for position, header in iter_batches(data):
@@ -371,22 +371,22 @@ class SimulatedClient:
             if not header.is_control:
                 batch = opened(data[position : position + header.size])
                 records += [record for record in read_records(batch) if record.offset >= offset]
-        return FetchResult(records, next_offset, found.high_watermark)
+        return FetchResult(records, next_offset, state.high_watermark)
 
     async def delete_records(self, topic: str, partition: int, offset: int, *, timeout: float = 5.0) -> int:
         """Delete the records below an offset, -1: below the high watermark; the low watermark. Raises `RefusedError`,
         and `UncertainError` if the deletion may have happened."""
-        asked = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
-        request = DeleteRecordsRequest([asked], int(timeout * 1000))
+        query = DeleteRecordsTopic(topic, [DeleteRecordsPartition(partition, offset)])
+        request = DeleteRecordsRequest([query], int(timeout * 1000))
         answer = await self._ask_leader(topic, partition, request, DELETE_RECORDS_VERSION, timeout + 1)
         assert isinstance(answer, DeleteRecordsResponse)
-        found = answer.topics[0].partitions[0]
-        if found.error_code == ErrorCode.NONE:
-            return found.low_watermark
+        state = answer.topics[0].partitions[0]
+        if state.error_code == ErrorCode.NONE:
+            return state.low_watermark
         self._forget(topic, partition)
-        if found.error_code == ErrorCode.REQUEST_TIMED_OUT:
-            raise UncertainError(ErrorCode(found.error_code).name)
-        raise RefusedError(ErrorCode(found.error_code))
+        if state.error_code == ErrorCode.REQUEST_TIMED_OUT:
+            raise UncertainError(ErrorCode(state.error_code).name)
+        raise RefusedError(ErrorCode(state.error_code))
 
     async def read_all(self, topic: str, partition: int, timeout: float = 30.0, *, first: int = 0) -> list[Record]:
         """Every record from `first` to the high watermark, as soon as there is a leader that answers. Raises
@@ -409,19 +409,19 @@ class SimulatedClient:
     async def end_at(self, broker: int, topic: str, partition: int, timeout: float = 5.0) -> int:
         """The end of a partition that this broker returns to a consumer, whether or not it leads. Raises `RefusedError`
         for an error code, `UncertainError` without an answer."""
-        asked = ListOffsetsTopic(
+        query = ListOffsetsTopic(
             name=topic, partitions=[ListOffsetsPartition(partition_index=partition, timestamp=LATEST_TIMESTAMP)]
         )
-        request = ListOffsetsRequest(replica_id=CONSUMER, topics=[asked])
+        request = ListOffsetsRequest(replica_id=CONSUMER, topics=[query])
         try:
             answer = await self._connector.request(broker, request, LIST_OFFSETS_VERSION, timeout)
         except OSError as error:
             raise UncertainError(str(error)) from error
         assert isinstance(answer, ListOffsetsResponse)
-        found = answer.topics[0].partitions[0]
-        if found.error_code != ErrorCode.NONE:
-            raise RefusedError(ErrorCode(found.error_code))
-        return found.offset
+        state = answer.topics[0].partitions[0]
+        if state.error_code != ErrorCode.NONE:
+            raise RefusedError(ErrorCode(state.error_code))
+        return state.offset
 
     def close(self) -> None:
         """Drop every connection."""

@@ -137,11 +137,11 @@ class Program:
         Raises `ValueError` for any other command, `StartupError` for an invalid configuration."""
         if tuple(command[1:3]) != ("-m", "broker"):
             raise ValueError(f"the simulator runs `python -m broker` only, not {' '.join(command)}")
-        given = list(zip(command[3::2], command[4::2], strict=True))
-        (path,) = (value for option, value in given if option == "--config")
+        options = list(zip(command[3::2], command[4::2], strict=True))
+        (path,) = (value for option, value in options if option == "--config")
         properties = parse_properties(files[path], path)
         properties.pop("trace.path", None)  # events go to the machine's listener
-        mutants = tuple(value for option, value in given if option == "--mutant")
+        mutants = tuple(value for option, value in options if option == "--mutant")
         directory = properties["log.dir"].removeprefix(data_dir).strip("/")
         BrokerConfig.from_properties(properties, path)
         return cls(properties, mutants, directory)
@@ -258,9 +258,9 @@ class SimulatedCluster:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.loop.look()
         self.close()
-        found = self.watch.findings.found
-        if kind is None and found and not any(program.mutants for program in self._programs.values()):
-            raise AssertionError("\n".join(f"{finding.oracle}: {finding.sentence}" for finding in found))
+        findings = self.watch.findings.found
+        if kind is None and findings and not any(program.mutants for program in self._programs.values()):
+            raise AssertionError("\n".join(f"{finding.oracle}: {finding.sentence}" for finding in findings))
 
     # --- running
 
@@ -458,8 +458,8 @@ class SimulatedCluster:
         event = "rejecting" if reject else "partition"
         self.journal.record({"event": event, "at": self.loop.now, "groups": [list(group) for group in groups]})
         for number, group in enumerate(groups):
-            for other in groups[number + 1 :]:
-                self.network.partition(list(group), list(other), reject=reject)
+            for other_group in groups[number + 1 :]:
+                self.network.partition(list(group), list(other_group), reject=reject)
 
     def cut(self, source: str, target: str) -> None:
         """Drop packets in one direction."""
@@ -518,11 +518,11 @@ class SimulatedCluster:
         undisturbed = machine.disk.is_whole and not machine.clock.drift and self.network.outlet(name) is None
         return self.is_up(name) and machine.ending is None and undisturbed
 
-    def connects(self, one: str, other: str) -> bool:
+    def connects(self, machine: str, peer: str) -> bool:
         """Whether packets pass between two machines in both directions, without a bandwidth limit."""
         return all(
             self.network.passes(*pair) and not self.network.rejects(*pair) and not self.network.is_limited(*pair)
-            for pair in ((one, other), (other, one))
+            for pair in ((machine, peer), (peer, machine))
         )
 
     def directory_of(self, name: str) -> str:
@@ -552,23 +552,23 @@ class SimulatedCluster:
 
     async def _live(self, machine: SimulatedMachine, host: HostContext) -> tuple[int, str]:
         """The life of a process, as in `python -m broker`: its exit code, and why it ended."""
-        who = f"broker {machine.node_id}"
+        broker_name = f"broker {machine.node_id}"
         try:
             properties = self._programs[machine.name].properties
             machine.node = node = await self._open(machine)
             self.watch.began(machine.name, machine.lives, host, node, properties)
             await node.start()
             await node.ready()
-            for each in node.overruled:
-                machine.say(str(each))
-            machine.say(f"{who} of {node.config.cluster_id} at {node.config.addresses} is ready")
+            for notice in node.overruled:
+                machine.say(str(notice))
+            machine.say(f"{broker_name} of {node.config.cluster_id} at {node.config.addresses} is ready")
             await asyncio.wait([node.failed])
             node.failed.result()
         except (StartupError, OSError) as error:
             machine.say(f"broker: {error}")
             return EXIT_USAGE, str(error)
         except NodeFailure as failure:
-            machine.say(f"{who} gives up: {failure}")
+            machine.say(f"{broker_name} gives up: {failure}")
             return EXIT_USAGE if isinstance(failure.__cause__, StartupError) else EXIT_FAILED, str(failure)
         except asyncio.CancelledError:
             pass

@@ -62,11 +62,11 @@ class DeterminismGuard:
 
     def _guarded(self, function: Callable[..., Any], title: str) -> Callable[..., Any]:
         @wraps(function)
-        def refuse(*arguments: Any, **more: Any) -> Any:
+        def refuse(*arguments: Any, **keywords: Any) -> Any:
             host = CURRENT_HOST.get()
             if host is not None:
                 self.refused.append(f"{host.name} asked for {title}: what it does then is decided by no seed")
                 raise NondeterminismError(self.refused[-1])
-            return function(*arguments, **more)
+            return function(*arguments, **keywords)
 
         return refuse

@@ -137,8 +137,8 @@ class Inode:
 
     def finish_sync(self) -> None:
         """The content at the start of the sync becomes durable; a truncation since then does not, yet."""
-        again = self._sync_rewritten
-        self._forgotten = [(start, min(end, again)) for start, end in self._forgotten if start < again]
+        limit = self._sync_rewritten
+        self._forgotten = [(start, min(end, limit)) for start, end in self._forgotten if start < limit]
         self._image = self._sync_image
         if self._forgotten:
             image = self.data[: self._sync_size] if self._image is None else self._image
@@ -178,12 +178,12 @@ class Inode:
             image[at] ^= 1 << bit
             self._image = bytes(image)
 
-    def _without_forgotten(self, content: bytes | bytearray, again: int = NOWHERE) -> bytes:
-        """The form of this content on the disk, with zeros in place of forgotten pages. From `again` on the bytes have
+    def _without_forgotten(self, content: bytes | bytearray, limit: int = NOWHERE) -> bytes:
+        """The form of this content on the disk, with zeros in place of forgotten pages. From `limit` on the bytes have
         been written again."""
         written = bytearray(content)
         for start, end in self._forgotten:
-            end = min(end, again, len(written))
+            end = min(end, limit, len(written))
             written[start:end] = bytes(max(0, end - start))
         return bytes(written)
 
@@ -233,12 +233,12 @@ class Inode:
             pages = range(PAGE * (start // PAGE + 1), end, PAGE)
             tail = tail[: (rng.choice(pages) if pages else start) - start]
         elif tear is Tear.HOLE:
-            first = rng.randrange(len(tail))
-            behind = rng.randint(first + 1, len(tail))
-            tail[first:behind] = bytes(behind - first)
+            hole_start = rng.randrange(len(tail))
+            hole_end = rng.randint(hole_start + 1, len(tail))
+            tail[hole_start:hole_end] = bytes(hole_end - hole_start)
         elif tear is Tear.ZEROS:
-            first = rng.randrange(len(tail))
-            tail[first:] = bytes(len(tail) - first)
+            hole_start = rng.randrange(len(tail))
+            tail[hole_start:] = bytes(len(tail) - hole_start)
         elif tear is Tear.RECORD:
             tail = tail[: rng.randrange(len(tail))]
         self._torn = bytes(self.data[:start] + tail)
@@ -545,7 +545,7 @@ class SimulatedDisk:
     def process_died(self, host: HostContext) -> None:
         """Drop queued syncs that only a killed process had requested; finish those that run in the kernel."""
         self._queue = {key: job for key, job in self._queue.items() if job.hosts != {host}}
-        self._given_up = {path: given for path, given in self._given_up.items() if given[1] is not host}
+        self._given_up = {path: entry for path, entry in self._given_up.items() if entry[1] is not host}
 
     def _begin_next(self) -> None:
         if not self._queue:

@@ -113,21 +113,21 @@ class GroupClient:
             self._group, self.generation, self._member, topics=[OffsetCommitRequestTopic(topic, places)]
         )
         answer = await self._ask(request, OffsetCommitResponse, COMMIT_VERSION, timeout)
-        codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
+        codes = {state.partition_index: ErrorCode(state.error_code) for state in answer.topics[0].partitions}
         for code in codes.values():
             self._learn(code)
         return codes
 
     async def committed(self, topic: str, partitions: Sequence[int], timeout: float = 2.0) -> dict[int, int]:
         """The committed offsets of these partitions; -1 without one."""
-        asked = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopics(topic, list(partitions))])
-        answer = await self._ask(OffsetFetchRequest(groups=[asked]), OffsetFetchResponse, FETCH_VERSION, timeout)
+        query = OffsetFetchRequestGroup(self._group, topics=[OffsetFetchRequestTopics(topic, list(partitions))])
+        answer = await self._ask(OffsetFetchRequest(groups=[query]), OffsetFetchResponse, FETCH_VERSION, timeout)
         (group,) = answer.groups
         self._check(group.error_code)
         return {
-            each.partition_index: each.committed_offset
-            for each in group.topics[0].partitions
-            if each.error_code == ErrorCode.NONE
+            state.partition_index: state.committed_offset
+            for state in group.topics[0].partitions
+            if state.error_code == ErrorCode.NONE
         }
 
     async def leave(self) -> None:
@@ -144,12 +144,12 @@ class GroupClient:
         if self._coordinator is None:
             self._coordinator = await self._find()
         try:
-            given = await self._connector.request(self._coordinator, request, version, timeout)
+            response = await self._connector.request(self._coordinator, request, version, timeout)
         except OSError:
             self._coordinator = None
             raise
-        assert isinstance(given, answer)
-        return given
+        assert isinstance(response, answer)
+        return response
 
     async def _find(self) -> int:
         self._brokers.append(self._brokers.pop(0))  # a broker that is cut off keeps naming the old coordinator
@@ -160,9 +160,9 @@ class GroupClient:
             except OSError:
                 continue
             assert isinstance(answer, FindCoordinatorResponse)
-            (found,) = answer.coordinators
-            if found.error_code == ErrorCode.NONE:
-                return found.node_id
+            (coordinator,) = answer.coordinators
+            if coordinator.error_code == ErrorCode.NONE:
+                return coordinator.node_id
         raise GroupError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _check(self, code: int) -> None:

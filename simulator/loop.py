@@ -43,8 +43,8 @@ class Unhandled:
         self.exception: BaseException | None = context.get("exception")
 
     def __str__(self) -> str:
-        where = self.host.name if self.host is not None else "simulation"
-        return f"{where} at {self.at:.6f} s: {self.message}: {self.exception!r}"
+        place = self.host.name if self.host is not None else "simulation"
+        return f"{place} at {self.at:.6f} s: {self.message}: {self.exception!r}"
 
     __repr__ = __str__
 
@@ -189,10 +189,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _moment_of(self, handle: ScheduledCall) -> float:
         """When a timer is due, in the world's time."""
-        when, host = handle.when(), handle.host
+        moment, host = handle.when(), handle.host
         if self._own_clocks and host is not None and host.clock is not None:
-            when = host.clock.moment_of(when)
-        return max(when, self._now)
+            moment = host.clock.moment_of(moment)
+        return max(moment, self._now)
 
     def _steady(self, host: HostContext | None) -> float:
         return self._now if host is None or host.clock is None else host.clock.steady(self._now)
@@ -318,15 +318,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def _advance(self) -> None:
         while self._timers:
-            when, _, handle = heapq.heappop(self._timers)
-            if when == math.inf:  # only frozen machines have timers, and no running code can thaw them
+            moment, _, handle = heapq.heappop(self._timers)
+            if moment == math.inf:  # only frozen machines have timers, and no running code can thaw them
                 break
             handle._scheduled = False
             if handle.cancelled():
                 self._cancelled -= 1
             elif handle.host is None or handle.host.alive:
-                if when > self._now:
-                    self._now = when
+                if moment > self._now:
+                    self._now = moment
                     self._steps_at_moment = 0
                 self._ready.append(handle)
                 return

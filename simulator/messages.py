@@ -84,10 +84,10 @@ class Recorder:
         if way is None:
             way = self._ways[pipe] = _Way()
         for frame in way.feed(data):
-            said = self._understand(pipe, frame)
-            said.sent_s, said.size = self._clock(), len(frame) + _LENGTH
-            way.under_way.append((way.framed, said))
-            self.said.append(said)
+            record = self._understand(pipe, frame)
+            record.sent_s, record.size = self._clock(), len(frame) + _LENGTH
+            way.under_way.append((way.framed, record))
+            self.said.append(record)
 
     def arrived(self, pipe: Pipe, size: int) -> None:
         """`size` bytes have arrived at the other end's kernel."""
@@ -98,39 +98,39 @@ class Recorder:
 
     def _understand(self, pipe: Pipe, frame: bytes) -> Said:
         asks = pipe.target.get_extra_info("sockname")[1] < _FIRST_CLIENT_PORT
-        said = Said(pipe.source.host.name, pipe.target.host.name, "?", not asks, 0.0, None, 0)
+        record = Said(pipe.source.host.name, pipe.target.host.name, "?", not asks, 0.0, None, 0)
         try:
-            self._read_request(pipe, frame, said) if asks else self._read_answer(pipe, frame, said)
+            self._read_request(pipe, frame, record) if asks else self._read_answer(pipe, frame, record)
         except DecodeError as error:  # clients may send anything; then the error is shown
-            said.text = str(error)
-        return said
+            record.text = str(error)
+        return record
 
-    def _read_request(self, pipe: Pipe, frame: bytes, said: Said) -> None:
+    def _read_request(self, pipe: Pipe, frame: bytes, record: Said) -> None:
         header, position = decode_request_header(frame)
         api = find_api(header.api_key)
         if api is None:
-            said.what = f"api {header.api_key}"
+            record.what = f"api {header.api_key}"
             return
-        said.what = _title(api)
-        said.routine = api.key in _ROUTINE
-        self._asked[pipe.source.number, header.correlation_id] = api, header.api_version, said
+        record.what = _title(api)
+        record.routine = api.key in _ROUTINE
+        self._asked[pipe.source.number, header.correlation_id] = api, header.api_version, record
         message, _ = decode(api.request, header.api_version, frame, position)
-        said.text = text_of(message)
+        record.text = text_of(message)
         if isinstance(message, EnvelopeRequest):  # show the forwarded request
             inner = find_api(decode_request_header(message.request_data)[0].api_key)
-            said.text, said.routine = _title(inner) if inner else "", inner is not None and inner.key in _ROUTINE
+            record.text, record.routine = _title(inner) if inner else "", inner is not None and inner.key in _ROUTINE
 
-    def _read_answer(self, pipe: Pipe, frame: bytes, said: Said) -> None:
-        asked = self._asked.pop((pipe.target.number, int.from_bytes(frame[:4], "big", signed=True)), None)
-        if asked is None:
+    def _read_answer(self, pipe: Pipe, frame: bytes, record: Said) -> None:
+        sent_request = self._asked.pop((pipe.target.number, int.from_bytes(frame[:4], "big", signed=True)), None)
+        if sent_request is None:
             return
-        api, version, request = asked
-        said.what, said.routine = _title(api), request.routine
+        api, version, request = sent_request
+        record.what, record.routine = _title(api), request.routine
         _, position = decode_response_header(api, version, frame)
         message, _ = decode(api.response, version, frame, position)
-        said.text = text_of(message)
-        if api.key is ApiKey.FETCH and not any(word in said.text for word in (" B", "_", "end")):
-            said.routine = request.routine = True
+        record.text = text_of(message)
+        if api.key is ApiKey.FETCH and not any(mark in record.text for mark in (" B", "_", "end")):
+            record.routine = request.routine = True
 
 
 class _Way:
@@ -172,15 +172,15 @@ def _words(message: Message) -> Iterator[str]:
         elif name in ("topic", "name", "topic_name") and value and isinstance(value, str):
             yield value
         elif name == "new_isr_with_epochs":
-            yield f"isr {[each.broker_id for each in value]}"
+            yield f"isr {[member.broker_id for member in value]}"
         elif SHOWN.get(name):
             yield from _field(SHOWN[name], value)
         elif isinstance(value, Message):
             yield from _words(value)
         elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, Message):
-                    yield from _words(each)
+            for element in value:
+                if isinstance(element, Message):
+                    yield from _words(element)
 
 
 def _field(called: str, value: Any) -> Iterator[str]:

@@ -88,7 +88,7 @@ class Pipe:
         """Receive what is due by now, or stall if packets do not pass."""
         network, now = self._network, self._network.loop.now
         source, target = self.source.address, self.target.address
-        taken = False
+        has_data = False
         if self._under_way and self._under_way[0][0] <= now and network.rejects(source, target):
             self._under_way.clear()
             self.source.reset()
@@ -105,8 +105,8 @@ class Pipe:
             self._arrived.append(data)
             if network.listener is not None:
                 network.listener.arrived(self, len(data))
-            taken = True
-        if not taken:
+            has_data = True
+        if not has_data:
             return
         if not self.target.connected:
             # The process is gone: the kernel answers with a reset.
@@ -233,14 +233,14 @@ class SimulatedTransport(asyncio.Transport):
     def write(self, data: Buffer) -> None:
         if self._closing or not data:
             return
-        taken = 0
+        count = 0
         if not self._unsent:
-            taken = min(self.pipe_out.room(), len(data))
-            if taken:
-                self.pipe_out.send(bytes(data) if taken == len(data) else bytes(memoryview(data)[:taken]))
-        if taken < len(data):
-            self._unsent.append(bytes(memoryview(data)[taken:]))
-            self._unsent_size += len(data) - taken
+            count = min(self.pipe_out.room(), len(data))
+            if count:
+                self.pipe_out.send(bytes(data) if count == len(data) else bytes(memoryview(data)[:count]))
+        if count < len(data):
+            self._unsent.append(bytes(memoryview(data)[count:]))
+            self._unsent_size += len(data) - count
             self._pause_writing_if_full()
 
     def writelines(self, list_of_data: Iterable[Buffer]) -> None:
@@ -501,13 +501,13 @@ class SimulatedNetwork:
         self._cut.discard((source, target))
         self._dropped[source, target] = 0
 
-    def partition(self, group: list[str], others: list[str], *, reject: bool = False) -> None:
+    def partition(self, group: list[str], other_group: list[str], *, reject: bool = False) -> None:
         """Cut every pair between two groups, in both directions."""
         sever = self.reject if reject else self.cut
-        for one in group:
-            for other in others:
-                sever(one, other)
-                sever(other, one)
+        for address in group:
+            for peer in other_group:
+                sever(address, peer)
+                sever(peer, address)
 
     def limit(self, source: str, target: str, bytes_per_s: float | None) -> None:
         """Give a direction a bandwidth for all its connections together; None: unlimited."""
@@ -544,7 +544,7 @@ class SimulatedNetwork:
 
     def reset(self, address: str) -> int:
         """Reset every connection of a machine with others, at both ends; returns how many."""
-        broken = [each for each in self._open.values() if each.address == address and each.peer != address]
+        broken = [end for end in self._open.values() if end.address == address and end.peer != address]
         for transport in broken:
             transport.reset()
             transport.pipe_out.target.reset()
@@ -651,7 +651,7 @@ class SimulatedNetwork:
                     raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))
             elif self._answers(current.address, host):
                 break
-            retry = self._next_retransmission(started, first=1.0)
+            retry = self._next_retransmission(started, first_pause=1.0)
             give_up = started + self.conditions.handshake_timeout_s
             await asyncio.sleep(min(retry, give_up) - self.loop.now)
             if retry > give_up:
@@ -676,7 +676,7 @@ class SimulatedNetwork:
             if self._answers(source, target):
                 await self._pause(self.latency(target, source))
                 return self.loop.now - started
-            retry = self._next_retransmission(started, first=1.0)
+            retry = self._next_retransmission(started, first_pause=1.0)
             if retry > started + timeout_s:
                 await self._pause(started + timeout_s - self.loop.now)
                 return None
@@ -711,8 +711,8 @@ class SimulatedNetwork:
         """Both ends of a connection; the server's end is created at once, ours after the return trip."""
         client = SimulatedTransport(self, current, local, remote)
         accepted = SimulatedTransport(self, server.host, remote, local)
-        there, back = Pipe(self, client, accepted), Pipe(self, accepted, client)
-        client.connect(there)
+        outbound, back = Pipe(self, client, accepted), Pipe(self, accepted, client)
+        client.connect(outbound)
         accepted.connect(back)
         for transport in (client, accepted):
             self._numbers += 1
@@ -744,9 +744,9 @@ class SimulatedNetwork:
     def forget(self, transport: SimulatedTransport) -> None:
         self._open.pop(transport.number, None)
 
-    def at(self, when: float, call: Callable[..., None], *args: object) -> None:
+    def at(self, moment: float, call: Callable[..., None], *args: object) -> None:
         """Schedule an action of the network, independent of the current host: a packet outlives its sender."""
-        self.loop.call_at(when, call, *args, context=self._context)
+        self.loop.call_at(moment, call, *args, context=self._context)
 
     def latency(self, source: str, target: str) -> float:
         """The transit time of one packet."""
@@ -800,9 +800,9 @@ class SimulatedNetwork:
         delay = self.latency(pipe.source.address, pipe.target.address)
         self.at(self._next_retransmission(since) + delay, pipe.arrive)
 
-    def _next_retransmission(self, since: float, first: float | None = None) -> float:
+    def _next_retransmission(self, since: float, first_pause: float | None = None) -> float:
         """When a sender without an acknowledgement since `since` sends again; its pauses double."""
-        pause = self.conditions.retransmission_s if first is None else first
+        pause = self.conditions.retransmission_s if first_pause is None else first_pause
         at = since + pause
         while at <= self.loop.now:
             pause = min(2 * pause, self.conditions.retransmission_max_s)

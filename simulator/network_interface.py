@@ -30,10 +30,10 @@ class Outlet:
 
     def lateness(self) -> float:
         """The delay of the next packet, in seconds."""
-        now, late = self.disturbance, 0.0
-        if now.delay_s:
-            late = now.delay_s + self._rng.uniform(-now.jitter_s, now.jitter_s)
-        if now.reorder and self._rng.random() < now.reorder:
+        disturbance, late = self.disturbance, 0.0
+        if disturbance.delay_s:
+            late = disturbance.delay_s + self._rng.uniform(-disturbance.jitter_s, disturbance.jitter_s)
+        if disturbance.reorder and self._rng.random() < disturbance.reorder:
             self.held += 1
             late += self._rng.uniform(*OVERTAKEN_S)
         return late

@@ -40,16 +40,16 @@ class StoreFaults:
 def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
     """What a store does that has all of these faults."""
     failing: dict[str, str] = {}
-    for each in faults:
-        failing.update(each.failing)
+    for fault in faults:
+        failing.update(fault.failing)
     return StoreFaults(
         failing=failing,
-        slow_s=sum(each.slow_s for each in faults),
-        partial=max(each.partial for each in faults),
-        stale_s=max(each.stale_s for each in faults),
-        hung=any(each.hung for each in faults),
-        failing_midway=next((each.failing_midway for each in faults if each.failing_midway), ""),
-        mixed=any(each.mixed for each in faults),
+        slow_s=sum(fault.slow_s for fault in faults),
+        partial=max(fault.partial for fault in faults),
+        stale_s=max(fault.stale_s for fault in faults),
+        hung=any(fault.hung for fault in faults),
+        failing_midway=next((fault.failing_midway for fault in faults if fault.failing_midway), ""),
+        mixed=any(fault.mixed for fault in faults),
     )
 
 
@@ -146,10 +146,10 @@ class SimulatedObjectStore:
         if not kind and not name.startswith(PROBE_PREFIX):
             return name
         names = self.objects.keys() - self._strays
-        alike = sorted(it for it in names if (it.endswith(f".{kind}") if kind else it.startswith(PROBE_PREFIX)))
-        others = [it for it in alike if it != name]
-        nearest = [it for it in others if _first_offset(it) == _first_offset(name)] or others
-        return next((it for it in nearest if it > name), nearest[0]) if nearest else name
+        alike = sorted(key for key in names if (key.endswith(f".{kind}") if kind else key.startswith(PROBE_PREFIX)))
+        other_keys = [key for key in alike if key != name]
+        nearest = [key for key in other_keys if _first_offset(key) == _first_offset(name)] or other_keys
+        return next((key for key in nearest if key > name), nearest[0]) if nearest else name
 
     def _set(self, name: str, data: bytes) -> None:
         self.objects[name] = data
@@ -210,7 +210,7 @@ async def shows_new(store: SimulatedObjectStore, name: str) -> bool:
     await store.put(name, chunks_of([b"probe"]))
     listed = await store.list(PROBE_PREFIX)
     await store.delete(name)
-    return name in {each.name for each in listed}
+    return name in {entry.name for entry in listed}
 
 
 def _first_offset(name: str) -> str:
@@ -221,7 +221,7 @@ async def reads_own(store: SimulatedObjectStore, names: tuple[str, str]) -> bool
     """Whether reads of two objects that were put just before return these; the objects are removed."""
     for name in names:
         await store.put(name, chunks_of([name.encode()]))
-    found = [await store.get(name, 0, 100) for name in names]
+    contents = [await store.get(name, 0, 100) for name in names]
     for name in names:
         await store.delete(name)
-    return found == [name.encode() for name in names]
+    return contents == [name.encode() for name in names]

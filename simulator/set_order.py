@@ -41,11 +41,11 @@ def install() -> None:
     sys.meta_path.insert(0, _Finder())
 
 
-def in_seeded_order(found: T, where: str) -> T:
-    """Returns `found`. Raises `NondeterminismError` for a set whose order differs from process to process."""
-    if type(found) in (set, frozenset) and len(found) > 1 and not all(map(_is_seeded, found)):  # type: ignore[arg-type,call-overload]
-        raise NondeterminismError(f"{where} iterates over a set, in an order that no seed decides: sort it")
-    return found
+def in_seeded_order(collection: T, position: str) -> T:
+    """Returns `collection`. Raises `NondeterminismError` for a set whose order differs from process to process."""
+    if type(collection) in (set, frozenset) and len(collection) > 1 and not all(map(_is_seeded, collection)):  # type: ignore[arg-type,call-overload]
+        raise NondeterminismError(f"{position} iterates over a set, in an order that no seed decides: sort it")
+    return collection
 
 
 def _is_seeded(element: object) -> bool:
@@ -101,7 +101,7 @@ class _Loops(ast.NodeTransformer):
         self.generic_visit(node)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if name in IN_ORDER or method in METHODS_IN_ORDER:
-            node.args = [each if isinstance(each, ast.Starred) else self._checked(each) for each in node.args]
+            node.args = [part if isinstance(part, ast.Starred) else self._checked(part) for part in node.args]
         if isinstance(node.func, ast.Attribute) and method == "pop" and not node.args:
             node.func.value = self._checked(node.func.value)
         return node
@@ -113,8 +113,8 @@ class _Loops(ast.NodeTransformer):
         return node
 
     def _checked(self, value: ast.expr) -> ast.expr:
-        where = ast.Constant(f"{self._file}:{value.lineno}")
-        call = ast.Call(ast.Name(CHECK, ast.Load()), [value, where], [])
+        position = ast.Constant(f"{self._file}:{value.lineno}")
+        call = ast.Call(ast.Name(CHECK, ast.Load()), [value, position], [])
         return ast.fix_missing_locations(ast.copy_location(call, value))
 
 

@@ -79,13 +79,13 @@ class CompactedRules:
                 self._compacted(machine.name, partition, committed)
 
     def _compacted(self, name: str, partition: Partition, committed: CommittedKeys) -> None:
-        log, where = partition.log, f"{partition.topic}-{partition.index}"
-        records = {offset: each for offset, each in _records(log, 0).items() if offset >= log.log_start_offset}
-        self._epochs(name, where, partition)
-        self._same(name, where, partition, committed, records)
-        self._latest(name, where, partition, committed, records)
+        log, place = partition.log, f"{partition.topic}-{partition.index}"
+        records = {offset: record for offset, record in _records(log, 0).items() if offset >= log.log_start_offset}
+        self._epochs(name, place, partition)
+        self._same(name, place, partition, committed, records)
+        self._latest(name, place, partition, committed, records)
 
-    def _epochs(self, name: str, where: str, partition: Partition) -> None:
+    def _epochs(self, name: str, place: str, partition: Partition) -> None:
         """A reader of the whole log finds each epoch where it started: the batch that started it is there (K101-11)."""
         log, firsts = partition.log, dict[int, int]()
         for segment in log.segments:
@@ -96,33 +96,33 @@ class CompactedRules:
                 continue
             self._findings.checks[EPOCHS_DIFFER] += 1
             if firsts.get(epoch) != start:
-                found = "no batch of it" if epoch not in firsts else f"its first batch at {firsts[epoch]}"
+                content = "no batch of it" if epoch not in firsts else f"its first batch at {firsts[epoch]}"
                 sentence = (
-                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, in which epoch {epoch} started at "
-                    f"{start}, and has {found}"
+                    f"{place}: {name} has compacted its log up to {log.cleaned_to}, in which epoch {epoch} started at "
+                    f"{start}, and has {content}"
                 )
                 self._report(EPOCHS_DIFFER, partition, sentence, {"node": name, "epoch": epoch, "offset": start})
                 return
 
     def _same(
-        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
+        self, name: str, place: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
         """Compacted records were committed: the remaining ones equal what was written there."""
         self._findings.checks[LOGS_DIFFER] += len(records)
         for offset, record in records.items():
             if offset >= partition.log.cleaned_to:
                 return
-            other = committed.records.get(offset)
-            if other is not None and other != record:
+            committed_record = committed.records.get(offset)
+            if committed_record is not None and committed_record != record:
                 sentence = (
-                    f"{where}: {name} has a record of epoch {record.epoch} at offset {offset} of its compacted log, "
-                    f"and one of epoch {other.epoch} was committed there"
+                    f"{place}: {name} has a record of epoch {record.epoch} at offset {offset} of its compacted log, "
+                    f"and one of epoch {committed_record.epoch} was committed there"
                 )
                 self._report(LOGS_DIFFER, partition, sentence, {"node": name, "offset": offset, "epoch": record.epoch})
                 return
 
     def _latest(
-        self, name: str, where: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
+        self, name: str, place: str, partition: Partition, committed: CommittedKeys, records: dict[int, WrittenRecord]
     ) -> None:
         """Compaction removes only records that a later one of their key replaces, and old tombstones."""
         log = partition.log
@@ -132,7 +132,7 @@ class CompactedRules:
                 continue
             if offset not in records:
                 sentence = (
-                    f"{where}: {name} has compacted its log up to {log.cleaned_to}, without offset {offset}, the last "
+                    f"{place}: {name} has compacted its log up to {log.cleaned_to}, without offset {offset}, the last "
                     "committed record of its key"
                 )
                 self._report(PREFIX_CHANGED, partition, sentence, {"node": name, "offset": offset})
@@ -144,14 +144,14 @@ class CompactedRules:
 
 def _records(log: PartitionLog, start: int) -> dict[int, WrittenRecord]:
     """The records of a log from an offset on, by offset."""
-    found: dict[int, WrittenRecord] = {}
+    records: dict[int, WrittenRecord] = {}
     for segment in log.segments:
         if segment.next_offset <= start and segment is not log.segments[-1]:
             continue
         for header, batch in batches_in(segment.file.read(0, segment.size)):
             if header.next > start and not header.is_control:
-                found |= _written(header, batch)
-    return found
+                records |= _written(header, batch)
+    return records
 
 
 def _written(header: Header, batch: bytes) -> dict[int, WrittenRecord]:

@@ -57,18 +57,18 @@ class ControllerRules:
         joined = set(state.isr) - set(before.isr)
         if not joined or state.leader_epoch != before.leader_epoch:
             return
-        asked = [
+        proposals = [
             proposal
             for proposal in self._asked.get((topic.id, index), ())
             if (proposal.leader_epoch, proposal.partition_epoch) == (before.leader_epoch, before.partition_epoch)
             and joined <= set(proposal.isr)
         ]
-        if not asked:
+        if not proposals:
             yield (
                 f"the ISR {list(before.isr)} grew to {list(state.isr)}, which the leader has not asked for on top of "
                 f"partition epoch {before.partition_epoch}"
             )
-        elif not any(_same_processes(image, proposal, joined) for proposal in asked):
+        elif not any(_same_processes(image, proposal, joined) for proposal in proposals):
             yield f"the ISR grew to {list(state.isr)}, by what an earlier process of {sorted(joined)} had fetched"
 
     def _report(

@@ -49,10 +49,10 @@ class DeletionRules:
         if answered is None or not isinstance(role, PartitionLeader) or role.leader_epoch < answered.epoch:
             return
         start = partition.log.log_start_offset
-        now = (role, start, answered)
-        if self._seen.get((machine.name, key)) == now or partition.lock.locked():
+        state = (role, start, answered)
+        if self._seen.get((machine.name, key)) == state or partition.lock.locked():
             return
-        self._seen[machine.name, key] = now
+        self._seen[machine.name, key] = state
         if role.recovering:
             self._answered[key] = min(answered, _Answer(start, role.leader_epoch))
             return
@@ -64,5 +64,5 @@ class DeletionRules:
                 f"{partition.topic}-{partition.index}: {machine.name} leads epoch {role.leader_epoch} with a log that "
                 f"starts at {start}, and DeleteRecords was answered with {answered.start}"
             )
-            of = {"node": machine.name, "epoch": role.leader_epoch, "start": start, "answered": answered.start}
-            self._findings.report(START_FELL, partition.topic, partition.index, sentence, of)
+            witness = {"node": machine.name, "epoch": role.leader_epoch, "start": start, "answered": answered.start}
+            self._findings.report(START_FELL, partition.topic, partition.index, sentence, witness)

@@ -99,7 +99,7 @@ class OracleFinding:
     count: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        return {**vars(self), "at": round(self.at, 6), "witness": [dict(each) for each in self.witness]}
+        return {**vars(self), "at": round(self.at, 6), "witness": [dict(part) for part in self.witness]}
 
 
 class OracleFindings:
@@ -124,9 +124,9 @@ class OracleFindings:
 
     def report(self, oracle: str, topic: str, partition: int, sentence: str, *witness: Mapping[str, Any]) -> None:
         """Report a failure of an oracle. The first one for each log is kept, the others are counted."""
-        known = self._found.get((oracle, topic, partition))
-        if known is not None:
-            known.count += 1
+        earlier_finding = self._found.get((oracle, topic, partition))
+        if earlier_finding is not None:
+            earlier_finding.count += 1
             return
         finding = OracleFinding(oracle, topic, partition, self.now(), sentence, witness)
         self._found[oracle, topic, partition] = finding

@@ -80,44 +80,44 @@ class GroupRules:
         led = None if machine.node is None else machine.node.groups.led(partition.index)
         if led is None or not led.loaded or led.role is not role:
             return
-        now: Shown = (led, role.high_watermark, partition.log.log_end_offset)
+        shown_state: Shown = (led, role.high_watermark, partition.log.log_end_offset)
         if role.high_watermark != self._read.get(partition.index, 0):
             return
-        if self._shown.get((machine.name, partition.index)) == now:
+        if self._shown.get((machine.name, partition.index)) == shown_state:
             return
-        self._shown[machine.name, partition.index] = now
+        self._shown[machine.name, partition.index] = shown_state
         self._findings.compared(OFFSETS_DIFFER, OFFSETS_TOPIC)
         committed = self._committed.get(partition.index, {})
-        for group in sorted(committed.keys() | {each.group_id for each in led.shard.listed()}):
+        for group in sorted(committed.keys() | {entry.group_id for entry in led.shard.listed()}):
             shown, due = _shown_by(led.shard, group), committed.get(group, {})
             if shown != due:
                 sentence = (
                     f"{machine.name} coordinates group {group} and would show its offsets {_told(shown)}, and "
                     f"below {role.high_watermark} {_told(due)} are committed"
                 )
-                of = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
-                self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, of)
+                witness = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
+                self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, witness)
                 return
 
     def _asked(self, machine: MachineView, partition: Partition, record: ReadRecord) -> None:
         read = read_record(record.key or b"", record.value)
         if read is None or not isinstance(read[0], GroupMetadataKey) or not isinstance(read[1], GroupMetadataValue):
             return
-        group, said = read[0].group, read[1]
-        for generation in (said.generation - 1, said.generation + 1) if said.members else ():
+        group, metadata = read[0].group, read[1]
+        for generation in (metadata.generation - 1, metadata.generation + 1) if metadata.members else ():
             self._findings.compared(WOULD_TAKE, OFFSETS_TOPIC)
             shard = Shard(GroupSettings(), Random(0), lambda: -1, lambda *_: True)
             shard.replay(record.key or b"", record.value)
             place = OffsetCommitRequestTopic("any", [OffsetCommitRequestPartition(0, 0, -1, "")])
-            member = said.members[0]
+            member = metadata.members[0]
             request = OffsetCommitRequest(group, generation, member.member_id, member.group_instance_id, topics=[place])
             if any(isinstance(effect, AppendEffect) for effect in shard.commit(0.0, 0, request)):
                 sentence = (
-                    f"group {group} is in generation {said.generation}, and {machine.name} would take a commit of "
+                    f"group {group} is in generation {metadata.generation}, and {machine.name} would take a commit of "
                     f"generation {generation} from its member {member.member_id}"
                 )
-                of = {"node": machine.name, "group": group, "generation": said.generation, "asked": generation}
-                self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, of)
+                witness = {"node": machine.name, "group": group, "generation": metadata.generation, "asked": generation}
+                self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, witness)
 
 
 def _told(offsets: Offsets) -> str:

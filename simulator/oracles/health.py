@@ -23,7 +23,7 @@ class MachineStates(Protocol):
         """Whether it is up and no fault is in force on its disk, its clocks or its packets."""
         ...
 
-    def connects(self, one: str, other: str) -> bool:
+    def connects(self, machine: str, peer: str) -> bool:
         """Whether packets pass between two machines, in both directions and without a limit."""
         ...
 
@@ -39,19 +39,19 @@ class Durations:
         if value is None:
             self._since.pop(key, None)
             return 0.0
-        known = self._since.get(key)
-        if known is None or known[0] != value:
+        entry = self._since.get(key)
+        if entry is None or entry[0] != value:
             self._since[key] = value, now
             return 0.0
-        return now - known[1]
+        return now - entry[1]
 
 
 class Health:
     """All machines of a cluster."""
 
-    def __init__(self, names: Iterable[str], around: MachineStates) -> None:
+    def __init__(self, names: Iterable[str], states: MachineStates) -> None:
         self._names = tuple(names)
-        self._around = around
+        self._around = states
         self._timers = Durations()
         self._touched: dict[str, int] = dict.fromkeys(self._names, 0)
         self._well_s: dict[str, float] = {}
@@ -64,8 +64,8 @@ class Health:
     def look(self, now: float) -> None:
         """Record the machines that are well now."""
         for name in self._names:
-            well = self._touched[name] if self._around.is_well(name) else None
-            self._well_s[name] = self._timers.held(name, well, now)
+            touch_count = self._touched[name] if self._around.is_well(name) else None
+            self._well_s[name] = self._timers.held(name, touch_count, now)
         for pair in combinations(self._names, 2):
             key = frozenset(pair)
             self._connected_s[key] = self._timers.held(key, self._around.connects(*pair) or None, now)
@@ -74,20 +74,20 @@ class Health:
         """Whether no other machine that is up can reach a machine."""
         if not self._around.is_up(name):
             return True
-        others = [other for other in self._names if other != name and self._around.is_up(other)]
-        return bool(others) and not any(self._around.connects(name, other) for other in others)
+        peers = [peer for peer in self._names if peer != name and self._around.is_up(peer)]
+        return bool(peers) and not any(self._around.connects(name, peer) for peer in peers)
 
     def well(self, seconds: float) -> Sequence[str]:
         """The machines that have been well for `seconds`; empty if two of them were not connected for as long."""
-        found = [name for name in self._names if self._well_s.get(name, 0.0) >= seconds]
-        if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(found, 2)):
-            return found
-        return self._largest(found, seconds)
+        names = [name for name in self._names if self._well_s.get(name, 0.0) >= seconds]
+        if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(names, 2)):
+            return names
+        return self._largest(names, seconds)
 
-    def _largest(self, found: Sequence[str], seconds: float) -> Sequence[str]:
+    def _largest(self, names: Sequence[str], seconds: float) -> Sequence[str]:
         """The largest set of machines that were all connected for `seconds`."""
-        for size in range(len(found) - 1, 1, -1):
-            for some in combinations(found, size):
-                if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(some, 2)):
-                    return some
-        return found[:1]
+        for size in range(len(names) - 1, 1, -1):
+            for group in combinations(names, size):
+                if all(self._connected_s[frozenset(pair)] >= seconds for pair in combinations(group, 2)):
+                    return group
+        return names[:1]

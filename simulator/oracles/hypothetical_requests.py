@@ -68,16 +68,16 @@ def would_grant(
     """
     if state.leader == NO_LEADER or not _granted(rules, image, topic, index, _as_it_is(image, state)):
         return
-    for asked in _forbidden(image, state):
+    for proposal in _forbidden(image, state):
         findings.checks[WOULD_GRANT] += 1
-        if _granted(rules, image, topic, index, asked):
+        if _granted(rules, image, topic, index, proposal):
             sentence = (
-                f"{topic.name}-{index}: the controller would grant broker {asked.sender} the ISR "
-                f"{[member for member, _ in asked.isr]} on top of partition epoch {asked.partition_epoch}: "
-                f"{asked.why_not}"
+                f"{topic.name}-{index}: the controller would grant broker {proposal.sender} the ISR "
+                f"{[member for member, _ in proposal.isr]} on top of partition epoch {proposal.partition_epoch}: "
+                f"{proposal.why_not}"
             )
-            of = {"leader": state.leader, "isr": list(state.isr), "partition_epoch": state.partition_epoch}
-            findings.report(WOULD_GRANT, topic.name, index, sentence, of)
+            witness = {"leader": state.leader, "isr": list(state.isr), "partition_epoch": state.partition_epoch}
+            findings.report(WOULD_GRANT, topic.name, index, sentence, witness)
 
 
 def _as_it_is(image: MetadataImage, state: PartitionImage) -> Asked:
@@ -91,39 +91,39 @@ def _forbidden(image: MetadataImage, state: PartitionImage) -> Iterator[Asked]:
     fine = _as_it_is(image, state)
     if state.partition_epoch > 0:
         yield fine._replace(partition_epoch=state.partition_epoch - 1, why_not="the state has changed since")
-    others = [broker for broker in state.replicas if broker != state.leader and broker in image.brokers]
-    for other in others:
-        epoch = image.brokers[other].epoch
-        yield fine._replace(sender=other, why_not="it does not lead")
-        rest = tuple(member for member in fine.isr if member[0] != other)
-        if not is_reachable(image, other):
-            yield fine._replace(isr=(*rest, (other, epoch)), recovering=False, why_not=f"{other} cannot be reached")
+    other_brokers = [broker for broker in state.replicas if broker != state.leader and broker in image.brokers]
+    for broker in other_brokers:
+        epoch = image.brokers[broker].epoch
+        yield fine._replace(sender=broker, why_not="it does not lead")
+        base = tuple(member for member in fine.isr if member[0] != broker)
+        if not is_reachable(image, broker):
+            yield fine._replace(isr=(*base, (broker, epoch)), recovering=False, why_not=f"{broker} cannot be reached")
             continue
         if epoch > 0:  # epochs below are unknown, and not compared
-            earlier = f"{other} is another process than the one of epoch {epoch - 1}"
-            yield fine._replace(isr=(*rest, (other, epoch - 1)), recovering=False, why_not=earlier)
+            earlier = f"{broker} is another process than the one of epoch {epoch - 1}"
+            yield fine._replace(isr=(*base, (broker, epoch - 1)), recovering=False, why_not=earlier)
         if state.recovering:
-            yield fine._replace(isr=(*rest, (other, epoch)), why_not="the leader recovers, and does so alone")
+            yield fine._replace(isr=(*base, (broker, epoch)), why_not="the leader recovers, and does so alone")
 
 
-def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: int, asked: Asked) -> bool:
+def _granted(rules: Controller, image: MetadataImage, topic: TopicImage, index: int, proposal: Asked) -> bool:
     """Whether the controller would grant it."""
     data = AlterPartitionData(
         partition_index=index,
-        leader_epoch=asked.leader_epoch,
-        new_isr_with_epochs=[BrokerState(broker_id, epoch) for broker_id, epoch in asked.isr],
-        leader_recovery_state=int(asked.recovering),
-        partition_epoch=asked.partition_epoch,
+        leader_epoch=proposal.leader_epoch,
+        new_isr_with_epochs=[BrokerState(broker_id, epoch) for broker_id, epoch in proposal.isr],
+        leader_recovery_state=int(proposal.recovering),
+        partition_epoch=proposal.partition_epoch,
     )
-    epoch = image.brokers[asked.sender].epoch if asked.sender in image.brokers else -1
-    request = AlterPartitionRequest(asked.sender, epoch, [AlterPartitionTopicData(topic.id, [data])])
+    epoch = image.brokers[proposal.sender].epoch if proposal.sender in image.brokers else -1
+    request = AlterPartitionRequest(proposal.sender, epoch, [AlterPartitionTopicData(topic.id, [data])])
     response = rules.alter_partition(image, request, WITH_EPOCHS).answer(image)
-    results = (result for each in response.topics for result in each.partitions)
+    results = (result for topic_data in response.topics for result in topic_data.partitions)
     return response.error_code == ErrorCode.NONE and all(result.error_code == ErrorCode.NONE for result in results)
 
 
 def would_count(
-    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, others: Iterable[ObservedReplica]
+    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, replicas: Iterable[ObservedReplica]
 ) -> None:
     """No leader counts a fetch of another epoch (H3), of a log that diverges from its own (H6), such as a deposed
     leader's before it has found the divergence, or of a process that another one has replaced (H15)."""
@@ -132,11 +132,11 @@ def would_count(
         return
     role, log = partition.role, partition.log
     end, epoch = log.log_end_offset, log.epochs.latest_epoch
-    for other in others:
-        node_id = other.machine.node_id
-        if node_id not in role.replicas or other.alive is None:
+    for replica in replicas:
+        node_id = replica.machine.node_id
+        if node_id not in role.replicas or replica.alive is None:
             continue
-        ends = MATCHED if _matched(other.alive, role) else other.alive.log.log_end_offset
+        ends = MATCHED if _matched(replica.alive, role) else replica.alive.log.log_end_offset
         now = (role.leader_epoch, ends, role.follower(node_id).broker_epoch)
         before = leader.supposed.get(node_id)
         if before == now:
@@ -148,9 +148,9 @@ def would_count(
         leader.supposed[node_id] = now
         _of_another_epoch(rules, reader, leader, limits, replace(shared, current_leader_epoch=role.leader_epoch - 1))
         if before is None or (before[0], before[2]) != (now[0], now[2]):
-            _of_another_process(rules, leader, role, other.name, node_id, end)
+            _of_another_process(rules, leader, role, replica.name, node_id, end)
         if ends != MATCHED:
-            _of_another_log(rules, reader, leader, other, shared)
+            _of_another_log(rules, reader, leader, replica, shared)
 
 
 def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedReplica) -> None:
@@ -169,7 +169,7 @@ def would_answer(rules: LogRules, reader: PartitionReader, leader: ObservedRepli
         oracle, does, epochs = IN_RECOVERY, "recovers", [UNDEFINED, mine]
     else:
         # A request without an epoch is answered in any.
-        oracle, does, epochs = WOULD_ANSWER, "leads", [it for it in (mine - 1, mine + 1) if it != UNDEFINED]
+        oracle, does, epochs = WOULD_ANSWER, "leads", [epoch for epoch in (mine - 1, mine + 1) if epoch != UNDEFINED]
     for epoch in epochs:
         rules.checked(oracle)
         answered = ", ".join(_answered(reader, partition, role, epoch))
@@ -182,13 +182,13 @@ def _answered(reader: PartitionReader, partition: Partition, role: PartitionLead
     """The kinds of request that a leader would answer though they name this epoch."""
     position = FetchPosition(partition.topic, partition.index, partition.log.local_start_offset, 0, epoch)
     follower = next((replica for replica in role.replicas if replica != role.node_id), CONSUMER)
-    asked = {
+    answers = {
         "a consumer's Fetch": reader.shown_by(FetchLimits(), position) is not None,
         "a replica's Fetch": reader.shown_by(FetchLimits(follower, SUPPOSED_EPOCH), position) is not None,
         "ListOffsets": list_offset(partition, EARLIEST, epoch, by_replica=False).error is ErrorCode.NONE,
         "OffsetForLeaderEpoch": epoch_end(partition, epoch, role.leader_epoch).error is ErrorCode.NONE,
     }
-    return [name for name, answered in asked.items() if answered]
+    return [name for name, answered in answers.items() if answered]
 
 
 def _matched(follower: Partition, leader: PartitionLeader) -> bool:
@@ -215,42 +215,42 @@ def _of_another_process(
     rules: LogRules, leader: ObservedReplica, role: PartitionLeader, name: str, node_id: int, end: int
 ) -> None:
     """Counting has no pure form: a copy of the leader's state counts here."""
-    twin, known = deepcopy(role), role.follower(node_id)
-    if known.broker_epoch <= 0:
+    twin, state = deepcopy(role), role.follower(node_id)
+    if state.broker_epoch <= 0:
         return  # lower epochs are unknown
     rules.checked(WOULD_COUNT)
     twin.follower_fetched(
         node_id,
-        broker_epoch=known.broker_epoch - 1,
+        broker_epoch=state.broker_epoch - 1,
         fetch_offset=end,
         log_start_offset=role.log_start_offset,
         leader_end=end,
-        now=known.last_fetch,
+        now=state.last_fetch,
     )
-    if twin.follower(node_id) != known:
+    if twin.follower(node_id) != state:
         sentence = (
             f"{leader.name} would count a fetch that {name} had sent before it registered in epoch "
-            f"{known.broker_epoch}, from which it has fetched since"
+            f"{state.broker_epoch}, from which it has fetched since"
         )
         rules.report(WOULD_COUNT, sentence, {"node": leader.name, "epoch": role.leader_epoch}, {"node": name})
 
 
 def _of_another_log(
-    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, other: ObservedReplica, shared: FetchPosition
+    rules: LogRules, reader: PartitionReader, leader: ObservedReplica, replica: ObservedReplica, shared: FetchPosition
 ) -> None:
-    mine, its = leader.alive, other.alive
-    if mine is None or its is None:
+    mine, alive = leader.alive, replica.alive
+    if mine is None or alive is None:
         return
-    rules.follow(other.machine, other.copy, its.log)
-    last = other.copy.batches[-1] if other.copy.batches else None
-    if last is None or last.next <= mine.log.local_start_offset or leader.copy.holds(last):
+    rules.follow(replica.machine, replica.copy, alive.log)
+    last_batch = replica.copy.batches[-1] if replica.copy.batches else None
+    if last_batch is None or last_batch.next <= mine.log.local_start_offset or leader.copy.holds(last_batch):
         return
     rules.checked(WOULD_COUNT)
-    position = replace(shared, fetch_offset=its.log.log_end_offset, last_fetched_epoch=its.log.epochs.latest_epoch)
-    if reader.shown_by(FetchLimits(other.machine.node_id, SUPPOSED_EPOCH), position) is not None:
+    position = replace(shared, fetch_offset=alive.log.log_end_offset, last_fetched_epoch=alive.log.epochs.latest_epoch)
+    if reader.shown_by(FetchLimits(replica.machine.node_id, SUPPOSED_EPOCH), position) is not None:
         sentence = (
-            f"{leader.name} would count {other.name} up to {position.fetch_offset} in epoch "
-            f"{shared.current_leader_epoch}, had it fetched now, and has not its offset {last.base} of epoch "
-            f"{last.epoch}"
+            f"{leader.name} would count {replica.name} up to {position.fetch_offset} in epoch "
+            f"{shared.current_leader_epoch}, had it fetched now, and has not its offset {last_batch.base} of epoch "
+            f"{last_batch.epoch}"
         )
-        rules.report(WOULD_COUNT, sentence, {"node": leader.name}, {"node": other.name, **last.to_json()})
+        rules.report(WOULD_COUNT, sentence, {"node": leader.name}, {"node": replica.name, **last_batch.to_json()})

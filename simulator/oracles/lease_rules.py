@@ -73,8 +73,8 @@ class LeaseRules:
             f"{partition.topic}-{partition.index}: broker {leader} leads epoch {epoch}, while {machine.name} leads in "
             f"epoch {role.leader_epoch} and holds a lease"
         )
-        of = {"node": machine.name, "epoch": role.leader_epoch}
-        self._findings.report(LEASE_SHARED, partition.topic, partition.index, sentence, of, {"leader": leader})
+        witness = {"node": machine.name, "epoch": role.leader_epoch}
+        self._findings.report(LEASE_SHARED, partition.topic, partition.index, sentence, witness, {"leader": leader})
 
     def _would_answer(
         self, machine: MachineView, replicas: ReplicaManager, partition: Partition, role: PartitionLeader
@@ -86,12 +86,12 @@ class LeaseRules:
         fetched = machine.run(lambda: replicas.fetch_now(FetchLimits(), [position])) or []
         listed = machine.run(lambda: replicas.list_offset(topic, index, EARLIEST, role.leader_epoch))
         errors = {"a consumer's Fetch": [read.error for read in fetched], "ListOffsets": [listed.error]}
-        answered = ", ".join(name for name, its in errors.items() if ErrorCode.NONE in its)
+        answered = ", ".join(name for name, codes in errors.items() if ErrorCode.NONE in codes)
         self._findings.compared(WOULD_ANSWER, topic)
         if answered:
             sentence = (
                 f"{topic}-{index}: {machine.name} leads in epoch {role.leader_epoch}, holds no lease, and would answer "
                 f"{answered}"
             )
-            of = {"node": machine.name, "epoch": role.leader_epoch}
-            self._findings.report(WOULD_ANSWER, topic, index, sentence, of)
+            witness = {"node": machine.name, "epoch": role.leader_epoch}
+            self._findings.report(WOULD_ANSWER, topic, index, sentence, witness)

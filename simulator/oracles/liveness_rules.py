@@ -29,10 +29,10 @@ ROUNDS = 2
 class LivenessRules:
     """Checks one cluster. `machines` by node id."""
 
-    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings, around: MachineStates) -> None:
+    def __init__(self, machines: Mapping[int, MachineView], findings: OracleFindings, states: MachineStates) -> None:
         self._machines = machines
         self._findings = findings
-        self._health = Health([machine.name for machine in machines.values()], around)
+        self._health = Health([machine.name for machine in machines.values()], states)
         self._timers = Durations()
         self._next_s = 0.0
         self._other_disk: set[int] = set()
@@ -49,21 +49,21 @@ class LivenessRules:
             return
         self._next_s = now + EVERY_S
         self._health.look(now)
-        self._other_disk |= {each.node_id for each in self._machines.values() if each.suffered & OTHER_DISK}
+        self._other_disk |= {view.node_id for view in self._machines.values() if view.suffered & OTHER_DISK}
         bound = self.bound_s
-        well = set(self._health.well(bound))
-        ids = {machine.node_id for machine in self._machines.values() if machine.name in well}
+        well_names = set(self._health.well(bound))
+        ids = {machine.node_id for machine in self._machines.values() if machine.name in well_names}
         voters = next(iter(self._machines.values())).settings.voters
         majority = 2 * len((ids - self._other_disk) & set(voters)) > len(voters)
         self._controlled(ids, majority, bound, now)
-        image = max((each.image for each in self._machines.values() if each.running), key=_offset, default=None)
+        image = max((view.image for view in self._machines.values() if view.running), key=_offset, default=None)
         if image is None:
             return
         for topic, index, state in image.partitions():
-            least = least_in_sync(
-                (each.settings for each in self._machines.values()), topic.configs, len(state.replicas)
+            minimum = least_in_sync(
+                (view.settings for view in self._machines.values()), topic.configs, len(state.replicas)
             )
-            enough = majority and len(ids & set(state.isr)) >= least and not state.recovering
+            enough = majority and len(ids & set(state.isr)) >= minimum and not state.recovering
             self._led(topic, index, state, enough, bound, now)
             self._commits(topic, index, state, enough and state.leader in ids, bound, now)
             self._shrinks(topic, index, state, majority and bool(ids & set(state.isr)), bound, now)
@@ -76,17 +76,17 @@ class LivenessRules:
     def _controlled(self, ids: set[int], majority: bool, bound: float, now: float) -> None:
         """A quorum with a majority that is well has a leader."""
         leads = any(
-            each.running and each.node is not None and each.node.quorum.is_leader for each in self._machines.values()
+            view.running and view.node is not None and view.node.quorum.is_leader for view in self._machines.values()
         )
-        held = self._timers.held("controller", None if leads else True, now)
+        held_s = self._timers.held("controller", None if leads else True, now)
         if not majority:
             return
         self._findings.compared(STANDS_STILL, METADATA_TOPIC)
-        if held > bound:
-            what = f"no node has led for {held:.1f} s, while the nodes {sorted(ids)} were well"
-            sentence = f"{METADATA_TOPIC}-{PARTITION}: {what}; the bound is {bound:.1f} s"
-            of = {"well": sorted(ids), "bound_s": bound}
-            self._findings.report(STANDS_STILL, METADATA_TOPIC, PARTITION, sentence, of)
+        if held_s > bound:
+            problem = f"no node has led for {held_s:.1f} s, while the nodes {sorted(ids)} were well"
+            sentence = f"{METADATA_TOPIC}-{PARTITION}: {problem}; the bound is {bound:.1f} s"
+            witness = {"well": sorted(ids), "bound_s": bound}
+            self._findings.report(STANDS_STILL, METADATA_TOPIC, PARTITION, sentence, witness)
 
     def _led(
         self, topic: TopicImage, index: int, state: PartitionImage, enough: bool, bound: float, now: float
@@ -94,13 +94,13 @@ class LivenessRules:
         """A partition with enough in-sync replicas that are well has a leader that leads."""
         machine = self._machines.get(state.leader)
         leads = machine is not None and self._role(machine, topic, index, state) is not None
-        held = self._timers.held(("led", topic.id, index), None if leads else True, now)
+        held_s = self._timers.held(("led", topic.id, index), None if leads else True, now)
         if not enough:
             return
         self._findings.compared(STANDS_STILL, topic.name)
-        if held > bound:
-            who = "no broker" if state.leader == NO_LEADER else f"broker {state.leader}, which does not lead"
-            self._still(topic, index, state, bound, f"for {held:.1f} s the leader has been {who}")
+        if held_s > bound:
+            leader = "no broker" if state.leader == NO_LEADER else f"broker {state.leader}, which does not lead"
+            self._still(topic, index, state, bound, f"for {held_s:.1f} s the leader has been {leader}")
 
     def _commits(
         self, topic: TopicImage, index: int, state: PartitionImage, judged: bool, bound: float, now: float
@@ -113,14 +113,14 @@ class LivenessRules:
             partition = machine.node.replicas.partition(topic.name, index)
             if partition is not None and partition.log.log_end_offset > role.high_watermark:
                 waiting = (state.leader_epoch, role.high_watermark)
-        held = self._timers.held(("commits", topic.id, index), waiting, now)
+        held_s = self._timers.held(("commits", topic.id, index), waiting, now)
         enough = self._timers.held(("enough", topic.id, index), judged or None, now)
         if waiting is None or not judged:
             return
         self._findings.compared(STANDS_STILL, topic.name)
-        if min(held, enough) > bound:
-            what = f"for {held:.1f} s broker {state.leader} has committed nothing behind {waiting[1]}, and has more"
-            self._still(topic, index, state, bound, what)
+        if min(held_s, enough) > bound:
+            claim = f"for {held_s:.1f} s broker {state.leader} has committed nothing behind {waiting[1]}, and has more"
+            self._still(topic, index, state, bound, claim)
 
     def _shrinks(
         self, topic: TopicImage, index: int, state: PartitionImage, judged: bool, bound: float, now: float
@@ -130,26 +130,26 @@ class LivenessRules:
             machine = self._machines.get(member)
             away = machine is not None and self._health.away(machine.name)
             unreachable_s = self._timers.held(("away", topic.id, index, member), away or None, now)
-            held = self._timers.held(("kept", topic.id, index, member), (away and member in state.isr) or None, now)
-            well = self._timers.held(("judged", topic.id, index, member), judged or None, now)
-            if min(unreachable_s, well) <= bound or machine is None:
+            held_s = self._timers.held(("kept", topic.id, index, member), (away and member in state.isr) or None, now)
+            well_s = self._timers.held(("judged", topic.id, index, member), judged or None, now)
+            if min(unreachable_s, well_s) <= bound or machine is None:
                 continue
             self._findings.compared(ISR_KEEPS, topic.name)
-            if held > bound:
+            if held_s > bound:
                 sentence = (
                     f"{topic.name}-{index}: the ISR {list(state.isr)} still has {machine.name}, which no machine could "
-                    f"reach for {held:.1f} s; the bound is {bound:.1f} s"
+                    f"reach for {held_s:.1f} s; the bound is {bound:.1f} s"
                 )
-                of = {"isr": list(state.isr), "member": member, "leader": state.leader, "bound_s": bound}
-                self._findings.report(ISR_KEEPS, topic.name, index, sentence, of)
+                witness = {"isr": list(state.isr), "member": member, "leader": state.leader, "bound_s": bound}
+                self._findings.report(ISR_KEEPS, topic.name, index, sentence, witness)
 
-    def _still(self, topic: TopicImage, index: int, state: PartitionImage, bound: float, what: str) -> None:
+    def _still(self, topic: TopicImage, index: int, state: PartitionImage, bound: float, problem: str) -> None:
         sentence = (
-            f"{topic.name}-{index}: {what}, while a majority of the voters and enough of the ISR {list(state.isr)} "
+            f"{topic.name}-{index}: {problem}, while a majority of the voters and enough of the ISR {list(state.isr)} "
             f"were well; the bound is {bound:.1f} s"
         )
-        of = {"leader": state.leader, "epoch": state.leader_epoch, "isr": list(state.isr), "bound_s": bound}
-        self._findings.report(STANDS_STILL, topic.name, index, sentence, of)
+        witness = {"leader": state.leader, "epoch": state.leader_epoch, "isr": list(state.isr), "bound_s": bound}
+        self._findings.report(STANDS_STILL, topic.name, index, sentence, witness)
 
     @staticmethod
     def _role(machine: MachineView, topic: TopicImage, index: int, state: PartitionImage) -> PartitionLeader | None:

@@ -75,15 +75,15 @@ class CopiedLog:
             self._sequenced.pop()
         self._whole = min(self._whole, len(batches))
         segments = log.segments
-        first = segments[0].base_offset
-        if batches and batches[0].base < first:
-            kept = bisect_left(batches, (first,))
-            del batches[:kept], self._places[:kept], self._sequenced[:kept]
-            self._whole = max(0, self._whole - kept)
-        known = len(batches)
-        if (batches[-1].next if batches else first) < end:
+        start = segments[0].base_offset
+        if batches and batches[0].base < start:
+            removed_count = bisect_left(batches, (start,))
+            del batches[:removed_count], self._places[:removed_count], self._sequenced[:removed_count]
+            self._whole = max(0, self._whole - removed_count)
+        old_count = len(batches)
+        if (batches[-1].next if batches else start) < end:
             at = len(segments) - 1
-            while at and segments[at].base_offset > (batches[-1].next if batches else first):
+            while at and segments[at].base_offset > (batches[-1].next if batches else start):
                 at -= 1
             position = 0
             if self._places and self._places[-1].segment == segments[at].base_offset:
@@ -92,7 +92,7 @@ class CopiedLog:
                 content = segment.file.read(position, segment.size - position)
                 self._read(content, segment.base_offset, position, check=True)
                 position = 0
-        return removed, batches[known:]
+        return removed, batches[old_count:]
 
     def holds(self, batch: CopiedBatch) -> bool:
         """Whether a batch is in this log, or was before its start moved past it."""
@@ -107,41 +107,41 @@ class CopiedLog:
 
     def between(self, start: int, end: int) -> list[CopiedBatch]:
         """The batches between the offsets `start` and `end`."""
-        first = bisect_left(self.batches, (start,))
-        return self.batches[first : bisect_left(self.batches, (end,))]
+        index = bisect_left(self.batches, (start,))
+        return self.batches[index : bisect_left(self.batches, (end,))]
 
     def sequenced(self) -> Iterator[tuple[CopiedBatch, BatchSequence]]:
         """The batches of idempotent producers, oldest first, with their producer fields."""
-        for batch, said in zip(self.batches, self._sequenced, strict=True):
-            if said is not None:
-                yield batch, said
+        for batch, sequence in zip(self.batches, self._sequenced, strict=True):
+            if sequence is not None:
+                yield batch, sequence
 
-    def sequenced_since(self, first: int) -> Iterator[tuple[CopiedBatch, BatchSequence, BatchSequence | None]]:
-        """The batches of idempotent producers from the one at index `first` on, with their producer fields and those of
+    def sequenced_since(self, start: int) -> Iterator[tuple[CopiedBatch, BatchSequence, BatchSequence | None]]:
+        """The batches of idempotent producers from the one at index `start` on, with their producer fields and those of
         the producer's previous batch, None without one."""
-        for at in range(first, len(self.batches)):
-            said = self._sequenced[at]
-            if said is not None:
+        for at in range(start, len(self.batches)):
+            sequence = self._sequenced[at]
+            if sequence is not None:
                 earlier = (self._sequenced[place] for place in range(at - 1, -1, -1))
-                before = next((each for each in earlier if each and each.producer_id == said.producer_id), None)
-                yield self.batches[at], said, before
+                of_producer = (entry for entry in earlier if entry and entry.producer_id == sequence.producer_id)
+                yield self.batches[at], sequence, next(of_producer, None)
 
     def durable_end(self, disk: SimulatedDisk) -> int:
         """The offset up to which the log certainly survives a power cut: everything before it is durable. Segments that
         were removed at its start do not count, even if the copy still has them."""
-        places, first = self._places, 0
-        while first < len(places) and not disk.exists(self._file_of(places[first].segment)):
-            first = self._behind(first)
-        at = max(first, self._whole)
+        places, start = self._places, 0
+        while start < len(places) and not disk.exists(self._file_of(places[start].segment)):
+            start = self._behind(start)
+        at = max(start, self._whole)
         while at < len(places):
-            segment, behind = places[at].segment, self._behind(at)
-            whole = bisect_right(places, (segment, disk.durable_size(self._file_of(segment))), at, behind)
-            if whole < behind:
-                return self.batches[whole - 1].next if whole > first else self.start
-            if behind < len(places):
-                self._whole = behind
-            at = behind
-        return self.end if at > first else self.start
+            segment, segment_end = places[at].segment, self._behind(at)
+            whole_end = bisect_right(places, (segment, disk.durable_size(self._file_of(segment))), at, segment_end)
+            if whole_end < segment_end:
+                return self.batches[whole_end - 1].next if whole_end > start else self.start
+            if segment_end < len(places):
+                self._whole = segment_end
+            at = segment_end
+        return self.end if at > start else self.start
 
     def _behind(self, at: int) -> int:
         """The index of the first batch after the segment of batch `at`."""

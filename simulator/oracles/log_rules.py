@@ -104,10 +104,10 @@ class LogRules:
         if added:
             self._whole(machine, copy, len(added))
             front = len(copy.batches) - len(added)  # earlier batches may be gone: a log that restarted
-            before = copy.batches[front - 1] if front else None
-            self._match(name, before, added)
+            predecessor = copy.batches[front - 1] if front else None
+            self._match(name, predecessor, added)
             if not machine.excused(EPOCHS_DIFFER, copy.path):
-                self._epochs_of(name, log, copy.path, machine.disk, before, added)
+                self._epochs_of(name, log, copy.path, machine.disk, predecessor, added)
             if not forgets(machine) and not machine.excused(SEQUENCE_GAP, copy.path):
                 look_at_sequences(self._findings, self.topic, self.index, name, copy, len(added))
 
@@ -121,28 +121,28 @@ class LogRules:
             )
             self.report(NOT_VALID, sentence, {"node": machine.name, **batch.to_json()})
 
-    def _match(self, name: str, before: CopiedBatch | None, added: Sequence[CopiedBatch]) -> None:
+    def _match(self, name: str, predecessor: CopiedBatch | None, added: Sequence[CopiedBatch]) -> None:
         """Two logs that have a batch of one offset and epoch are the same up to there, so both have the one before.
         This does not apply before a log's start: a leader cannot compare a follower's records there with removed
         ones."""
         self._findings.compared(LOGS_DIFFER, self.topic, len(added))
         for batch in added:
-            known = self._known.setdefault((batch.base, batch.epoch), (batch, name))
-            if known[0] != batch:
-                sentence = f"{name} and {known[1]} hold different records at offset {batch.base} of epoch {batch.epoch}"
-                self._differ(sentence, name, batch, known[1], known[0])
-            elif before is not None and batch.base > self.committed.start:
-                other = self._predecessors.setdefault(batch, before)
-                if other != before:
+            entry = self._known.setdefault((batch.base, batch.epoch), (batch, name))
+            if entry[0] != batch:
+                sentence = f"{name} and {entry[1]} hold different records at offset {batch.base} of epoch {batch.epoch}"
+                self._differ(sentence, name, batch, entry[1], entry[0])
+            elif predecessor is not None and batch.base > self.committed.start:
+                stored = self._predecessors.setdefault(batch, predecessor)
+                if stored != predecessor:
                     sentence = (
-                        f"{name} and {known[1]} have the same records at offset {batch.base} of epoch {batch.epoch}, "
+                        f"{name} and {entry[1]} have the same records at offset {batch.base} of epoch {batch.epoch}, "
                         "and different ones in front of them"
                     )
-                    self._differ(sentence, name, before, known[1], other)
-            before = batch
+                    self._differ(sentence, name, predecessor, entry[1], stored)
+            predecessor = batch
 
-    def _differ(self, sentence: str, one: str, ones: CopiedBatch, other: str, others: CopiedBatch) -> None:
-        self.report(LOGS_DIFFER, sentence, {"node": one, **ones.to_json()}, {"node": other, **others.to_json()})
+    def _differ(self, sentence: str, name: str, batch: CopiedBatch, peer: str, peer_batch: CopiedBatch) -> None:
+        self.report(LOGS_DIFFER, sentence, {"node": name, **batch.to_json()}, {"node": peer, **peer_batch.to_json()})
 
     def _cut(self, machine: MachineView, copy: CopiedLog, log: PartitionLog, removed: Sequence[CopiedBatch]) -> None:
         name = machine.name
@@ -150,10 +150,10 @@ class LogRules:
             self._cut_committed(name, log, removed)
         self.checked(EPOCHS_DIFFER)
         end = log.log_end_offset
-        for epoch, first in durable_epochs(machine.disk, copy.path) or ():
-            if first >= end:
-                sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {first} on"
-                self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": first, "end": end})
+        for epoch, start in durable_epochs(machine.disk, copy.path) or ():
+            if start >= end:
+                sentence = f"{name} has cut its log to {end}, and its epoch file has epoch {epoch} from {start} on"
+                self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": start, "end": end})
                 return
 
     def _starts_above(self, machine: MachineView, log: PartitionLog, removed: Sequence[CopiedBatch]) -> bool:
@@ -188,30 +188,30 @@ class LogRules:
         log: PartitionLog,
         path: str,
         disk: SimulatedDisk,
-        before: CopiedBatch | None,
+        predecessor: CopiedBatch | None,
         added: Sequence[CopiedBatch],
     ) -> None:
         """Each batch has the epoch that the cache has for it, and the epoch file had it before the log (K101-8).
 
         Records below the log's start do not belong to it, though its segment may still hold them."""
         self._findings.compared(EPOCHS_DIFFER, self.topic, len(added))
-        epoch = -1 if before is None else before.epoch
+        epoch = -1 if predecessor is None else predecessor.epoch
         for batch in added:
             if batch.epoch == epoch or batch.next <= log.log_start_offset:
                 continue
-            epoch, first = batch.epoch, max(batch.base, log.log_start_offset)
-            cached = log.epochs.epoch_at(first)
+            epoch, start = batch.epoch, max(batch.base, log.log_start_offset)
+            cached = log.epochs.epoch_at(start)
             if cached != epoch:
                 sentence = f"{name} holds offset {batch.base} of epoch {epoch}, and its cache has epoch {cached} there"
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "cached": cached, **batch.to_json()})
                 return
             written = durable_epochs(disk, path)
-            if not any(entry[0] == epoch and entry[1] <= first for entry in written or ()):
+            if not any(entry[0] == epoch and entry[1] <= start for entry in written or ()):
                 sentence = f"{name} holds offset {batch.base} of epoch {epoch}, which its epoch file does not know"
                 self.report(EPOCHS_DIFFER, sentence, {"node": name, "written": str(written), **batch.to_json()})
                 return
 
-    def no_epoch_past_end(self, name: str, log: PartitionLog, why: str) -> None:
+    def no_epoch_past_end(self, name: str, log: PartitionLog, event: str) -> None:
         """No epoch starts beyond the log's end (H8, K101-12), but that of the last record of a log whose records were
         all deleted (H27): its start is above 0, as that of a log that never had a record is not. `why`: the operation
         just before."""
@@ -220,7 +220,7 @@ class LogRules:
         all_deleted = len(entries) == 1 and end == log.log_start_offset > 0
         if entries and entries[-1].start_offset >= end and not all_deleted:
             epoch, start = entries[-1]
-            sentence = f"{name} {why}, its log ends at {end}, and it has epoch {epoch} from {start} on"
+            sentence = f"{name} {event}, its log ends at {end}, and it has epoch {epoch} from {start} on"
             self.report(EPOCHS_DIFFER, sentence, {"node": name, "epoch": epoch, "offset": start, "end": end})
 
     def start_moved(self, name: str, copy: CopiedLog, log: PartitionLog) -> None:
@@ -256,12 +256,12 @@ class LogRules:
         """A process leads an epoch, or a disk says so (`life` 0: an unknown process). No other process may ever lead
         it."""
         self.checked(TWO_LEADERS)
-        who, its_life = self._leaders.setdefault(epoch, (name, life))
+        leader, its_life = self._leaders.setdefault(epoch, (name, life))
         if life and not its_life:
-            self._leaders[epoch] = (who, life)
-        if who != name or (life and its_life and life != its_life):
-            sentence = f"epoch {epoch} is led by {_process(name, life)} and by {_process(who, its_life)}"
-            self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": who, "epoch": epoch})
+            self._leaders[epoch] = (leader, life)
+        if leader != name or (life and its_life and life != its_life):
+            sentence = f"epoch {epoch} is led by {_process(name, life)} and by {_process(leader, its_life)}"
+            self.report(TWO_LEADERS, sentence, {"node": name, "epoch": epoch}, {"node": leader, "epoch": epoch})
 
     def missing_in(self, copy: CopiedLog, start: int, epoch: int | None = None) -> CopiedBatch | None:
         """The first committed batch after `start` that a log lacks. `epoch`: limits it to what leaders of epochs up to
@@ -274,15 +274,15 @@ class LogRules:
             return None
         return next((batch for batch in theirs if batch.next > start and not copy.holds(batch)), None)
 
-    def complete(self, name: str, copy: CopiedLog, start: int, epoch: int, how: str) -> bool:
+    def complete(self, name: str, copy: CopiedLog, start: int, epoch: int, situation: str) -> bool:
         """Whether a leader has all that was committed before its epoch and in it; reports a finding if not."""
         self.checked(INCOMPLETE)
         missing = self.missing_in(copy, start, epoch)
         if missing is None:
             return True
         sentence = (
-            f"{name} {how} in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, which is committed "
-            f"(up to {self.committed.end}; its log ends at {copy.end})"
+            f"{name} {situation} in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, which is "
+            f"committed (up to {self.committed.end}; its log ends at {copy.end})"
         )
         self.report(INCOMPLETE, sentence, {"node": name, "leads": epoch, **missing.to_json()})
         return False

@@ -91,11 +91,11 @@ class MachineView:
         if self._set_at != (self.node, self.image.offset):  # the settings can change only with the applied records
             self._set_at = (self.node, self.image.offset)
             self._set_for.clear()
-        known = self._set_for.get(topic)
-        if known is None:
-            found = self.image.topics.get(topic)
-            known = self._set_for[topic] = {**self.image.defaults, **({} if found is None else found.configs)}
-        return known
+        settings = self._set_for.get(topic)
+        if settings is None:
+            image = self.image.topics.get(topic)
+            settings = self._set_for[topic] = {**self.image.defaults, **({} if image is None else image.configs)}
+        return settings
 
     def damaged(self, damage: Damage) -> None:
         """A fault is about to do this damage to the machine."""

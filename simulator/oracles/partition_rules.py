@@ -77,7 +77,7 @@ class KnownProducer(NamedTuple):
     batches: tuple[Last, ...]
 
     def __str__(self) -> str:
-        batches = ", ".join(f"{last.sequence} at offset {last.offset}" for last in self.batches)
+        batches = ", ".join(f"{batch.sequence} at offset {batch.offset}" for batch in self.batches)
         return f"epoch {self.epoch}, last sequences {batches or 'of no batch'}"
 
 
@@ -88,34 +88,34 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     if partition is None:
         return
     log = partition.log
-    now = (log, log.truncations, partition.role)
-    if now == replica.producers_of:  # first, because it is true for nearly every check
+    state = (log, log.truncations, partition.role)
+    if state == replica.producers_of:  # first, because it is true for nearly every check
         return
     if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked():
         return  # with the lock held, a truncation may be in progress: the next check sees its result
     if forgets(replica.machine):
         return
-    replica.producers_of = now
+    replica.producers_of = state
     rules.checked(PRODUCERS_DIFFER)
-    first = log.segments[0].base_offset
-    said = _said_by(replica.copy)
-    known = {
+    start = log.segments[0].base_offset
+    log_producers = _said_by(replica.copy)
+    known_producers = {
         producer_id: KnownProducer(producer.epoch, tuple(Last(*written[:3]) for written in producer.batches))
         for producer_id, producer in log.producers
     }
-    for producer_id in sorted(said.keys() | known.keys()):
-        ours, theirs = known.get(producer_id), said.get(producer_id)
+    for producer_id in sorted(log_producers.keys() | known_producers.keys()):
+        ours, theirs = known_producers.get(producer_id), log_producers.get(producer_id)
         # Producers of records that retention removed are still known, but not those from before a restart of the log.
-        removed = [last for last in ours.batches if last.offset < first] if ours is not None else []
+        removed = [batch for batch in ours.batches if batch.offset < start] if ours is not None else []
         expected = ours and KnownProducer(ours.epoch, ours.batches[len(removed) :])
         only_removed = theirs is None and expected is not None and not expected.batches
-        if any(last.offset < replica.restarted_at for last in removed) or not (only_removed or expected == theirs):
+        if any(batch.offset < replica.restarted_at for batch in removed) or not (only_removed or expected == theirs):
             sentence = (
                 f"{replica.name} knows of producer {producer_id} {ours or 'nothing'}, and the batches of its log, from "
-                f"{first} to {replica.copy.end}, say {theirs or 'nothing'}"
+                f"{start} to {replica.copy.end}, say {theirs or 'nothing'}"
             )
-            of = {"node": replica.name, "producer": producer_id, "end": replica.copy.end}
-            rules.report(PRODUCERS_DIFFER, sentence, of)
+            witness = {"node": replica.name, "producer": producer_id, "end": replica.copy.end}
+            rules.report(PRODUCERS_DIFFER, sentence, witness)
             return
 
 
@@ -130,11 +130,11 @@ def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:
     """The producer state that the batches of a log imply, by producer id."""
     epochs: dict[int, int] = {}
     batches: dict[int, deque[Last]] = {}
-    for batch, said in copy.sequenced():
-        if epochs.get(said.producer_id) != said.epoch:
-            epochs[said.producer_id] = said.epoch
-            batches[said.producer_id] = deque(maxlen=REMEMBERED)
-        batches[said.producer_id].append(Last(said.last_sequence, batch.next - 1, said.delta))
+    for batch, sequence in copy.sequenced():
+        if epochs.get(sequence.producer_id) != sequence.epoch:
+            epochs[sequence.producer_id] = sequence.epoch
+            batches[sequence.producer_id] = deque(maxlen=REMEMBERED)
+        batches[sequence.producer_id].append(Last(sequence.last_sequence, batch.next - 1, sequence.delta))
     return {producer_id: KnownProducer(epoch, tuple(batches[producer_id])) for producer_id, epoch in epochs.items()}
 
 
@@ -171,10 +171,10 @@ def look_at_recovery_point(rules: LogRules, replica: ObservedReplica, log: Parti
     """Check a replica when its point on the disk has changed, or its log was truncated. `replica.copy` is the content
     of its log. Removed segments are not needed: the point may be at the start of a log that has none."""
     point = points.get((rules.topic, rules.index), 0)
-    now = (point, log.truncations)
-    if now == replica.point_seen:
+    state = (point, log.truncations)
+    if state == replica.point_seen:
         return
-    replica.point_seen = now
+    replica.point_seen = state
     if not point or replica.machine.excused(POINT_AHEAD, replica.copy.path):
         return
     rules.checked(POINT_AHEAD)
@@ -195,13 +195,13 @@ def counts(role: PartitionLeader) -> Counts:
     return tuple((follower.log_end_offset, follower.broker_epoch) for follower in followers)
 
 
-def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, others: Iterable[ObservedReplica]) -> None:
+def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, peers: Iterable[ObservedReplica]) -> None:
     """A counted end came in a fetch of the leader's epoch (H3), from a log that equals the leader's up to there (H6).
 
     A follower that has moved to a newer epoch, or was replaced by another process, cannot be compared.
     """
-    for other in others:
-        node_id = other.machine.node_id
+    for peer in peers:
+        node_id = peer.machine.node_id
         if node_id not in role.replicas:
             continue
         state = role.follower(node_id)
@@ -209,22 +209,22 @@ def counted(rules: LogRules, leader: ObservedReplica, role: PartitionLeader, oth
         if state.log_end_offset < 0 or leader.counted.get(node_id) == now:
             continue
         leader.counted[node_id] = now
-        theirs = None if other.alive is None else other.alive.role
-        same_process = other.machine.registered_in == state.broker_epoch
+        theirs = None if peer.alive is None else peer.alive.role
+        same_process = peer.machine.registered_in == state.broker_epoch
         if not same_process or not isinstance(theirs, PartitionFollower) or theirs.leader_epoch > role.leader_epoch:
             continue
-        _not_below_start(rules, other)
+        _not_below_start(rules, peer)
         rules.checked(MISCOUNTED)
-        how = f"{leader.name} counts {other.name} up to {state.log_end_offset} in epoch {role.leader_epoch}"
-        of = {"node": leader.name, "epoch": role.leader_epoch, "counts": state.log_end_offset}
+        claim = f"{leader.name} counts {peer.name} up to {state.log_end_offset} in epoch {role.leader_epoch}"
+        witness = {"node": leader.name, "epoch": role.leader_epoch, "counts": state.log_end_offset}
         if theirs.leader_epoch < role.leader_epoch:
-            its = {"node": other.name, "epoch": theirs.leader_epoch, "end": other.copy.end}
-            rules.report(MISCOUNTED, f"{how}, which is still in epoch {theirs.leader_epoch}", of, its)
+            peer_witness = {"node": peer.name, "epoch": theirs.leader_epoch, "end": peer.copy.end}
+            rules.report(MISCOUNTED, f"{claim}, which is still in epoch {theirs.leader_epoch}", witness, peer_witness)
             continue
-        lacks = _lacks(rules, leader, other, state.log_end_offset)
+        lacks = _lacks(rules, leader, peer, state.log_end_offset)
         if lacks is not None:
-            sentence = f"{how}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
-            rules.report(MISCOUNTED, sentence, of, {"node": other.name, "end": other.copy.end, **lacks.to_json()})
+            sentence = f"{claim}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(MISCOUNTED, sentence, witness, {"node": peer.name, "end": peer.copy.end, **lacks.to_json()})
 
 
 def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
@@ -239,24 +239,24 @@ def _not_below_start(rules: LogRules, follower: ObservedReplica) -> None:
 
 
 def matched(
-    rules: LogRules, follower: ObservedReplica, role: PartitionFollower, others: Iterable[ObservedReplica]
+    rules: LogRules, follower: ObservedReplica, role: PartitionFollower, peers: Iterable[ObservedReplica]
 ) -> None:
     """A follower that starts to fetch has no record that its leader lacks (H1, K101-7)."""
-    for other in others:
-        theirs = None if other.alive is None else other.alive.role
-        if other.machine.node_id != role.leader_id or not isinstance(theirs, PartitionLeader) or other.alive is None:
+    for peer in peers:
+        theirs = None if peer.alive is None else peer.alive.role
+        if peer.machine.node_id != role.leader_id or not isinstance(theirs, PartitionLeader) or peer.alive is None:
             continue
         if theirs.leader_epoch != role.leader_epoch or not follower.copy.batches:
             continue
         rules.checked(UNMATCHED)
-        rules.follow(other.machine, other.copy, other.alive.log)
-        last = follower.copy.batches[-1]
-        if last.next > other.alive.log.local_start_offset and not other.copy.holds(last):
+        rules.follow(peer.machine, peer.copy, peer.alive.log)
+        last_batch = follower.copy.batches[-1]
+        if last_batch.next > peer.alive.log.local_start_offset and not peer.copy.holds(last_batch):
             sentence = (
-                f"{follower.name} follows {other.name} in epoch {role.leader_epoch} behind its offset {last.base} of "
-                f"epoch {last.epoch}, which {other.name} has not"
+                f"{follower.name} follows {peer.name} in epoch {role.leader_epoch} behind its offset {last_batch.base} "
+                f"of epoch {last_batch.epoch}, which {peer.name} has not"
             )
-            rules.report(UNMATCHED, sentence, {"node": follower.name, **last.to_json()}, {"node": other.name})
+            rules.report(UNMATCHED, sentence, {"node": follower.name, **last_batch.to_json()}, {"node": peer.name})
 
 
 def proposed(
@@ -264,15 +264,15 @@ def proposed(
     leader: ObservedReplica,
     role: PartitionLeader,
     proposal: IsrProposal,
-    others: Iterable[ObservedReplica],
+    peers: Iterable[ObservedReplica],
 ) -> None:
     """A broker proposed for an ISR has everything that is or may be committed: the leader's log as it was when its
     epoch started (H5)."""
-    others = list(others)
+    peers = list(peers)
     # A deposed leader's log may lack what a later leader has committed; the controller refuses its proposal.
-    deposed = any(other.epoch > role.leader_epoch for other in others)
-    for other in others:
-        node_id = other.machine.node_id
+    deposed = any(peer.epoch > role.leader_epoch for peer in peers)
+    for peer in peers:
+        node_id = peer.machine.node_id
         if node_id not in proposal.isr or node_id in role.isr:
             continue
         rules.checked(NOT_A_MEMBER)
@@ -280,28 +280,28 @@ def proposed(
         began_at = leader.copy.end_before(role.leader_epoch)
         if state.log_end_offset < began_at:
             sentence = (
-                f"{leader.name} asks for {other.name}, which it knows up to {state.log_end_offset}, in an epoch that "
+                f"{leader.name} asks for {peer.name}, which it knows up to {state.log_end_offset}, in an epoch that "
                 f"started at {began_at}"
             )
             rules.report(NOT_A_MEMBER, sentence, {"node": leader.name, "epoch": role.leader_epoch})
-        if other.alive is None or other.machine.registered_in != state.broker_epoch:
+        if peer.alive is None or peer.machine.registered_in != state.broker_epoch:
             continue
-        lacks = None if deposed else _lacks(rules, leader, other, rules.committed.end)
+        lacks = None if deposed else _lacks(rules, leader, peer, rules.committed.end)
         if lacks is not None:
-            sentence = f"{leader.name} asks for {other.name}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
-            rules.report(NOT_A_MEMBER, sentence, {"node": other.name, **lacks.to_json()})
+            sentence = f"{leader.name} asks for {peer.name}, which lacks offset {lacks.base} of epoch {lacks.epoch}"
+            rules.report(NOT_A_MEMBER, sentence, {"node": peer.name, **lacks.to_json()})
 
 
-def _lacks(rules: LogRules, leader: ObservedReplica, other: ObservedReplica, end: int) -> CopiedBatch | None:
+def _lacks(rules: LogRules, leader: ObservedReplica, peer: ObservedReplica, end: int) -> CopiedBatch | None:
     """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
     oracle checks that. Batches below either log's start were deleted, and are not served."""
-    if any(it.alive is not None and end <= it.alive.log.local_start_offset for it in (leader, other)):
+    if any(observed.alive is not None and end <= observed.alive.log.local_start_offset for observed in (leader, peer)):
         return None
-    if other.alive is None:
+    if peer.alive is None:
         return None
-    rules.follow(other.machine, other.copy, other.alive.log)
-    last = _last_below(leader.copy, end)
-    return None if last is None or other.copy.holds(last) else last
+    rules.follow(peer.machine, peer.copy, peer.alive.log)
+    last_batch = _last_below(leader.copy, end)
+    return None if last_batch is None or peer.copy.holds(last_batch) else last_batch
 
 
 def _last_below(copy: CopiedLog, end: int) -> CopiedBatch | None:
@@ -338,7 +338,7 @@ class PartitionRules:
     def look(self, machine: MachineView, partitions: Iterable[Partition]) -> None:
         """Check the partitions of a broker whose code has run."""
         partitions = tuple(partitions)
-        known = self._of.setdefault(machine.name, {})
+        replicas = self._of.setdefault(machine.name, {})
         points = self._points.of(machine)
         for partition in partitions:
             key = (partition.topic_id, partition.index)
@@ -354,9 +354,9 @@ class PartitionRules:
                 if isinstance(partition.role, PartitionLeader) and partition.role.pending is not None:
                     self._controller.asked(key, partition.role.pending)
                 continue
-            replica = known.get(partition)
+            replica = replicas.get(partition)
             if replica is None:
-                replica = known[partition] = self._first_seen(machine, partition)
+                replica = replicas[partition] = self._first_seen(machine, partition)
             now = _state_of(partition)
             if now != replica.seen:
                 self._look_at(replica, partition, now)
@@ -408,14 +408,14 @@ class PartitionRules:
         if key not in self._rules:
             self._rules[key] = LogRules(partition.topic, partition.index, self._findings)
             self._rules[key].electable = self._controller.electable(key)
-        rules, before = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
+        rules, predecessor = self._rules[key], self._replicas.setdefault(key, {}).get(machine.name)
         replica = ObservedReplica(machine, CopiedLog(machine.path_of(partition.log.directory)), partition)
         replica.start = partition.log.local_start_offset
         rules.local_start = max(rules.local_start, replica.start)
         # An earlier process may have written the log's new start and ended before it moved the start.
         written = written_start(machine.disk, machine.path_of(STARTS_FILE), partition.topic, partition.index)
         rules.committed.start = max(rules.committed.start, min(replica.start, written))
-        replica.epoch = -1 if before is None else before.epoch
+        replica.epoch = -1 if predecessor is None else predecessor.epoch
         self._replicas[key][machine.name] = replica
         rules.follow(machine, replica.copy, partition.log)
         replica.high_watermark = partition.high_watermark
@@ -501,37 +501,37 @@ class PartitionRules:
         missing = rules.missing_in(replica.copy, partition.log.local_start_offset, epoch)
         if state is None or state.leader_epoch != epoch or missing is None:
             return
-        for other in self._others(partition, replica):
-            if other.machine.node_id not in state.last_known_elr:
+        for peer in self._others(partition, replica):
+            if peer.machine.node_id not in state.last_known_elr:
                 continue
             rules.checked(INCOMPLETE)
-            if other.copy.holds(missing):
+            if peer.copy.holds(missing):
                 sentence = (
                     f"{replica.name} leads in epoch {epoch} without offset {missing.base} of epoch {missing.epoch}, "
-                    f"which is committed and which {other.name} has, that could have led"
+                    f"which is committed and which {peer.name} has, that could have led"
                 )
-                rules.report(INCOMPLETE, sentence, {"node": replica.name, **missing.to_json()}, {"node": other.name})
+                rules.report(INCOMPLETE, sentence, {"node": replica.name, **missing.to_json()}, {"node": peer.name})
                 return
 
     def _high_watermark(self, rules: LogRules, replica: ObservedReplica, partition: Partition, epoch: int) -> None:
         """`epoch`: the replica's at the last check; its high watermark may still have risen in that epoch."""
-        mark, before = partition.high_watermark, replica.high_watermark
+        mark, old_mark = partition.high_watermark, replica.high_watermark
         name, end = replica.name, partition.log.log_end_offset
         replica.high_watermark = mark
-        if mark > end and (mark > before or not partition.lock.locked()):  # else a truncation is in progress
+        if mark > end and (mark > old_mark or not partition.lock.locked()):  # else a truncation is in progress
             rules.checked(BAD_MARK)
             sentence = f"the high watermark of {name} is {mark}, and its log ends at {end}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "end": end})
             return
-        if mark == before:
+        if mark == old_mark:
             return
         committed = rules.committed
         if replica.rose_in >= committed.lost_in:
             rules.checked(MARK_FELL)
-            if mark < before and not replica.machine.excused(MARK_FELL, replica.copy.path):
-                sentence = f"the high watermark of {name} was {before} and is {mark}"
-                rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
-        if mark <= before:
+            if mark < old_mark and not replica.machine.excused(MARK_FELL, replica.copy.path):
+                sentence = f"the high watermark of {name} was {old_mark} and is {mark}"
+                rules.report(MARK_FELL, sentence, {"node": name, "before": old_mark, "high_watermark": mark})
+        if mark <= old_mark:
             return
         replica.rose_in = epoch
         rules.checked(BAD_MARK)
@@ -540,7 +540,7 @@ class PartitionRules:
             sentence = f"the high watermark of {name} is {mark}, and its log starts at {start}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "start": start})
         if epoch >= committed.lost_in:
-            self._as_committed(rules, replica, max(before, start), min(mark, committed.end))
+            self._as_committed(rules, replica, max(old_mark, start), min(mark, committed.end))
         if isinstance(partition.role, PartitionLeader):
             self._committed(rules, replica, partition, partition.role)
         elif mark > committed.end and epoch >= committed.lost_in:
@@ -568,20 +568,20 @@ class PartitionRules:
             return  # commits of a leader that an unclean election has deposed are lost with the rest
         rules.commit(replica.copy, mark, role.leader_epoch)
         settings = (machine.settings for machine in self._machines.values())
-        least = least_in_sync(
+        minimum = least_in_sync(
             settings, replica.machine.set_for(partition.topic), len(self._replicas_of(partition, role))
         )
-        if len(role.isr) < least:  # a joining broker is in sync only once the controller says so
-            sentence = f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {least}"
+        if len(role.isr) < minimum:  # a joining broker is in sync only once the controller says so
+            sentence = f"{name} commits up to {mark} with the ISR {list(role.isr)}, smaller than {minimum}"
             rules.report(BAD_MARK, sentence, {"node": name, "high_watermark": mark, "isr": list(role.isr)})
-        for other in self._others(partition, replica):
-            theirs = None if other.alive is None else other.alive.role
+        for peer in self._others(partition, replica):
+            theirs = None if peer.alive is None else peer.alive.role
             if not isinstance(theirs, PartitionLeader):
                 continue
             if theirs.leader_epoch > role.leader_epoch:
-                rules.complete(other.name, other.copy, other.start, theirs.leader_epoch, f"leads, as {name} commits,")
+                rules.complete(peer.name, peer.copy, peer.start, theirs.leader_epoch, f"leads, as {name} commits,")
             elif not theirs.recovering:
-                self._lease(rules, replica, role, other, theirs)
+                self._lease(rules, replica, role, peer, theirs)
         state = self._newest_state(partition)
         if state is not None and state.leader_epoch == role.leader_epoch:
             self._everywhere(rules, replica, partition, state, mark)
@@ -591,18 +591,18 @@ class PartitionRules:
         rules: LogRules,
         replica: ObservedReplica,
         role: PartitionLeader,
-        other: ObservedReplica,
+        peer: ObservedReplica,
         theirs: PartitionLeader,
     ) -> None:
         """A leader of an older epoch must not answer reads any more once a newer leader commits."""
         rules.checked(LEASE_SHARED)
-        if other.machine.holds_lease and not other.machine.excused(LEASE_SHARED):
+        if peer.machine.holds_lease and not peer.machine.excused(LEASE_SHARED):
             sentence = (
-                f"{replica.name} commits up to {role.high_watermark} in epoch {role.leader_epoch}, while {other.name} "
+                f"{replica.name} commits up to {role.high_watermark} in epoch {role.leader_epoch}, while {peer.name} "
                 f"leads in epoch {theirs.leader_epoch} and holds a lease"
             )
-            of = {"node": replica.name, "epoch": role.leader_epoch}
-            rules.report(LEASE_SHARED, sentence, of, {"node": other.name, "epoch": theirs.leader_epoch})
+            witness = {"node": replica.name, "epoch": role.leader_epoch}
+            rules.report(LEASE_SHARED, sentence, witness, {"node": peer.name, "epoch": theirs.leader_epoch})
 
     def _everywhere(
         self, rules: LogRules, replica: ObservedReplica, partition: Partition, state: PartitionImage, mark: int
@@ -614,27 +614,27 @@ class PartitionRules:
             if machine is None:
                 continue
             rules.checked(BAD_MARK)
-            held = replicas.get(machine.name)
-            if held is None:
+            peer = replicas.get(machine.name)
+            if peer is None:
                 self._beyond(rules, replica, machine.name, mark, BAD_MARK, "{0} has never had a log", 0)
                 continue
-            if held.alive is not None and machine.registered_in == self._epoch_of(member):
-                rules.follow(machine, held.copy, held.alive.log)
-                if held.copy.end < mark or not held.copy.holds(rules.committed.batches[-1]):
-                    self._beyond(rules, replica, held.name, mark, BAD_MARK, "that of {0} ends at {1}", held.copy.end)
-            if held.flushes:
+            if peer.alive is not None and machine.registered_in == self._epoch_of(member):
+                rules.follow(machine, peer.copy, peer.alive.log)
+                if peer.copy.end < mark or not peer.copy.holds(rules.committed.batches[-1]):
+                    self._beyond(rules, replica, peer.name, mark, BAD_MARK, "that of {0} ends at {1}", peer.copy.end)
+            if peer.flushes:
                 rules.checked(NOT_DURABLE)
-                durable = held.copy.durable_end(machine.disk)
-                if (lost := machine.held_of(NOT_DURABLE, held.copy.path)) is not None:
+                durable = peer.copy.durable_end(machine.disk)
+                if (lost := machine.held_of(NOT_DURABLE, peer.copy.path)) is not None:
                     durable = max(durable, lost.durable_end)
                 if durable < mark:
-                    what = "{0} has only {1} of it on its disk"
-                    self._beyond(rules, replica, held.name, mark, NOT_DURABLE, what, durable)
+                    template = "{0} has only {1} of it on its disk"
+                    self._beyond(rules, replica, peer.name, mark, NOT_DURABLE, template, durable)
 
     def _beyond(
-        self, rules: LogRules, replica: ObservedReplica, member: str, mark: int, oracle: str, what: str, end: int
+        self, rules: LogRules, replica: ObservedReplica, member: str, mark: int, oracle: str, template: str, end: int
     ) -> None:
-        sentence = f"{replica.name} commits up to {mark}, and of the ISR {what.format(member, end)}"
+        sentence = f"{replica.name} commits up to {mark}, and of the ISR {template.format(member, end)}"
         rules.report(oracle, sentence, {"node": replica.name, "high_watermark": mark}, {"node": member, "end": end})
 
     def _recovers(
@@ -673,20 +673,20 @@ class PartitionRules:
             return
         for member in (*state.isr, *state.elr):
             machine = self._machines.get(member)
-            held = None if machine is None else self._replicas[topic_id, index].get(machine.name)
-            if machine is None or held is None or held.alive is None:
+            replica = None if machine is None else self._replicas[topic_id, index].get(machine.name)
+            if machine is None or replica is None or replica.alive is None:
                 continue
             if machine.registered_in != self._epoch_of(member):
                 continue
             rules.checked(NOT_A_MEMBER)
-            rules.follow(machine, held.copy, held.alive.log)
-            missing = rules.missing_in(held.copy, held.alive.log.local_start_offset)
+            rules.follow(machine, replica.copy, replica.alive.log)
+            missing = rules.missing_in(replica.copy, replica.alive.log.local_start_offset)
             if missing is not None:
                 sentence = (
-                    f"{held.name} may be elected (ISR {list(state.isr)}, ELR {members_text(state.elr)}) without offset "
-                    f"{missing.base} of epoch {missing.epoch}, which is committed"
+                    f"{replica.name} may be elected (ISR {list(state.isr)}, ELR {members_text(state.elr)}) without "
+                    f"offset {missing.base} of epoch {missing.epoch}, which is committed"
                 )
-                rules.report(NOT_A_MEMBER, sentence, {"node": held.name, **missing.to_json()})
+                rules.report(NOT_A_MEMBER, sentence, {"node": replica.name, **missing.to_json()})
 
     def _isr_everywhere(self) -> None:
         """Metadata were committed: what leaders count may not be sufficient any more."""
@@ -708,8 +708,8 @@ class PartitionRules:
                 f"{replica.name} counts {sorted(role.maximal_isr)} in epoch {role.leader_epoch}, and the controller "
                 f"may elect from {list(state.isr)}"
             )
-            of = {"node": replica.name, "counts": sorted(role.maximal_isr), "isr": list(state.isr)}
-            rules.report(NARROW_ISR, sentence, of)
+            witness = {"node": replica.name, "counts": sorted(role.maximal_isr), "isr": list(state.isr)}
+            rules.report(NARROW_ISR, sentence, witness)
 
     # --- others
 
@@ -719,9 +719,9 @@ class PartitionRules:
         return role.replicas if state is None else state.replicas
 
     def _others(self, partition: Partition, replica: ObservedReplica) -> Iterator[ObservedReplica]:
-        for other in self._replicas[partition.topic_id, partition.index].values():
-            if other is not replica:
-                yield other
+        for peer in self._replicas[partition.topic_id, partition.index].values():
+            if peer is not replica:
+                yield peer
 
     def _newest_image(self) -> MetadataImage | None:
         images = (machine.image for machine in self._machines.values() if machine.running)
@@ -733,8 +733,8 @@ class PartitionRules:
 
     def _epoch_of(self, broker_id: int) -> int | None:
         image = self._newest_image()
-        known = None if image is None else image.brokers.get(broker_id)
-        return None if known is None else known.epoch
+        broker = None if image is None else image.brokers.get(broker_id)
+        return None if broker is None else broker.epoch
 
 
 def _state_of(partition: Partition) -> tuple[Any, ...]:

@@ -98,57 +98,58 @@ class SnapshotRules:
             return
         self._kinds |= kinds
         self._rules.checked(SNAPSHOT_DIFFERS)
-        restored, where = MetadataImage(), OffsetAndEpoch(epoch, image.offset + 1)
+        restored, snapshot = MetadataImage(), OffsetAndEpoch(epoch, image.offset + 1)
         try:
-            restored.restore(where.offset, [encode_record(record) for record in records_of(image)])
+            restored.restore(snapshot.offset, [encode_record(record) for record in records_of(image)])
         except ValueError as error:
-            self._report(machine, where, f"could not be read: {error}")
+            self._report(machine, snapshot, f"could not be read: {error}")
             return
         made_of = "the state that it is made of"
-        self._compare(machine, where, _state_of(image, None), _state_of(restored, None), f"would not be {made_of}")
+        self._compare(machine, snapshot, _state_of(image, None), _state_of(restored, None), f"would not be {made_of}")
 
     def heard(self, machine: MachineView, snapshot: OffsetAndEpoch) -> None:
         """A member has made a snapshot, or starts from one, now: it equals the state at that offset."""
         if machine.node is None:
             return
         self._rules.checked(SNAPSHOT_DIFFERS)
-        last = self._rules.committed.last_below(snapshot.offset)
-        if last is not None and last.epoch != snapshot.epoch:
+        last_batch = self._rules.committed.last_below(snapshot.offset)
+        if last_batch is not None and last_batch.epoch != snapshot.epoch:
             # With another epoch its node would truncate records that it has acknowledged, and send it to others.
-            self._report(machine, snapshot, f"is behind a record of epoch {last.epoch}", last.to_json())
+            self._report(machine, snapshot, f"is behind a record of epoch {last_batch.epoch}", last_batch.to_json())
             return
         state = _state_of(machine.image, _voters_at(machine.node.quorum, snapshot.offset))
-        known, who = self._known.setdefault(snapshot, (state, machine.name))
+        original, author = self._known.setdefault(snapshot, (state, machine.name))
         try:
             written = _written(machine, snapshot)
         except (OSError, StartupError, ValueError) as error:
             self._report(machine, snapshot, f"cannot be read: {error}")
             return
-        other_copy = "the state that it was made of" if who == machine.name else f"what {who} had there"
-        for other in (state, written):
-            self._compare(machine, snapshot, known, other, f"is not {other_copy}")
+        other_copy = "the state that it was made of" if author == machine.name else f"what {author} had there"
+        for version in (state, written):
+            self._compare(machine, snapshot, original, version, f"is not {other_copy}")
 
     def _compare(
-        self, machine: MachineView, snapshot: OffsetAndEpoch, one: SnapshotState, other: SnapshotState, how: str
+        self, machine: MachineView, snapshot: OffsetAndEpoch, expected: SnapshotState, actual: SnapshotState, claim: str
     ) -> None:
-        difference = next(_differences(one, other), None)
+        difference = next(_differences(expected, actual), None)
         if difference is not None:
             values = {"was": difference.was, "is": difference.now}
-            self._report(machine, snapshot, f"{how}: it differs in {difference.what}", values)
+            self._report(machine, snapshot, f"{claim}: it differs in {difference.what}", values)
 
     def _report(
-        self, machine: MachineView, snapshot: OffsetAndEpoch, what: str, *witness: Mapping[str, object]
+        self, machine: MachineView, snapshot: OffsetAndEpoch, problem: str, *witness: Mapping[str, object]
     ) -> None:
-        of = {"node": machine.name, "offset": snapshot.offset, "epoch": snapshot.epoch}
-        sentence = f"the snapshot of {machine.name} at {snapshot.offset} in epoch {snapshot.epoch} {what}"
-        self._rules.report(SNAPSHOT_DIFFERS, sentence, of, *witness)
+        own_witness = {"node": machine.name, "offset": snapshot.offset, "epoch": snapshot.epoch}
+        sentence = f"the snapshot of {machine.name} at {snapshot.offset} in epoch {snapshot.epoch} {problem}"
+        self._rules.report(SNAPSHOT_DIFFERS, sentence, own_witness, *witness)
 
 
 def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
     """The kinds of content of a state: partitions, brokers and the rest, by what a snapshot could lack."""
-    for topic, _, it in image.partitions():
-        of = (it.leader == NO_LEADER, it.recovering, *map(bool, (it.elr, it.last_known_elr, it.adding, it.removing)))
-        yield ("partition", *of, *sorted(topic.configs))
+    for topic, _, state in image.partitions():
+        lists = (state.elr, state.last_known_elr, state.adding, state.removing)
+        traits = (state.leader == NO_LEADER, state.recovering, *map(bool, lists))
+        yield ("partition", *traits, *sorted(topic.configs))
     for broker in image.brokers.values():
         yield ("broker", broker.fenced, broker.rack is None, len(broker.endpoints), len(broker.directories))
     rest = (image.cluster_id, image.session_timeout_ms, image.defaults, image.next_producer_id, image.acls, image.scram)
@@ -185,8 +186,8 @@ def _written(machine: MachineView, snapshot: OffsetAndEpoch) -> SnapshotState:
     return _state_of(image, content.voters)
 
 
-def _differences(one: SnapshotState, other: SnapshotState) -> Iterator[Difference]:
-    for kind, ours, theirs in zip(SnapshotState._fields, one, other, strict=True):
+def _differences(expected: SnapshotState, actual: SnapshotState) -> Iterator[Difference]:
+    for kind, ours, theirs in zip(SnapshotState._fields, expected, actual, strict=True):
         for key in {**ours, **theirs}:
             if ours.get(key) != theirs.get(key):
                 yield Difference(f"{kind} {key}", str(ours.get(key)), str(theirs.get(key)))
@@ -213,11 +214,11 @@ class CheckQuorumRules:
 
     def look(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
         """Check a leader whose code has run. `voters`: the number of voters."""
-        seen, rings_at = self._seen.get(machine.name), role.check_quorum_at
-        if seen is not None and seen.role is role and seen.rings_at == rings_at:
+        timer, rings_at = self._seen.get(machine.name), role.check_quorum_at
+        if timer is not None and timer.role is role and timer.rings_at == rings_at:
             return
         self._seen[machine.name] = FetchTimer(role, rings_at)
-        if voters > 1 and (seen is None or seen.role is not role):
+        if voters > 1 and (timer is None or timer.role is not role):
             self._began(machine, role, leading, voters)
         if rings_at is not None and machine.node is not None:
             longest = FETCH_TIMEOUTS * machine.settings.seconds(FETCH_TIMEOUT)
@@ -231,27 +232,27 @@ class CheckQuorumRules:
     def _began(self, machine: MachineView, role: Leader, leading: Leading, voters: int) -> None:
         """Let a copy of the leader receive repeated fetches, from too few voters and from many non-voters."""
         self._rules.checked(LEADS_ON)
-        majority, others = voters // 2 + 1, list(role.voters)
+        majority, voter_ids = voters // 2 + 1, list(role.voters)
         if role.check_quorum_at is None:
             self._report(machine, role, "for ever without a fetch")
             return
-        few, twin = others[: majority - 2], deepcopy(role)
+        few, twin = voter_ids[: majority - 2], deepcopy(role)
         twin.heard_from.clear()
         # Some have a voter's id, like a voter whose disk was replaced.
-        strangers = [twin.observer(replica) for replica in (*others, *range(-voters, 0))]
-        asked = (
+        strangers = [twin.observer(replica) for replica in (*voter_ids, *range(-voters, 0))]
+        cases = (
             (f"for the fetches of {few} alone, of {voters} voters", [twin.voters[voter] for voter in few]),
             (f"for the fetches of {few} and of others, which are not voters", [*strangers, ReplicaProgress()]),
         )
-        for how, heard in asked:
+        for condition, heard in cases:
             for replica in (*heard, *heard):
                 leading.heard_from(math.inf, twin, replica)
             if twin.check_quorum_at == math.inf:
-                self._report(machine, role, how)
+                self._report(machine, role, condition)
                 return
 
-    def _report(self, machine: MachineView, role: Leader, how: str) -> None:
-        sentence = f"{machine.name} leads epoch {role.epoch}, and would lead on {how}"
+    def _report(self, machine: MachineView, role: Leader, condition: str) -> None:
+        sentence = f"{machine.name} leads epoch {role.epoch}, and would lead on {condition}"
         self._rules.report(LEADS_ON, sentence, {"node": machine.name, "epoch": role.epoch})
 
 
@@ -329,19 +330,19 @@ class QuorumRules:
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
         """A member shows a role or a vote to others now, reports what its disk had, or has a snapshot."""
-        what = event["event"]
-        if what == "quorum_restored":
+        event_name = event["event"]
+        if event_name == "quorum_restored":
             self._restored(machine, event)
-        elif what == "quorum_persisted":
+        elif event_name == "quorum_persisted":
             vote = machine.durable_vote()
             if vote is not None and vote.leader != NO_NODE:
                 self._rules.leads(self._members[vote.leader].machine.name, 0, vote.epoch)
-        elif what == "quorum_snapshot":
+        elif event_name == "quorum_snapshot":
             self._snapshots.heard(machine, OffsetAndEpoch(int(str(event["epoch"])), int(str(event["offset"]))))
-        elif what in ("quorum_vote", "quorum_role"):
+        elif event_name in ("quorum_vote", "quorum_role"):
             chosen = event.get("candidate", machine.node_id if event.get("role") in STANDS else NO_NODE)
             self._shown(machine, int(str(event["epoch"])), int(str(chosen)))
-            if what == "quorum_vote":
+            if event_name == "quorum_vote":
                 self._given.setdefault((int(str(event["epoch"])), int(str(chosen))), set()).add(machine.node_id)
                 self._judged(machine, int(str(event["epoch"])), int(str(chosen)))
             elif event["role"] == "leader":
@@ -369,8 +370,8 @@ class QuorumRules:
         epoch = int(str(event["epoch"]))
         if epoch < member.reported:
             sentence = f"{machine.name} had shown epoch {member.reported}, and starts again with epoch {epoch}"
-            of = {"node": machine.name, "epoch": member.reported}
-            self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
+            witness = {"node": machine.name, "epoch": member.reported}
+            self._rules.report(EPOCH_FELL, sentence, witness, {"node": machine.name, "epoch": epoch})
 
     def _shown(self, machine: MachineView, epoch: int, chosen: int) -> None:
         """No member shows an epoch or a vote that its disk does not certainly hold."""
@@ -379,20 +380,20 @@ class QuorumRules:
         self._rules.checked(EPOCH_FELL)
         if epoch < member.reported:
             sentence = f"{machine.name} has shown epoch {member.reported}, and shows epoch {epoch} now"
-            of = {"node": machine.name, "epoch": member.reported}
-            self._rules.report(EPOCH_FELL, sentence, of, {"node": machine.name, "epoch": epoch})
+            witness = {"node": machine.name, "epoch": member.reported}
+            self._rules.report(EPOCH_FELL, sentence, witness, {"node": machine.name, "epoch": epoch})
         member.reported = max(member.reported, epoch)
         vote = machine.durable_vote()
-        held = vote is not None and vote.epoch == epoch and chosen in (NO_NODE, vote.voted)
-        if not held and (epoch or vote is not None):
-            what = f"epoch {epoch}" if chosen == NO_NODE else f"its vote for node {chosen} in epoch {epoch}"
+        is_durable = vote is not None and vote.epoch == epoch and chosen in (NO_NODE, vote.voted)
+        if not is_durable and (epoch or vote is not None):
+            claim = f"epoch {epoch}" if chosen == NO_NODE else f"its vote for node {chosen} in epoch {epoch}"
             on_disk = "nothing"
             if vote is not None:
                 voted = "no vote" if vote.voted == NO_NODE else f"a vote for node {vote.voted}"
                 on_disk = f"epoch {vote.epoch} and {voted}"
-            sentence = f"{machine.name} shows {what}, while its disk holds {on_disk} for certain"
-            of = {"node": machine.name, "epoch": epoch, "vote": chosen}
-            self._rules.report(VOTE_FIRST, sentence, of, {"node": machine.name, "disk": on_disk})
+            sentence = f"{machine.name} shows {claim}, while its disk holds {on_disk} for certain"
+            witness = {"node": machine.name, "epoch": epoch, "vote": chosen}
+            self._rules.report(VOTE_FIRST, sentence, witness, {"node": machine.name, "disk": on_disk})
 
     def _judged(self, voter: MachineView, epoch: int, candidate: int) -> None:
         """A voter votes only for a candidate whose log is at least as complete as its own (K595-18). A candidate's log
@@ -402,14 +403,14 @@ class QuorumRules:
             return
         self._rules.checked(VOTE_AGAINST)
         mine, theirs = voter.node.metadata_log, stands.node.metadata_log
-        has, wanted = (theirs.last_epoch, theirs.log_end_offset), (mine.last_epoch, mine.log_end_offset)
-        if has < wanted:
+        has, own_end = (theirs.last_epoch, theirs.log_end_offset), (mine.last_epoch, mine.log_end_offset)
+        if has < own_end:
             sentence = (
                 f"{voter.name} votes in epoch {epoch} for {stands.name}, whose log ends at {has[1]} in epoch {has[0]}, "
-                f"while its own ends at {wanted[1]} in epoch {wanted[0]}"
+                f"while its own ends at {own_end[1]} in epoch {own_end[0]}"
             )
-            of = {"node": voter.name, "epoch": wanted[0], "end": wanted[1]}
-            self._rules.report(VOTE_AGAINST, sentence, of, {"node": stands.name, "epoch": has[0], "end": has[1]})
+            witness = {"node": voter.name, "epoch": own_end[0], "end": own_end[1]}
+            self._rules.report(VOTE_AGAINST, sentence, witness, {"node": stands.name, "epoch": has[0], "end": has[1]})
 
     def _elected(self, leader: MachineView, epoch: int) -> None:
         """A leader was elected by a majority in this epoch (K595-21); its own vote is implicit."""
@@ -419,12 +420,12 @@ class QuorumRules:
         member = self._members[leader.node_id]
         self._rules.follow(leader, member.copy, leader.node.metadata_log)
         voters = self._voters_of(member)
-        given = (self._given.get((epoch, leader.node_id), set()) | {leader.node_id}) & set(voters)
-        if len(given) <= len(voters) // 2:
+        votes = (self._given.get((epoch, leader.node_id), set()) | {leader.node_id}) & set(voters)
+        if len(votes) <= len(voters) // 2:
             sentence = (
-                f"{leader.name} leads epoch {epoch} by the votes of {sorted(given)}, of the voters {list(voters)}"
+                f"{leader.name} leads epoch {epoch} by the votes of {sorted(votes)}, of the voters {list(voters)}"
             )
-            self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(given)})
+            self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(votes)})
 
     def _voters_of(self, member: ObservedVoter) -> tuple[int, ...]:
         """The voters in the last voters record of a member's log (KIP-853), committed or not. Another member's log has
@@ -439,11 +440,11 @@ class QuorumRules:
     def _of_its_epoch(self, leader: ObservedVoter, mark: int, epoch: int) -> None:
         """A leader's high watermark rises to records of its own epoch only, and includes older ones (K595-36)."""
         self._rules.checked(OLD_EPOCH)
-        last = next((batch for batch in reversed(leader.copy.batches) if batch.next <= mark), None)
-        if last is not None and last.next == mark and last.epoch != epoch:
+        batch = next((batch for batch in reversed(leader.copy.batches) if batch.next <= mark), None)
+        if batch is not None and batch.next == mark and batch.epoch != epoch:
             name = leader.machine.name
-            sentence = f"{name} leads epoch {epoch}, and commits up to {mark}, with a record of epoch {last.epoch}"
-            self._rules.report(OLD_EPOCH, sentence, {"node": name, "leads": epoch, **last.to_json()})
+            sentence = f"{name} leads epoch {epoch}, and commits up to {mark}, with a record of epoch {batch.epoch}"
+            self._rules.report(OLD_EPOCH, sentence, {"node": name, "leads": epoch, **batch.to_json()})
 
     def _committed(self, leader: ObservedVoter, mark: int, epoch: int, voters: list[int]) -> None:
         """What a leader commits is in the logs, and on the disks, of a majority of the voters."""
@@ -453,7 +454,7 @@ class QuorumRules:
             return
         rules.checked(NO_MAJORITY)
         rules.checked(NOT_DURABLE)
-        last = rules.committed.batches[-1]
+        batch = rules.committed.batches[-1]
         holding, durable = [], []
         for voter in voters:
             member = self._members.get(voter)
@@ -463,31 +464,31 @@ class QuorumRules:
             if machine.running and machine.node is not None:
                 rules.follow(machine, member.copy, machine.node.metadata_log)
             lost = machine.held_of(NO_MAJORITY, member.copy.path)
-            if member.copy.holds(last) or (lost is not None and lost.copy.holds(last)):
+            if member.copy.holds(batch) or (lost is not None and lost.copy.holds(batch)):
                 holding.append(voter)
                 lost = machine.held_of(NOT_DURABLE, member.copy.path)
                 if max(member.copy.durable_end(machine.disk), -1 if lost is None else lost.durable_end) >= mark:
                     durable.append(voter)
         majority = len(voters) // 2 + 1
-        for oracle, have, where in ((NO_MAJORITY, holding, "logs"), (NOT_DURABLE, durable, "disks")):
+        for oracle, have, storage in ((NO_MAJORITY, holding, "logs"), (NOT_DURABLE, durable, "disks")):
             if len(have) < majority:
                 sentence = (
-                    f"{name} commits up to {mark}, which is in the {where} of {have or 'no voter'}, "
+                    f"{name} commits up to {mark}, which is in the {storage} of {have or 'no voter'}, "
                     f"and a majority of {voters} is {majority}"
                 )
-                rules.report(oracle, sentence, {"node": name, "high_watermark": mark, "have": have}, last.to_json())
+                rules.report(oracle, sentence, {"node": name, "high_watermark": mark, "have": have}, batch.to_json())
 
     def _applied(self, member: ObservedVoter, mark: int) -> None:
-        rules, name, before = self._rules, member.machine.name, member.high_watermark
+        rules, name, old_mark = self._rules, member.machine.name, member.high_watermark
         member.high_watermark = mark
-        if mark == before:
+        if mark == old_mark:
             return
         rules.checked(MARK_FELL)
         rules.checked(BAD_MARK)
-        if mark < before:
-            sentence = f"the high watermark of {name} was {before} and is {mark}"
-            rules.report(MARK_FELL, sentence, {"node": name, "before": before, "high_watermark": mark})
+        if mark < old_mark:
+            sentence = f"the high watermark of {name} was {old_mark} and is {mark}"
+            rules.report(MARK_FELL, sentence, {"node": name, "before": old_mark, "high_watermark": mark})
         if mark > rules.committed.end:
             sentence = f"{name} acts on everything below {mark}, and leaders have committed {rules.committed.end}"
-            of = {"node": name, "high_watermark": mark, "committed": rules.committed.end}
-            rules.report(BAD_MARK, sentence, of)
+            witness = {"node": name, "high_watermark": mark, "committed": rules.committed.end}
+            rules.report(BAD_MARK, sentence, witness)

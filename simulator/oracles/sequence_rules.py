@@ -19,27 +19,27 @@ from simulator.oracles.settings import EXPIRATION
 
 def look_at_sequences(findings: OracleFindings, topic: str, index: int, name: str, copy: CopiedLog, added: int) -> None:
     """Check the last `added` batches of a replica's log."""
-    for batch, said, before in copy.sequenced_since(len(copy.batches) - added):
+    for batch, sequence, predecessor in copy.sequenced_since(len(copy.batches) - added):
         findings.compared(SEQUENCE_GAP, topic)
-        expected = _expected(said, before, whole=not copy.start)
-        is_older = before is not None and said.epoch < before.epoch
-        if expected is not None and (said.sequence != expected or is_older):
+        expected = _expected(sequence, predecessor, is_whole=not copy.start)
+        is_older = predecessor is not None and sequence.epoch < predecessor.epoch
+        if expected is not None and (sequence.sequence != expected or is_older):
             sentence = (
-                f"{topic}-{index}: {name} holds sequence {said.sequence} of producer {said.producer_id} in epoch "
-                f"{said.epoch} at offset {batch.base}, and {expected} is the next one"
+                f"{topic}-{index}: {name} holds sequence {sequence.sequence} of producer {sequence.producer_id} in "
+                f"epoch {sequence.epoch} at offset {batch.base}, and {expected} is the next one"
             )
-            of = {"node": name, "producer": said.producer_id, "sequence": said.sequence, **batch.to_json()}
-            findings.report(SEQUENCE_GAP, topic, index, sentence, of)
+            witness = {"node": name, "producer": sequence.producer_id, "sequence": sequence.sequence, **batch.to_json()}
+            findings.report(SEQUENCE_GAP, topic, index, sentence, witness)
             return
 
 
-def _expected(said: BatchSequence, before: BatchSequence | None, *, whole: bool) -> int | None:
+def _expected(sequence: BatchSequence, predecessor: BatchSequence | None, *, is_whole: bool) -> int | None:
     """The sequence that follows a producer's last batch; None: that batch may have been removed."""
-    if before is None:
-        return 0 if whole else None
-    if before.epoch != said.epoch:
+    if predecessor is None:
+        return 0 if is_whole else None
+    if predecessor.epoch != sequence.epoch:
         return 0
-    return before.next_sequence
+    return predecessor.next_sequence
 
 
 def forgets(machine: MachineView) -> bool:

@@ -40,8 +40,8 @@ class OracleSettings:
 
     def text(self, key: str, topic: Mapping[str, str] | None = None) -> str:
         """`topic`: what is set for the topic, by the topic's keys."""
-        own = None if topic is None else topic.get(OF_TOPICS.get(key, key))
-        return own if own is not None else self._properties.get(key, DEFAULTS[key])
+        topic_text = None if topic is None else topic.get(OF_TOPICS.get(key, key))
+        return topic_text if topic_text is not None else self._properties.get(key, DEFAULTS[key])
 
     def number(self, key: str, topic: Mapping[str, str] | None = None) -> int:
         return int(self.text(key, topic))
@@ -73,4 +73,4 @@ class OracleSettings:
 def least_in_sync(settings: Iterable[OracleSettings], topic: Mapping[str, str], replicas: int) -> int:
     """How many replicas an ISR must have for a leader to commit: the least value of all brokers' settings, at most the
     number of the partition's replicas (KIP-966; a topic with fewer replicas can be written)."""
-    return min(replicas, min((each.number(MIN_INSYNC, topic) for each in settings), default=1))
+    return min(replicas, min((broker.number(MIN_INSYNC, topic) for broker in settings), default=1))

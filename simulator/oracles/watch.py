@@ -25,7 +25,7 @@ from simulator.oracles.settings import OracleSettings
 class Watch:
     """The oracles of one cluster. The cluster reports starts and ends of processes; the loop, which hosts have run."""
 
-    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], around: MachineStates) -> None:
+    def __init__(self, loop: VirtualLoop, machines: Iterable[MachineView], states: MachineStates) -> None:
         self.findings = OracleFindings(loop.time)
         self.looks = 0
         self.machines = {machine.name: machine for machine in machines}
@@ -34,7 +34,7 @@ class Watch:
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
-        self._liveness = LivenessRules(by_id, self.findings, around)
+        self._liveness = LivenessRules(by_id, self.findings, states)
         for machine in self.machines.values():
             machine.disk.listener = DamageListener(partial(self._damaging, machine), partial(self._damaged, machine))
         loop.at_rest = self._look
@@ -54,7 +54,7 @@ class Watch:
         """No process runs on a machine any more; with the power its page cache was lost too."""
         machine = self.machines[name]
         machine.node = machine.host = None
-        self._hosts = {host: its for host, its in self._hosts.items() if its is not machine}
+        self._hosts = {host: view for host, view in self._hosts.items() if view is not machine}
         if power_lost:
             self._partitions.power_lost(machine)
             self._quorum.power_lost(machine)
