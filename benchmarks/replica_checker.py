@@ -37,7 +37,7 @@ def main() -> None:
         start = clock()
         logs = [log for node in NODES for log in read_node(node, Path(scratch) / node)]
         middle = clock()
-        assert check_replicas(logs, around=Circumstances(quiet=True)).ok
+        assert check_replicas(logs, circumstances=Circumstances(quiet=True)).ok
         print(f"{len(NODES)} x {records} records: read {middle - start:.3f} s, compared {clock() - middle:.3f} s")
 
 

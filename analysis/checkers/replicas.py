@@ -87,7 +87,7 @@ def check(run: CheckedRun) -> Outcome:
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
         )
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
-    around = _circumstances(
+    circumstances = _circumstances(
         run,
         deleted_to=INF if any(map(format.may_delete, settings)) else 0,
         compacts=any(map(format.compacts, settings)),
@@ -99,7 +99,7 @@ def check(run: CheckedRun) -> Outcome:
         run.directory,
         row_groups_of(run.tables),
         plan.replicas,
-        around,
+        circumstances,
         dumps,
         deleted=run.deletions.requested,
         format=description.replica_format,
@@ -120,7 +120,7 @@ def check(run: CheckedRun) -> Outcome:
         *lowered(run.events, dumps, run.history.journal, collected[EARLIER], frozenset(plan.replicas)),
         *report.undecided,
     )
-    return _outcome(run, around, report, doubts or tuple(_gaps_of_evidence(run, report)))
+    return _outcome(run, circumstances, report, doubts or tuple(_gaps_of_evidence(run, report)))
 
 
 def _gaps_of_evidence(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
@@ -178,14 +178,14 @@ def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
         yield f"there are earlier dumps of {', '.join(strange)}, but the journal does not list them"
 
 
-def _outcome(run: CheckedRun, around: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
+def _outcome(run: CheckedRun, circumstances: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
     from history.values import VALUE_FIRST
 
     limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
     if run.description.records == VALUE_FIRST:
         limit += "; clients made the records: the first 8 bytes of each are checked, D9 is not checked"
     limit += _without_epochs(report.without_epochs)
-    if around.compacts:
+    if circumstances.compacts:
         limit += "; the log is compacted: D5 and D6 do not apply to records that all replicas lack"
     who = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:

@@ -28,7 +28,7 @@ class Offenders:
     def merge(self, other: Offenders) -> Offenders:
         if not self.count or not other.count:
             return self if self.count else other
-        first = min(self, other, key=lambda each: (each.inv, each.process))
+        first = min(self, other, key=lambda offenders: (offenders.inv, offenders.process))
         return Offenders(self.count + other.count, first.inv, first.process, first.offset)
 
 
@@ -120,9 +120,9 @@ class Facts:
             {name: self.counts.get(name, 0) + other.counts.get(name, 0) for name in {**self.counts, **other.counts}},
         )
 
-    def with_loose(self, more: LooseAppends) -> Facts:
-        """These facts and `more` loose appends, all in order."""
-        return replace(self, loose=self.loose.merge(more).in_order())
+    def with_loose(self, appends: LooseAppends) -> Facts:
+        """These facts and `appends`, loose ones, all in order."""
+        return replace(self, loose=self.loose.merge(appends).in_order())
 
     def final_end(self, deleted_to: int = 0) -> FinalEnd | None:
         """The length that a complete final read shows, or None without one.
@@ -157,7 +157,7 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
 
     def appends_of(part: int) -> LooseAppends:
         at = order[edges[part] : edges[part + 1]]
-        type_, again = (each[at].astype(np.int64) for each in (loose.type, loose.again))
+        type_, again = (column[at].astype(np.int64) for column in (loose.type, loose.again))
         return LooseAppends(loose.value[at], type_, loose.inv[at], loose.ret[at], again)
 
     return [
@@ -168,7 +168,7 @@ def facts_of(rows: Rows, upper_bound: str) -> list[Facts]:
             skips.get(part, Offenders()),
             regressions.get(part, Offenders()),
             overruns.get(part, Offenders()),
-            {name: int(each[part]) for name, each in counts.items()},
+            {name: int(part_counts[part]) for name, part_counts in counts.items()},
         )
         for part in range(parts)
     ]
@@ -197,12 +197,12 @@ def _astray(rows: Rows) -> tuple[dict[int, Offenders], dict[int, Offenders]]:
     queries = rows.queries
     first = np.cumsum(queries.count) - queries.count
     expected = np.repeat(queries.start - first, queries.count) + np.arange(len(queries.item_offset))
-    wrong = np.flatnonzero(queries.item_offset != expected)
-    if not len(wrong):
+    strays = np.flatnonzero(queries.item_offset != expected)
+    if not len(strays):
         return {}, {}
-    row = np.searchsorted(first + queries.count, wrong, side="right")
-    row, where = np.unique(row, return_index=True)
-    due, shown = expected[wrong[where]], queries.item_offset[wrong[where]]
+    row = np.searchsorted(first + queries.count, strays, side="right")
+    row, first_strays = np.unique(row, return_index=True)
+    due, shown = expected[strays[first_strays]], queries.item_offset[strays[first_strays]]
     on, back = np.flatnonzero(shown > due), np.flatnonzero(shown < due)
     return _first_by_part(rows, row[on], due[on]), _first_by_part(rows, row[back], shown[back])
 
@@ -217,11 +217,11 @@ def _overruns(rows: Rows, upper_bound: str) -> dict[int, Offenders]:
 
 def _first_by_part(rows: Rows, row: Ints, offset: I64) -> dict[int, Offenders]:
     queries = rows.queries
-    found: dict[int, Offenders] = {}
+    offenders: dict[int, Offenders] = {}
     columns = (queries.part[row], queries.inv[row], queries.process[row], offset)
     for part, inv, process, at in zip(*(column.tolist() for column in columns), strict=True):
-        found[part] = found.get(part, Offenders()).merge(Offenders(1, inv, process, at))
-    return found
+        offenders[part] = offenders.get(part, Offenders()).merge(Offenders(1, inv, process, at))
+    return offenders
 
 
 def finals_of(rows: Rows) -> dict[int, FinalReads]:
@@ -233,13 +233,13 @@ def finals_of(rows: Rows) -> dict[int, FinalReads]:
     shown = np.repeat(queries.final, queries.count)
     order = np.argsort(np.repeat(queries.part, queries.count)[shown], kind="stable")
     offset = queries.item_offset[shown][order]
-    found: dict[int, FinalReads] = {}
+    finals: dict[int, FinalReads] = {}
     for part in np.unique(queries.part[final]).tolist():
         mine = final[queries.part[final] == part]
         ended = mine[_is_end(rows, mine)]
         a, z = np.searchsorted(item_part, (part, part + 1))
-        found[part] = FinalReads(*_runs(offset[a:z]), queries.lo[ended], queries.inv[ended])
-    return found
+        finals[part] = FinalReads(*_runs(offset[a:z]), queries.lo[ended], queries.inv[ended])
+    return finals
 
 
 def _is_end(rows: Rows, at: Ints) -> Bools:

@@ -37,7 +37,7 @@ def linearize(pieces: Iterable[OffsetEvidence], placed: Placement, start: int, s
     release[:1] = np.maximum(release[:1], before)
     moment = np.maximum.accumulate(release)
     return pa.Table.from_arrays(
-        [pa.array(each) for each in (np.arange(start, stop), value, moment)], schema=LINEARIZATION
+        [pa.array(column) for column in (np.arange(start, stop), value, moment)], schema=LINEARIZATION
     )
 
 
@@ -49,13 +49,13 @@ def placed_within(placed: Placement, start: int, stop: int) -> Placement:
 
 def releases_before(starts: Sequence[int], summaries: Sequence[Summary], placed: Placement) -> list[int]:
     """The latest release to the left of each of the ascending `starts` of ranges with these summaries."""
-    found = []
+    releases = []
     pieces = sorted(summaries, key=lambda piece: piece.start)
-    behind, number = NEVER, 0
+    latest_release, number = NEVER, 0
     for start in starts:
         while number < len(pieces) and pieces[number].start < start:
-            behind = max(behind, *(peak.t for peak in pieces[number].realtime.release))
+            latest_release = max(latest_release, *(peak.t for peak in pieces[number].realtime.release))
             number += 1
         count = int(np.searchsorted(placed.offset, start))
-        found.append(max(behind, int(placed.release[:count].max(initial=NEVER))))
-    return found
+        releases.append(max(latest_release, int(placed.release[:count].max(initial=NEVER))))
+    return releases

@@ -48,8 +48,8 @@ def check_logs(members: Sequence[QuorumMember]) -> ReplicaReport:
         if member.replica.log is not None
     ]
     # A log may start later if a snapshot holds what was before; the log's reader reports whether one does.
-    around = Circumstances(deleted_to=INF, records="")
-    return check_partition(logs, around=around) if logs else ReplicaReport()
+    circumstances = Circumstances(deleted_to=INF, records="")
+    return check_partition(logs, circumstances=circumstances) if logs else ReplicaReport()
 
 
 def check_committed(members: Sequence[QuorumMember], quiet_from: int | None) -> list[Anomaly]:
@@ -68,16 +68,17 @@ def check_committed(members: Sequence[QuorumMember], quiet_from: int | None) -> 
 def _falling(member: QuorumMember) -> Iterator[Anomaly]:
     """M1."""
     for process in member.trace.processes:
-        before: Event | None = None
+        previous_mark: Event | None = None
         for mark in (event for event in process if event["event"] == HIGH_WATERMARK):
-            if before is not None and mark["offset"] < before["offset"]:
+            if previous_mark is not None and mark["offset"] < previous_mark["offset"]:
                 sentence = (
-                    f"the metadata high watermark of {member.node} fell from {before['offset']} to {mark['offset']}"
+                    f"the metadata high watermark of {member.node} fell from {previous_mark['offset']} "
+                    f"to {mark['offset']}"
                 )
-                witness = [member.event_row(before), member.event_row(mark)]
+                witness = [member.event_row(previous_mark), member.event_row(mark)]
                 yield anomaly("metadata-high-watermark-regression", sentence, witness)
                 return
-            before = mark
+            previous_mark = mark
 
 
 class _Opening(NamedTuple):
@@ -152,17 +153,17 @@ def _ends_below(member: QuorumMember, offset: int) -> bool:
 
 def _differing(members: Sequence[QuorumMember]) -> Iterator[Anomaly]:
     """M4: against the committed part of each log, and against what others have applied."""
-    known: dict[int, tuple[int, Row]] = {}
+    digests: dict[int, tuple[int, Row]] = {}
     marked = set[int]().union(*map(_digested, members))
     for member in members:
         for offset, digest in _digests_in_log(member, marked).items():
-            known.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
+            digests.setdefault(offset, (digest, {**member.end_row(), "offset": offset, "digest": digest}))
     reported: set[str] = set()
     for member in members:
         for mark in member.events_named(HIGH_WATERMARK):
             if mark["digest"] is None:
                 continue  # behind a snapshot the node does not know the batches before it (`undigested`)
-            digest, row = known.setdefault(mark["offset"], (mark["digest"], member.event_row(mark)))
+            digest, row = digests.setdefault(mark["offset"], (mark["digest"], member.event_row(mark)))
             if digest == mark["digest"] or member.node in reported:
                 continue
             reported.add(member.node)
@@ -214,8 +215,8 @@ def undigested(member: QuorumMember) -> Iterator[str]:
 
 def _not_in_own_log(member: QuorumMember) -> Iterator[Anomaly]:
     """M4: a leader may have applied what only others had on disk then, but not after it was stopped cleanly."""
-    last = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
-    marks = [event for event in last if event["event"] == HIGH_WATERMARK]
+    last_process = member.trace.processes[-1] if member.trace.processes and member.at_rest else ()
+    marks = [event for event in last_process if event["event"] == HIGH_WATERMARK]
     if not marks or not _ends_below(member, marks[-1]["offset"]):
         return
     row = member.end_row()
@@ -227,26 +228,26 @@ def _not_in_own_log(member: QuorumMember) -> Iterator[Anomaly]:
 
 def _behind(members: Sequence[QuorumMember], quiet_from: int) -> Iterator[Anomaly]:
     """M5."""
-    before = [
+    earlier_marks = [
         (event["offset"], member, event)
         for member in members
         for event in member.events_named(HIGH_WATERMARK)
         if moment(event) <= quiet_from
     ]
-    if not before:
+    if not earlier_marks:
         return
-    committed, witness, event = max(before, key=lambda mark: mark[0])
-    behind: list[tuple[QuorumMember, int, Row]] = []
+    committed, witness, event = max(earlier_marks, key=lambda mark: mark[0])
+    lagging: list[tuple[QuorumMember, int, Row]] = []
     for member in members:
-        last = member.trace.processes[-1] if member.trace.processes else ()
-        marks = [each for each in last if each["event"] == HIGH_WATERMARK]
+        last_process = member.trace.processes[-1] if member.trace.processes else ()
+        marks = [trace_event for trace_event in last_process if trace_event["event"] == HIGH_WATERMARK]
         reached = marks[-1]["offset"] if marks else 0
-        if last and reached < committed:
-            behind.append((member, reached, member.event_row(marks[-1] if marks else last[-1])))
-    if behind:
-        who = ", ".join(f"{member.node} has applied it up to {reached}" for member, reached, _ in behind)
+        if last_process and reached < committed:
+            lagging.append((member, reached, member.event_row(marks[-1] if marks else last_process[-1])))
+    if lagging:
+        laggards = ", ".join(f"{member.node} has applied it up to {reached}" for member, reached, _ in lagging)
         sentence = (
             f"the metadata below offset {committed} was committed on {witness.node} before the cluster was left alone, "
-            f"but in the end {who}"
+            f"but in the end {laggards}"
         )
-        yield anomaly("not-converged", sentence, [witness.event_row(event), *(row for _, _, row in behind)])
+        yield anomaly("not-converged", sentence, [witness.event_row(event), *(row for _, _, row in lagging)])

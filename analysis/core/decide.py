@@ -62,8 +62,8 @@ def conclude(summary: Summary, facts: Facts, deleted_to: int = 0) -> Conclusion:
     hits = _look_up(summary.located, facts)
     findings = [*_structural(summary, facts, hits), *losses(summary, facts, hits, final_end, deleted_to)]
     first = _first_damage(findings)
-    found, placed = _placements(summary, facts, hits, first)
-    findings += [*found, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
+    placement_findings, placed = _placements(summary, facts, hits, first)
+    findings += [*placement_findings, *_realtime(summary, first), *_sessions(summary), *_orders(summary, facts, hits)]
     findings += _offences(facts)
     shown = np.unique(hits[hits >= 0])
     stats = {
@@ -92,19 +92,19 @@ def _structural(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFindin
     # Not a loose append: either unknown, or of a bound append that was acknowledged elsewhere.
     for at, count in _listed(unknown):
         yield LogFinding("phantom", "unknown-value", count, (int(located.offset[at]),), (int(located.value[at]),))
-    known = np.flatnonzero(hits >= 0)
-    failed = known[facts.loose.type[hits[known]] == FAIL]
+    matched = np.flatnonzero(hits >= 0)
+    failed = matched[facts.loose.type[hits[matched]] == FAIL]
     if len(failed):
         at = int(failed[0])
         yield LogFinding(
             "aborted-read", "failed-value", len(failed), (int(located.offset[at]),), (int(located.value[at]),)
         )
-    known = known[facts.loose.again[hits[known]] == 0]
-    order = known[np.lexsort((located.offset[known], hits[known]))]
-    again = np.flatnonzero(hits[order][1:] == hits[order][:-1]) + 1
-    for at, count in _listed(again[np.argsort(located.offset[order[again]])]):
-        where = (int(located.offset[order[at - 1]]), int(located.offset[order[at]]))
-        yield LogFinding("duplicate", "value-twice", count, where, (int(located.value[order[at]]),))
+    matched = matched[facts.loose.again[hits[matched]] == 0]
+    order = matched[np.lexsort((located.offset[matched], hits[matched]))]
+    repeats = np.flatnonzero(hits[order][1:] == hits[order][:-1]) + 1
+    for at, count in _listed(repeats[np.argsort(located.offset[order[repeats]])]):
+        offsets = (int(located.offset[order[at - 1]]), int(located.offset[order[at]]))
+        yield LogFinding("duplicate", "value-twice", count, offsets, (int(located.value[order[at]]),))
 
 
 def _listed(places: I64) -> Iterator[tuple[int, int]]:
@@ -117,34 +117,36 @@ def _listed(places: I64) -> Iterator[tuple[int, int]]:
 def _first_damage(findings: list[LogFinding]) -> int:
     """The first offset from which values were lost or replaced; order contradictions beyond it are consequences."""
     damage = {*LOSSES, "offset-mismatch"}
-    return min((offset for each in findings if each.name in damage for offset in each.offsets), default=INF)
+    return min((offset for finding in findings if finding.name in damage for offset in finding.offsets), default=INF)
 
 
 def _placements(summary: Summary, facts: Facts, hits: I64, first_damage: int) -> tuple[list[LogFinding], Placement]:
     """C3 and the real-time bounds of loose appends: those that reads located, and those that must fill gaps."""
     located = summary.located
-    known = np.flatnonzero((hits >= 0) & (facts.loose.type[hits] != FAIL)) if len(facts.loose.type) else hits[:0]
-    index = hits[known]
+    matched = np.flatnonzero((hits >= 0) & (facts.loose.type[hits] != FAIL)) if len(facts.loose.type) else hits[:0]
+    index = hits[matched]
     sure = (facts.loose.type[index] == OK) & (facts.loose.again[index] == 0)
     release, deadline = facts.loose.inv[index], np.where(sure, facts.loose.ret[index], INF)
-    offset = located.offset[known]
+    offset = located.offset[matched]
     findings = []
-    late = np.flatnonzero((release > located.latest[known]) & (offset < first_damage))
+    late = np.flatnonzero((release > located.latest[matched]) & (offset < first_damage))
     if len(late):
         at = int(late[0])
-        findings.append(_pair("located-late", int(offset[at]), int(release[at]), int(located.latest[known[at]]), 0, -1))
-    early = np.flatnonzero((located.earliest[known] > deadline) & (offset < first_damage))
+        findings.append(
+            _pair("located-late", int(offset[at]), int(release[at]), int(located.latest[matched[at]]), 0, -1)
+        )
+    early = np.flatnonzero((located.earliest[matched] > deadline) & (offset < first_damage))
     if len(early):
         at = int(early[0])
-        bounds = int(located.earliest[known[at]]), int(deadline[at])
+        bounds = int(located.earliest[matched[at]]), int(deadline[at])
         findings.append(_pair("located-early", int(offset[at]), *bounds, -1, 0))
     if sure.any():
-        behind = np.maximum.accumulate(release)
-        crossed = np.flatnonzero((behind > deadline) & (offset < first_damage))
+        latest_release = np.maximum.accumulate(release)
+        crossed = np.flatnonzero((latest_release > deadline) & (offset < first_damage))
         if len(crossed):
             at = int(crossed[0])
-            findings.append(_pair("located-crossed", int(offset[at]), int(behind[at]), int(deadline[at]), 0, 0))
-    placed = Placement(offset, located.value[known], release, deadline)
+            findings.append(_pair("located-crossed", int(offset[at]), int(latest_release[at]), int(deadline[at]), 0, 0))
+    placed = Placement(offset, located.value[matched], release, deadline)
     free = (facts.loose.type == INFO) | (facts.loose.type == OK)
     free[index] = facts.loose.again[index] != 0
     unfilled, filled = _fill(summary, facts, np.flatnonzero(free), placed)
@@ -166,11 +168,11 @@ def _fill(summary: Summary, facts: Facts, free: I64, placed: Placement) -> tuple
         return [], placed
     latest = gaps.latest
     if len(placed.deadline) and placed.deadline.min() < INF:
-        behind = np.append(np.minimum.accumulate(placed.deadline[::-1])[::-1], INF)
-        latest = np.minimum(latest, behind[np.searchsorted(placed.offset, gaps.start)])
+        next_deadline = np.append(np.minimum.accumulate(placed.deadline[::-1])[::-1], INF)
+        latest = np.minimum(latest, next_deadline[np.searchsorted(placed.offset, gaps.start)])
     free = free[np.lexsort((facts.loose.value[free], facts.loose.inv[free]))]
     inv = facts.loose.inv[free].tolist()
-    taken, where, next_free, unfilled = [], [], 0, 0
+    filler_numbers, filled_offsets, next_free, unfilled = [], [], 0, 0
     findings: list[LogFinding] = []
     for start, stop, limit in zip(gaps.start.tolist(), gaps.stop.tolist(), latest.tolist(), strict=True):
         for offset in range(start, stop):
@@ -180,16 +182,18 @@ def _fill(summary: Summary, facts: Facts, free: I64, placed: Placement) -> tuple
                     findings.append(LogFinding("gap", "unfilled-offset", 1, (offset,), (candidate,), ret=limit))
                 unfilled += stop - offset
                 break
-            taken.append(next_free)
-            where.append(offset)
+            filler_numbers.append(next_free)
+            filled_offsets.append(offset)
             next_free += 1
-    findings = [replace(each, count=unfilled) for each in findings]
-    return findings, _with_filled(placed, facts, free, taken, where)
+    findings = [replace(finding, count=unfilled) for finding in findings]
+    return findings, _with_filled(placed, facts, free, filler_numbers, filled_offsets)
 
 
-def _with_filled(placed: Placement, facts: Facts, free: I64, taken: list[int], where: list[int]) -> Placement:
-    index = free[taken] if taken else free[:0]
-    offset = np.concatenate((placed.offset, np.array(where, np.int64)))
+def _with_filled(
+    placed: Placement, facts: Facts, free: I64, filler_numbers: list[int], filled_offsets: list[int]
+) -> Placement:
+    index = free[filler_numbers] if filler_numbers else free[:0]
+    offset = np.concatenate((placed.offset, np.array(filled_offsets, np.int64)))
     order = np.argsort(offset, kind="stable")
     return Placement(
         offset[order],
@@ -229,8 +233,8 @@ def _sessions(summary: Summary) -> Iterator[LogFinding]:
 def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
     """Acknowledged, pipelined appends of one producer keep the order of their sequences: those acknowledged with an
     offset among each other, and those whose offset only reads show."""
-    located, known = summary.located, np.flatnonzero(hits >= 0)
-    sure = known[(facts.loose.type[hits[known]] == OK) & (facts.loose.again[hits[known]] == 0)]
+    located, matched = summary.located, np.flatnonzero(hits >= 0)
+    sure = matched[(facts.loose.type[hits[matched]] == OK) & (facts.loose.again[hits[matched]] == 0)]
     sure = sure[np.unique(hits[sure], return_index=True)[1]]  # a value that was returned twice is a duplicate
     sure.sort()
     value = located.value[sure]
@@ -242,8 +246,10 @@ def _orders(summary: Summary, facts: Facts, hits: I64) -> Iterator[LogFinding]:
 
 
 def _offences(facts: Facts) -> Iterator[LogFinding]:
-    def finding(name: str, rule: str, each: Offenders) -> LogFinding:
-        return LogFinding(name, rule, each.count, (each.offset,), (), each.inv, process=each.process)
+    def finding(name: str, rule: str, offenders: Offenders) -> LogFinding:
+        return LogFinding(
+            name, rule, offenders.count, (offenders.offset,), (), offenders.inv, process=offenders.process
+        )
 
     if facts.skips.count:
         yield finding("poll-skip", "not-contiguous", facts.skips)
@@ -257,10 +263,10 @@ def _joined(findings: list[LogFinding]) -> Iterator[LogFinding]:
     """One finding per name and rule; the first represents all. Values that are unknown, twice in the log, or out of
     order stay separate: they may differ in kind, or some may be lawful."""
     joined: dict[tuple[object, ...], LogFinding] = {}
-    for each in findings:
-        key = (each.name, each.rule, each.offsets if each.rule in _SEPARATE else ())
-        known = joined.setdefault(key, each)
-        if known is not each:
-            also = (*known.also, *each.values[:1], *each.also) if each.name in LOSSES else ()
-            joined[key] = replace(known, count=known.count + each.count, also=also[:LISTED])
+    for finding in findings:
+        key = (finding.name, finding.rule, finding.offsets if finding.rule in _SEPARATE else ())
+        representative = joined.setdefault(key, finding)
+        if representative is not finding:
+            also = (*representative.also, *finding.values[:1], *finding.also) if finding.name in LOSSES else ()
+            joined[key] = replace(representative, count=representative.count + finding.count, also=also[:LISTED])
     return iter(joined.values())

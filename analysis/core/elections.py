@@ -42,11 +42,11 @@ class ElectionClaim(NamedTuple):
 
 def check_elections(members: Sequence[QuorumMember]) -> list[Anomaly]:
     """E1 to E5; one anomaly for each rule and epoch or node."""
-    found = [*_two_leaders(members), *_two_votes(members), *_elected_by_minority(members)]
+    anomalies = [*_two_leaders(members), *_two_votes(members), *_elected_by_minority(members)]
     for member in members:
-        found += _votes_not_on_disk(member)
-        found += _forgotten(member)
-    return found
+        anomalies += _votes_not_on_disk(member)
+        anomalies += _forgotten(member)
+    return anomalies
 
 
 def leaders_of(members: Sequence[QuorumMember]) -> Iterator[ElectionClaim]:
@@ -68,9 +68,9 @@ def votes_of(members: Sequence[QuorumMember]) -> Iterator[ElectionClaim]:
         for change, row in member.elections():
             for voter in change.granting:
                 yield ElectionClaim(change.epoch, voter, change.leader, row)
-        state, own = member.replica.state, member.replica.id
-        if state is not None and own is not None and state.voted != NO_NODE:
-            yield ElectionClaim(state.epoch, own, state.voted, member.state_row(state))
+        state, own_id = member.replica.state, member.replica.id
+        if state is not None and own_id is not None and state.voted != NO_NODE:
+            yield ElectionClaim(state.epoch, own_id, state.voted, member.state_row(state))
         for event in member.events_named(*TELL_OF_ELECTIONS):
             if (vote := _vote_of(event)) != NO_NODE:
                 yield ElectionClaim(event["epoch"], event["node"], vote, member.event_row(event))
@@ -85,11 +85,11 @@ def _vote_of(event: Event) -> int:
 
 def _contradictions(claims: Iterable[ElectionClaim]) -> Iterator[tuple[ElectionClaim, ElectionClaim]]:
     """Per epoch and voter the first two claims that name different nodes."""
-    first: dict[tuple[int, int], ElectionClaim] = {}
+    first_claims: dict[tuple[int, int], ElectionClaim] = {}
     reported: set[tuple[int, int]] = set()
     for claim in claims:
         key = (claim.epoch, claim.who)
-        other = first.setdefault(key, claim)
+        other = first_claims.setdefault(key, claim)
         if other.chosen != claim.chosen and key not in reported:
             reported.add(key)
             yield other, claim
@@ -163,36 +163,36 @@ class _Known(NamedTuple):
 
 def _forgotten(member: QuorumMember) -> Iterator[Anomaly]:
     """E5."""
-    known: _Known | None = None
+    reported: _Known | None = None
     replaced = member.disks_replaced
     for event in member.events_named(*TELL_OF_ELECTIONS):
         row, vote = member.event_row(event), _vote_of(event)
-        if known is not None and (fall := _fall(member.node, known, row)) is not None:
+        if reported is not None and (fall := _fall(member.node, reported, row)) is not None:
             if not replaced or event["event"] != "quorum_restored":
                 yield fall
                 return
-            known, replaced = None, replaced - 1
+            reported, replaced = None, replaced - 1
         # An event without a vote does not revoke it: reading the disk shows whether the disk forgot the vote.
-        if known is None or event["epoch"] > known.epoch or vote != NO_NODE:
-            known = _Known(event["epoch"], vote, row)
+        if reported is None or event["epoch"] > reported.epoch or vote != NO_NODE:
+            reported = _Known(event["epoch"], vote, row)
     state = member.replica.state
-    if known is not None and state is not None and member.at_rest:
-        fall = _fall(member.node, known, member.state_row(state))
+    if reported is not None and state is not None and member.at_rest:
+        fall = _fall(member.node, reported, member.state_row(state))
         if fall is not None:
             yield fall
 
 
-def _fall(node: str, known: _Known, row: Row) -> Anomaly | None:
+def _fall(node: str, reported: _Known, row: Row) -> Anomaly | None:
     """The anomaly of a node that reported, or had on disk, something older than it had reported before."""
-    if row["epoch"] < known.epoch:
-        sentence = f"{node} knew epoch {known.epoch}, but later ({row['op']}) only epoch {row['epoch']}"
-    elif row["op"] in READ_FROM_DISK and row["epoch"] == known.epoch and known.vote != NO_NODE == row["voted"]:
+    if row["epoch"] < reported.epoch:
+        sentence = f"{node} knew epoch {reported.epoch}, but later ({row['op']}) only epoch {row['epoch']}"
+    elif row["op"] in READ_FROM_DISK and row["epoch"] == reported.epoch and reported.vote != NO_NODE == row["voted"]:
         if row["leader"] != NO_NODE:
             return None
         sentence = (
-            f"{node} had voted in epoch {known.epoch} for node {known.vote}, but later its disk ({row['op']}) held "
-            "no vote in it"
+            f"{node} had voted in epoch {reported.epoch} for node {reported.vote}, but later its disk ({row['op']}) "
+            "held no vote in it"
         )
     else:
         return None
-    return anomaly("election-state-regression", sentence, [known.row, row])
+    return anomaly("election-state-regression", sentence, [reported.row, row])

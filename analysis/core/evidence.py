@@ -53,7 +53,7 @@ class OffsetClaims:
     @classmethod
     def concat(cls, claims: list[OffsetClaims]) -> OffsetClaims:
         names = ("offset", "value", "flags", "release", "deadline")
-        return cls(*(np.concatenate([getattr(each, name) for each in claims]) for name in names))
+        return cls(*(np.concatenate([getattr(piece, name) for piece in claims]) for name in names))
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -70,14 +70,14 @@ class OffsetClaims:
         sort = self.take(order)
         new = (sort.offset[1:] != sort.offset[:-1]) | (sort.value[1:] != sort.value[:-1])
         first = np.flatnonzero(np.concatenate(([True], new)))
-        one = OffsetClaims(
+        claims = OffsetClaims(
             sort.offset[first],
             sort.value[first],
             np.bitwise_or.reduceat(sort.flags, first),
             np.maximum.reduceat(sort.release, first),
             np.minimum.reduceat(sort.deadline, first),
         )
-        return one.take(np.lexsort((one.value, ~one.flags & ACK, ~one.flags & FINAL, one.offset)))
+        return claims.take(np.lexsort((claims.value, ~claims.flags & ACK, ~claims.flags & FINAL, claims.offset)))
 
 
 @dataclass(frozen=True)
@@ -271,9 +271,9 @@ def _spans(blocked: Bools, length: I64, keys: I64, bits: int, block: int) -> Spa
     start = np.concatenate((np.zeros(len(alone), np.int64), (keys & ((1 << bits) - 1)) * block))
     size = np.concatenate((length[alone], np.full(len(keys), block, np.int64)))
     base = np.concatenate(([0], np.cumsum(size)))
-    whole = np.full(len(blocked), -1, np.int64)
-    whole[alone] = base[: len(alone)]
-    return Spans(part, start, base, whole, np.where(blocked, 0, length), keys, bits, base[len(alone) : -1], block)
+    whole_base = np.full(len(blocked), -1, np.int64)
+    whole_base[alone] = base[: len(alone)]
+    return Spans(part, start, base, whole_base, np.where(blocked, 0, length), keys, bits, base[len(alone) : -1], block)
 
 
 def gather(rows: Rows, spans: Spans, upper_bound: str) -> list[OffsetEvidence]:
@@ -321,18 +321,18 @@ def _settle(evidence: list[OffsetEvidence], spans: Spans, rows: Rows, acked: I64
         return
     mixed = np.unique(differ)
     a, r = np.flatnonzero(np.isin(acked, mixed)), np.flatnonzero(np.isin(read, mixed))
-    seen = SEEN + FINAL * np.repeat(queries.final, queries.count)[r]
+    seen_flags = SEEN + FINAL * np.repeat(queries.final, queries.count)[r]
     index = np.concatenate((acked[a], read[r]))
     span = np.searchsorted(spans.base, index, side="right") - 1
     claims = OffsetClaims(
         index - spans.base[span] + spans.start[span],
         np.concatenate((bound.value[a], queries.item_value[r])),
-        np.concatenate((ACK + AGAIN * bound.again[a], seen)),
+        np.concatenate((ACK + AGAIN * bound.again[a], seen_flags)),
         np.concatenate((bound.inv[a], np.full(len(r), NEVER))),
         np.concatenate((bound.ret[a], np.full(len(r), INF))),
     )
-    for each in np.unique(span).tolist():
-        evidence[each].settle(claims.take(np.flatnonzero(span == each)))
+    for span_number in np.unique(span).tolist():
+        evidence[span_number].settle(claims.take(np.flatnonzero(span == span_number)))
 
 
 def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> None:
@@ -352,6 +352,6 @@ def _add_sessions(evidence: list[OffsetEvidence], spans: Spans, rows: Rows) -> N
     span = np.searchsorted(spans.base, spans.locate(part, offset), side="right") - 1
     order = np.argsort(span, kind="stable")
     edges = np.searchsorted(span[order], np.arange(len(evidence) + 1))
-    for each, (a, z) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
+    for span_number, (a, z) in enumerate(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)):
         at = order[a:z]
-        evidence[each].sessions = ReaderSessions(session[at], offset[at], release[at], deadline[at])
+        evidence[span_number].sessions = ReaderSessions(session[at], offset[at], release[at], deadline[at])

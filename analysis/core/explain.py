@@ -53,12 +53,12 @@ def select(table: pa.Table, findings: Mapping[Key, Sequence[LogFinding]]) -> pa.
 
 
 def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
-    offsets = np.unique([offset for each in findings for offset in each.offsets] or [-5])
-    values = np.unique([value for each in findings for value in each.values] or [-5])
-    appended = np.union1d(values, [value for each in findings for value in each.also] or [-5])
+    offsets = np.unique([offset for finding in findings for offset in finding.offsets] or [-5])
+    values = np.unique([value for finding in findings for value in finding.values] or [-5])
+    appended = np.union1d(values, [value for finding in findings for value in finding.also] or [-5])
     columns = {name: table[name].to_numpy() for name in ("f", "inv", "ret", "value", "offset", "lo", "hi")}
-    mask = np.isin(columns["inv"], [each.inv for each in findings if each.inv >= 0])
-    mask |= np.isin(columns["ret"], [each.ret for each in findings if each.ret >= 0])
+    mask = np.isin(columns["inv"], [finding.inv for finding in findings if finding.inv >= 0])
+    mask |= np.isin(columns["ret"], [finding.ret for finding in findings if finding.ret >= 0])
     is_append = columns["f"] == APPEND
     mask |= is_append & (np.isin(columns["value"], appended) | np.isin(columns["offset"], offsets))
     items = table["values"].combine_chunks()
@@ -66,13 +66,13 @@ def _suspects(table: pa.Table, findings: Sequence[LogFinding]) -> Bools:
     shown = np.isin(items.flatten().to_numpy(zero_copy_only=False), values)
     shown |= np.isin(table["offsets"].combine_chunks().flatten().to_numpy(zero_copy_only=False), offsets)
     mask[row[shown]] = True
-    if any(each.name == GAP for each in findings):
+    if any(finding.name == GAP for finding in findings):
         mask |= sent_again(table)
     final = np.asarray(pa.compute.equal(table["phase"], PHASE_FINAL).to_numpy(zero_copy_only=False)) & ~is_append
-    around = np.zeros(len(mask), np.bool_)
+    is_enclosing = np.zeros(len(mask), np.bool_)
     for offset in offsets.tolist():
-        around |= (columns["offset"] <= offset) & (offset < columns["lo"])
-    return np.asarray(mask | (final & (around | (columns["f"] == END))))
+        is_enclosing |= (columns["offset"] <= offset) & (offset < columns["lo"])
+    return np.asarray(mask | (final & (is_enclosing | (columns["f"] == END))))
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners
         scenes.setdefault((row["topic"], row["partition"]), []).append(row)
     anomalies: list[Anomaly] = []
     doubts: list[str] = []
-    for key, some in sorted(findings.items()):
+    for key, partition_findings in sorted(findings.items()):
         scene = Scene(scenes.get(key, []))
         by_name: dict[str, list[tuple[LogFinding, Story]]] = {}
         lawful: dict[str, list[str]] = {}
-        for finding in some:
+        for finding in partition_findings:
             story = STORIES[finding.rule](finding, scene)
             if reason := _excuse(story[0], finding, scene, owners):
                 lawful.setdefault(reason, []).append(story[1])
@@ -118,14 +118,15 @@ def _excuse(name: str, finding: LogFinding, scene: Scene, owners: Owners) -> str
 def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: Scene) -> Anomaly:
     """One anomaly for all findings of one name: the sentence is about the first and names every lost value."""
     finding, (_, sentence, operations) = stories[0]
-    witness = [shorten(each, finding) for each in operations]
-    count = sum(each.count for each, _ in stories)
+    witness = [shorten(operation, finding) for operation in operations]
+    count = sum(finding.count for finding, _ in stories)
     if name in LOSSES and count > 1:
-        also = [*finding.also, *(value for each, _ in stories[1:] for value in (*each.values[:1], *each.also))]
+        also = [*finding.also, *(value for loss, _ in stories[1:] for value in (*loss.values[:1], *loss.also))]
         sentence += f"; also lost: {_names(also, count - 1)}"
-        others = [each for _, (_, _, rows) in stories[1:] for each in rows]
-        others += [each for value in also if (each := scene.append(value)) and _is_durable(each)]
-        witness += [shorten(each, finding) for each in _some(*operations, *others)[len(operations) :][: LISTED - 1]]
+        other_operations = [operation for _, (_, _, rows) in stories[1:] for operation in rows]
+        other_operations += [append for value in also if (append := scene.append(value)) and _is_durable(append)]
+        distinct = _some(*operations, *other_operations)[len(operations) :]
+        witness += [shorten(operation, finding) for operation in distinct[: LISTED - 1]]
     return Anomaly(name, *key, sentence, tuple(witness), count)
 
 
@@ -142,17 +143,20 @@ def _is_bound(append: Operation) -> bool:
 def _names(values: Sequence[int], count: int) -> str:
     """The first values by name, and how many of the `count` values are not listed."""
     named = [name_of(value) for value in values[:NAMED]]
-    more = count - len(named)
-    return ", ".join(named) + (f" and {more:,} more" if more else "")
+    unlisted = count - len(named)
+    return ", ".join(named) + (f" and {unlisted:,} more" if unlisted else "")
 
 
 def _few(stories: Sequence[str], reason: str) -> list[str]:
     """The first of the findings that may be lawful for one reason, each with it."""
-    more = len(stories) - NAMED
+    unlisted = len(stories) - NAMED
     texts = [f"{story}; {reason}" for story in stories[:NAMED]]
     return (
-        [*texts, f"in doubt for the same reason: {counted(more, 'more record or offset', 'more records or offsets')}"]
-        if more > 0
+        [
+            *texts,
+            f"in doubt for the same reason: {counted(unlisted, 'more record or offset', 'more records or offsets')}",
+        ]
+        if unlisted > 0
         else texts
     )
 
@@ -160,7 +164,7 @@ def _few(stories: Sequence[str], reason: str) -> list[str]:
 def shorten(row: Operation, finding: LogFinding) -> Operation:
     """An operation as a witness shows it: names for codes, and only the relevant records of a read."""
     records = list(zip(row["offsets"], row["values"], strict=True))
-    mattering = [each for each in records if each[0] in finding.offsets or each[1] in finding.values]
+    mattering = [record for record in records if record[0] in finding.offsets or record[1] in finding.values]
     return {
         "op": OPERATION_NAMES[row["f"]],
         **{name: row[name] for name in ("process", "session", "client", "topic", "partition")},
@@ -168,7 +172,7 @@ def shorten(row: Operation, finding: LogFinding) -> Operation:
         "inv": row["inv"],
         "ret": None if row["ret"] >= INF else row["ret"],
         **{name: row[name] for name in ("offset", "value", "lo", "hi", "acks", "phase", "error")},
-        "records": [list(each) for each in (mattering or records)[:RECORDS_SHOWN]],
+        "records": [list(record) for record in (mattering or records)[:RECORDS_SHOWN]],
         "record_count": len(records),
     }
 
@@ -191,14 +195,14 @@ class Scene:
             for row in self.rows
         )
 
-    def showing(self, offset: int, wanted: Callable[[int], bool]) -> Operation | None:
+    def showing(self, offset: int, is_wanted: Callable[[int], bool]) -> Operation | None:
         """A read that returned a wanted value at an offset: a final one if there is one, else the last."""
         mine = [
             row
             for row in self.rows
             if row["f"] == READ
             and row["type"] == OK
-            and any(at == offset and wanted(value) for at, value in zip(row["offsets"], row["values"], strict=True))
+            and any(at == offset and is_wanted(value) for at, value in zip(row["offsets"], row["values"], strict=True))
         ]
         return max(mine, key=lambda row: (row["phase"] == PHASE_FINAL, row["inv"], -row["process"]), default=None)
 
@@ -210,7 +214,7 @@ class Scene:
         place = (offset, append["value"])
         if other is not None and place in zip(other["offsets"], other["values"], strict=True):
             return None
-        return self.showing(offset, lambda each: each == append["value"])
+        return self.showing(offset, lambda value: value == append["value"])
 
     def final_evidence(self, offset: int) -> Operation | None:
         """The final query that shows an offset to be absent: the read that went past it, else the end before it."""
@@ -254,11 +258,11 @@ def _is_kind(row: Operation, kind: int) -> bool:
 
 
 def _some(*operations: Operation | None) -> list[Operation]:
-    found: list[Operation] = []
-    for each in operations:
-        if each is not None and each not in found:
-            found.append(each)
-    return found
+    distinct: list[Operation] = []
+    for operation in operations:
+        if operation is not None and operation not in distinct:
+            distinct.append(operation)
+    return distinct
 
 
 def name_of(value: int) -> str:
@@ -277,13 +281,13 @@ def _acknowledged(finding: LogFinding, scene: Scene) -> str:
     append = scene.append(finding.values[0])
     if append is None or append["type"] != OK:
         return f"{name_of(finding.values[0])} was seen"
-    where = f" at offset {append['offset']}" if append["offset"] >= 0 else ", without an offset,"
-    return f"{name_of(finding.values[0])} was acknowledged{where} to {append['client']}"
+    place = f" at offset {append['offset']}" if append["offset"] >= 0 else ", without an offset,"
+    return f"{name_of(finding.values[0])} was acknowledged{place} to {append['client']}"
 
 
 def _offset_holds_another(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
-    other = scene.showing(offset, lambda each: each != value)
+    other = scene.showing(offset, lambda shown_value: shown_value != value)
     shown = dict(zip(other["offsets"], other["values"], strict=True))[offset] if other else -1
     reader = f"{'the final read' if other and other['phase'] == PHASE_FINAL else 'a read'} of {_client(other)}"
     sentence = f"{_acknowledged(finding, scene)}, but {reader} shows {name_of(shown)} there"
@@ -305,7 +309,10 @@ def _acknowledged_at_one_offset(finding: LogFinding, scene: Scene) -> Story:
 
 def _seen_then_replaced(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
-    before, after = scene.showing(offset, lambda each: each == value), scene.showing(offset, lambda each: each != value)
+    before, after = (
+        scene.showing(offset, lambda shown_value: shown_value == value),
+        scene.showing(offset, lambda shown_value: shown_value != value),
+    )
     sentence = (
         f"{name_of(value)} was read at offset {offset} by {_client(before)}, but the final read shows another there"
     )
@@ -314,11 +321,11 @@ def _seen_then_replaced(finding: LogFinding, scene: Scene) -> Story:
 
 def _two_values(finding: LogFinding, scene: Scene) -> Story:
     offset = finding.offsets[0]
-    seen = [scene.showing(offset, lambda each, v=value: each == v) for value in finding.values]  # type: ignore[misc]
+    reads = [scene.showing(offset, lambda shown_value, v=value: shown_value == v) for value in finding.values]  # type: ignore[misc]
     acked = [scene.append(value) for value in finding.values]
     claims = [
         ack if ack is not None and _is_bound(ack) and ack["offset"] == offset else read
-        for ack, read in zip(acked, seen, strict=True)
+        for ack, read in zip(acked, reads, strict=True)
     ]
     names = " and ".join(name_of(value) for value in finding.values[:3])
     return finding.name, f"offset {offset} holds different values: {names}", _some(*claims)
@@ -339,38 +346,40 @@ def _not_in_final_read(finding: LogFinding, scene: Scene) -> Story:
 
 def _seen_not_in_final_read(finding: LogFinding, scene: Scene) -> Story:
     offset, value = finding.offsets[0], finding.values[0]
-    before = scene.showing(offset, lambda each: each == value)
+    earlier_read = scene.showing(offset, lambda shown_value: shown_value == value)
     sentence = (
-        f"{name_of(value)} was read at offset {offset} by {_client(before)}, but the complete final read lacks it"
+        f"{name_of(value)} was read at offset {offset} by {_client(earlier_read)}, but the complete final read lacks it"
     )
-    return finding.name, sentence, _some(before, scene.final_evidence(offset))
+    return finding.name, sentence, _some(earlier_read, scene.final_evidence(offset))
 
 
 def _unknown_value(finding: LogFinding, scene: Scene) -> Story:
     value = finding.values[0]
     append, offset = scene.append(value), finding.offsets[0] if finding.offsets else -1
-    read = scene.showing(offset, lambda each: each == value)
+    read = scene.showing(offset, lambda shown_value: shown_value == value)
     if append is not None and append["offset"] >= 0:
-        first, word = append, "acknowledged"
-        if not _is_bound(append) and (elsewhere := scene.showing(append["offset"], lambda each: each == value)):
-            first, word = elsewhere, "read"
-        sentence = f"{name_of(value)} was {word} at offset {append['offset']}, but a read shows it at offset {offset}"
+        first, verb = append, "acknowledged"
+        if not _is_bound(append) and (
+            elsewhere := scene.showing(append["offset"], lambda shown_value: shown_value == value)
+        ):
+            first, verb = elsewhere, "read"
+        sentence = f"{name_of(value)} was {verb} at offset {append['offset']}, but a read shows it at offset {offset}"
         return "duplicate", sentence, _some(first, read)
     return "phantom", f"{name_of(value)} was read at offset {offset}, but never sent to this partition", _some(read)
 
 
 def _failed_value(finding: LogFinding, scene: Scene) -> Story:
     value, offset = finding.values[0], finding.offsets[0]
-    read = scene.showing(offset, lambda each: each == value)
+    read = scene.showing(offset, lambda shown_value: shown_value == value)
     sentence = f"{name_of(value)} was refused, which means it was not stored, but it was read at offset {offset}"
     return finding.name, sentence, _some(scene.append(value), read)
 
 
 def _value_twice(finding: LogFinding, scene: Scene) -> Story:
     value = finding.values[0]
-    reads = [scene.showing(offset, lambda each: each == value) for offset in finding.offsets]
-    where = " and ".join(str(offset) for offset in finding.offsets)
-    return finding.name, f"{name_of(value)} was appended once, but is in the log at offsets {where}", _some(*reads)
+    reads = [scene.showing(offset, lambda shown_value: shown_value == value) for offset in finding.offsets]
+    offsets = " and ".join(str(offset) for offset in finding.offsets)
+    return finding.name, f"{name_of(value)} was appended once, but is in the log at offsets {offsets}", _some(*reads)
 
 
 def _unfilled_offset(finding: LogFinding, scene: Scene) -> Story:
@@ -380,8 +389,8 @@ def _unfilled_offset(finding: LogFinding, scene: Scene) -> Story:
     if append is None:
         sentence += ", and no remaining append can be the missing record"
     else:
-        after = _length_of_time(append["inv"] - finding.ret)
-        sentence += f"; the earliest append that can be it was invoked {after} later"
+        delay = _length_of_time(append["inv"] - finding.ret)
+        sentence += f"; the earliest append that can be it was invoked {delay} later"
     return finding.name, sentence, _some(later, append)
 
 
@@ -430,8 +439,8 @@ def _sequence_falls(finding: LogFinding, scene: Scene) -> Story:
         f"producer, at offset {finding.offsets[1]}"
     )
     if first == second:
-        where = f"{finding.offsets[0]} and {finding.offsets[1]}"
-        sentence = f"{name_of(first)} was acknowledged twice, at offsets {where}"
+        offsets = f"{finding.offsets[0]} and {finding.offsets[1]}"
+        sentence = f"{name_of(first)} was acknowledged twice, at offsets {offsets}"
     rows = [row for row in scene.rows if row["f"] == APPEND and row["type"] == OK and row["value"] in finding.values]
     return finding.name, sentence, _some(*(row for row in rows if row["offset"] in (-1, *finding.offsets)))
 

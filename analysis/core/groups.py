@@ -35,19 +35,19 @@ def judge(
     topic: str, commits: Sequence[Commit], fetches: Sequence[Fetched], deliveries: Sequence[Delivered]
 ) -> list[Anomaly]:
     """The violations of the promises to a group, for each partition and kind the first."""
-    found: list[Anomaly] = []
+    anomalies: list[Anomaly] = []
     committed, fetched, delivered = _by_partition(commits), _by_partition(fetches), _by_partition(deliveries)
     for partition in sorted(committed.keys() | fetched.keys()):
-        found += _unexplained(topic, partition, committed[partition], fetched[partition])
-        found += _skipped(topic, partition, committed[partition], delivered[partition])
-    return found
+        anomalies += _unexplained(topic, partition, committed[partition], fetched[partition])
+        anomalies += _skipped(topic, partition, committed[partition], delivered[partition])
+    return anomalies
 
 
 def _by_partition(operations: Iterable[Op]) -> dict[int, list[Op]]:
-    found: dict[int, list[Op]] = defaultdict(list)
-    for each in operations:
-        found[each.partition].append(each)
-    return found
+    by_partition: dict[int, list[Op]] = defaultdict(list)
+    for operation in operations:
+        by_partition[operation.partition].append(operation)
+    return by_partition
 
 
 # --- committed offsets as registers
@@ -67,7 +67,9 @@ class _Held(NamedTuple):
 def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
     """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
     offset was held during the fetch, which was not before any commit of it had started."""
-    intervals = [_Held(each.offset, each.inv, each.ret, each, each) for each in commits if each.acknowledged]
+    intervals = [
+        _Held(commit.offset, commit.inv, commit.ret, commit, commit) for commit in commits if commit.acknowledged
+    ]
     for fetch in fetches:
         earlier = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
         if earlier:
@@ -87,28 +89,28 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             continue
         last_end = max((commit.over for commit in written), default=-1)
         between = [
-            held
-            for held in all_held
-            if held.until < fetch.inv and held.since > last_end and held.offset != fetch.offset
+            interval
+            for interval in all_held
+            if interval.until < fetch.inv and interval.since > last_end and interval.offset != fetch.offset
         ]
         if between:
-            held = max(between, key=lambda held: held.until)
-            last = sorted(written, key=lambda commit: commit.over)[-1:]
-            lost.append((fetch, held, last if held.evidence.inv > last_end else [*last, held.first]))
+            interval = max(between, key=lambda interval: interval.until)
+            latest = sorted(written, key=lambda commit: commit.over)[-1:]
+            lost.append((fetch, interval, latest if interval.evidence.inv > last_end else [*latest, interval.first]))
     if lost:
-        fetch, held, before = lost[0]
-        how = "acknowledged" if isinstance(held.evidence, Commit) else "shown"
+        fetch, interval, earlier_commits = lost[0]
+        verb = "acknowledged" if isinstance(interval.evidence, Commit) else "shown"
         yield Anomaly(
             LOST_COMMIT,
             topic,
             partition,
-            f"offset {held.offset} was committed for {topic}-{partition} and {how}, and a later fetch shows "
+            f"offset {interval.offset} was committed for {topic}-{partition} and {verb}, and a later fetch shows "
             f"{_named(fetch.offset)}, which was not committed since",
-            (*map(_shown, before), _shown(held.evidence), _shown(fetch)),
+            (*map(_shown, earlier_commits), _shown(interval.evidence), _shown(fetch)),
             len(lost),
         )
     if phantom:
-        later = [each for each in commits if each.offset == phantom[0].offset]
+        later = [commit for commit in commits if commit.offset == phantom[0].offset]
         yield Anomaly(
             PHANTOM_COMMIT,
             topic,
@@ -151,12 +153,13 @@ class _HandedOut:
     """When records were handed out, by runs of equal offsets: memory does not grow with the log's length."""
 
     def __init__(self, deliveries: Sequence[Delivered], ends: Sequence[int]) -> None:
-        borders = {0, *ends, *(each.first for each in deliveries), *(each.last + 1 for each in deliveries)}
+        borders = {0, *ends}
+        borders.update(*((delivery.first, delivery.last + 1) for delivery in deliveries))
         self._borders = np.array(sorted(borders), np.int64)
         earliest = np.full(len(self._borders), INF, np.int64)
-        for each in deliveries:
-            first, behind = np.searchsorted(self._borders, (each.first, each.last + 1))
-            np.minimum(earliest[first:behind], each.at, out=earliest[first:behind])
+        for delivery in deliveries:
+            first, end = np.searchsorted(self._borders, (delivery.first, delivery.last + 1))
+            np.minimum(earliest[first:end], delivery.at, out=earliest[first:end])
         self._all_before = np.maximum.accumulate(earliest)
         """For each run the time when it and all before it had been handed out; INF: never."""
 

@@ -48,19 +48,19 @@ class Leaderships:
 def never_led(partition: Leaderships) -> Iterator[Anomaly]:
     """L1."""
     first = min(partition.leaders, default=0)
-    wrong = {
+    unled_epochs = {
         epoch: (node, start)
         for node, entries in sorted(partition.epochs.items())
         for epoch, start in entries
         if epoch >= first and not partition.leaders.get(epoch)
     }
-    for epoch, (node, start) in sorted(wrong.items())[:1]:
+    for epoch, (node, start) in sorted(unled_epochs.items())[:1]:
         sentence = (
             f"the epoch file of {node} has leader epoch {epoch} of {partition.name} from offset {start}, and the "
             "metadata log has no leader of that epoch"
         )
         row = {"op": "epoch", "node": node, "epoch": epoch, "offset": start, "source": "epoch file"}
-        yield _anomaly(NEVER_LED, partition, sentence, [row], len(wrong))
+        yield _anomaly(NEVER_LED, partition, sentence, [row], len(unled_epochs))
 
 
 def not_elected(partition: Leaderships, reports: Mapping[str, Sequence[Event]]) -> Iterator[Anomaly]:
@@ -86,14 +86,16 @@ def unreported(
     """Reports that the rules need and that are not there: sentences. `replicas`: the nodes that have one; `ended`:
     those on which a fault ended the process, perhaps after the epoch was on the disk and before it was reported."""
     for node in replicas:
-        kinds = {each["event"] for each in reports.get(node, ())}
+        kinds = {event["event"] for event in reports.get(node, ())}
         yield from (
             f"{node} never reported {kind} of {partition.name}" for kind in (ROLE, PROGRESS) if kind not in kinds
         )
     for epoch in sorted({epoch for entries in partition.epochs.values() for epoch, _ in entries}):
         node = partition.leaders.get(epoch, "")
         led = {
-            each["leader_epoch"] for each in reports.get(node, ()) if each["event"] == ROLE and each["role"] == LEADER
+            event["leader_epoch"]
+            for event in reports.get(node, ())
+            if event["event"] == ROLE and event["role"] == LEADER
         }
         if node and node not in ended and epoch not in led:
             yield f"{node} led epoch {epoch} of {partition.name} by the metadata log, and never reported that it did"
@@ -110,16 +112,16 @@ def fallen(partition: Leaderships, node: str, process: Sequence[Event]) -> Itera
             continue
         if event["event"] == ROLE:
             if (event["leader_epoch"], event["role"] == LEADER) != (epoch, leads):
-                highest = {key: each for key, each in highest.items() if key[1] in RISING_IN_PROCESS}
+                highest = {key: report for key, report in highest.items() if key[1] in RISING_IN_PROCESS}
             epoch, leads = event["leader_epoch"], event["role"] == LEADER
         for field in (*RISING_IN_PROCESS, *(RISING if leads else ())):
             if type(event.get(field)) is not int:
                 continue
             last = highest.setdefault((event["event"], field), event)
             if event[field] < last[field]:
-                what = field.replace("_", " ")
+                field_name = field.replace("_", " ")
                 sentence = (
-                    f"{node} reported the {what} {event[field]} of {partition.name} ({event['event']}, event "
+                    f"{node} reported the {field_name} {event[field]} of {partition.name} ({event['event']}, event "
                     f"{event['seq']}) after {last[field]} (event {last['seq']})"
                 )
                 yield _anomaly(FELL, partition, sentence, [_row(node, last), _row(node, event)])
@@ -133,8 +135,8 @@ def elected_by(leaders: Mapping[int, int], names: Mapping[int, str]) -> dict[int
 
 
 def _row(node: str, event: Event) -> dict[str, Any]:
-    kept = {key: event[key] for key in ("topic", "partition", *RISING, *RISING_IN_PROCESS) if key in event}
-    return {"op": event["event"], "node": node, "wall": event.get("seen", event.get("wall")), **kept}
+    fields = {key: event[key] for key in ("topic", "partition", *RISING, *RISING_IN_PROCESS) if key in event}
+    return {"op": event["event"], "node": node, "wall": event.get("seen", event.get("wall")), **fields}
 
 
 def _anomaly(

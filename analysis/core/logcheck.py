@@ -79,7 +79,7 @@ def report_on(
     conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str, owners: Owners = ALL_WHOLE
 ) -> LogReport:
     """The last step: fetches the witnesses from `tables` (read only if there is something to explain)."""
-    findings = {key: each.findings for key, each in conclusions.items() if each.findings}
+    findings = {key: conclusion.findings for key, conclusion in conclusions.items() if conclusion.findings}
     explained = Explanation([])
     if findings:
         rows = pa.concat_tables([select(table, findings) for table in tables]).unify_dictionaries()
@@ -87,12 +87,15 @@ def report_on(
     undecided = [*explained.doubts]
     undecided += [
         f"{topic}-{partition}: {counted(count, 'acknowledged append')} answered without an offset and never read"
-        for (topic, partition), each in sorted(conclusions.items())
-        if (count := each.stats["unlocated_acknowledged"]) and (each.final_end is None or each.deleted_to)
+        for (topic, partition), conclusion in sorted(conclusions.items())
+        if (count := conclusion.stats["unlocated_acknowledged"])
+        and (conclusion.final_end is None or conclusion.deleted_to)
     ]
     partitions = {
-        key: PartitionReport(each.length, each.final_end.length if each.final_end else None, each.stats)
-        for key, each in conclusions.items()
+        key: PartitionReport(
+            conclusion.length, conclusion.final_end.length if conclusion.final_end else None, conclusion.stats
+        )
+        for key, conclusion in conclusions.items()
     }
     return LogReport(upper_bound, tuple(sorted(explained.anomalies, key=_place)), partitions, tuple(sorted(undecided)))
 

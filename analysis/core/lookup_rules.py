@@ -44,29 +44,30 @@ def judge(
 ) -> LookupFindings:
     """Compare each answer with the records that clients have read. `deleted`: by partition, the offset below which
     records may have been deleted."""
-    known = {
-        partition: _Records(records, deleted.get((topic, partition), 0)) for partition, records in _seen(sights).items()
+    records = {
+        partition: _Records(seen_records, deleted.get((topic, partition), 0))
+        for partition, seen_records in _seen(sights).items()
     }
-    decidable = [each for each in lookups if each.partition in known]
-    found = [why for each in decidable for why in _wrong(topic, each, known[each.partition])]
-    decided = sum(known[each.partition].decides(each) for each in decidable)
-    return LookupFindings(tuple(found), decided)
+    decidable = [lookup for lookup in lookups if lookup.partition in records]
+    anomalies = [anomaly for lookup in decidable for anomaly in _wrong(topic, lookup, records[lookup.partition])]
+    decided = sum(records[lookup.partition].decides(lookup) for lookup in decidable)
+    return LookupFindings(tuple(anomalies), decided)
 
 
 def _seen(sights: Iterable[Sight]) -> dict[int, list[SeenRecord]]:
     """The records that clients have read, by partition, in the order of their offsets."""
-    found: dict[int, dict[int, SeenRecord]] = {}
+    by_partition: dict[int, dict[int, SeenRecord]] = {}
     ambiguous: set[tuple[int, int]] = set()
     for sight in sights:
-        records = found.setdefault(sight.partition, {})
+        records = by_partition.setdefault(sight.partition, {})
         for offset, timestamp in enumerate(sight.timestamps, sight.first):
-            before = records.get(offset, SeenRecord(offset, timestamp, sight.at))
-            if before.timestamp != timestamp:
+            earlier_record = records.get(offset, SeenRecord(offset, timestamp, sight.at))
+            if earlier_record.timestamp != timestamp:
                 ambiguous.add((sight.partition, offset))
-            records[offset] = SeenRecord(offset, before.timestamp, min(before.at, sight.at))
+            records[offset] = SeenRecord(offset, earlier_record.timestamp, min(earlier_record.at, sight.at))
     return {
         partition: [records[offset] for offset in sorted(records) if (partition, offset) not in ambiguous]
-        for partition, records in found.items()
+        for partition, records in by_partition.items()
     }
 
 
@@ -99,22 +100,30 @@ class _Records:
         return lookup.offset == NO_RECORD or self.at(lookup.offset) is not None
 
 
-def _wrong(topic: str, lookup: Lookup, known: _Records) -> Iterator[Anomaly]:
-    asked = (
+def _wrong(topic: str, lookup: Lookup, records: _Records) -> Iterator[Anomaly]:
+    question = (
         f"{lookup.client} asked for the first record of {topic}-{lookup.partition} at {lookup.timestamp} ms or later"
     )
     if lookup.offset == NO_RECORD:
-        missed = next((it for it in known.lasting if it.at <= lookup.inv and it.timestamp >= lookup.timestamp), None)
+        missed = next(
+            (record for record in records.lasting if record.at <= lookup.inv and record.timestamp >= lookup.timestamp),
+            None,
+        )
         if missed is not None:
             yield _anomaly(
-                topic, lookup, f"{asked}, and got the answer that no such record exists; {_described(missed)}", missed
+                topic,
+                lookup,
+                f"{question}, and got the answer that no such record exists; {_described(missed)}",
+                missed,
             )
         return
-    own, earlier = known.at(lookup.offset), known.below(lookup.offset)
-    if own is not None and own.timestamp < lookup.timestamp:
-        yield _anomaly(topic, lookup, f"{asked}, and got offset {lookup.offset}; {_described(own)}", own)
+    own_record, earlier = records.at(lookup.offset), records.below(lookup.offset)
+    if own_record is not None and own_record.timestamp < lookup.timestamp:
+        yield _anomaly(
+            topic, lookup, f"{question}, and got offset {lookup.offset}; {_described(own_record)}", own_record
+        )
     elif earlier is not None and earlier.timestamp >= lookup.timestamp:
-        yield _anomaly(topic, lookup, f"{asked}, and got offset {lookup.offset}; {_described(earlier)}", earlier)
+        yield _anomaly(topic, lookup, f"{question}, and got offset {lookup.offset}; {_described(earlier)}", earlier)
 
 
 def _described(record: SeenRecord) -> str:
@@ -122,9 +131,9 @@ def _described(record: SeenRecord) -> str:
 
 
 def _anomaly(topic: str, lookup: Lookup, sentence: str, record: SeenRecord) -> Anomaly:
-    where = {"topic": topic, "partition": lookup.partition}
+    place = {"topic": topic, "partition": lookup.partition}
     witness = (
-        {"op": "lookup", "client": lookup.client, **where, "offset": lookup.offset, "timestamp": lookup.timestamp},
-        {"op": "read", **where, "offset": record.offset, "timestamp": record.timestamp},
+        {"op": "lookup", "client": lookup.client, **place, "offset": lookup.offset, "timestamp": lookup.timestamp},
+        {"op": "read", **place, "offset": record.offset, "timestamp": record.timestamp},
     )
     return Anomaly(WRONG_LOOKUP, topic, lookup.partition, sentence, witness, 1)

@@ -36,16 +36,16 @@ class NamedAppends(NamedTuple):
         return cls(loose.offset[at], loose.value[at], loose.inv[at])
 
     @classmethod
-    def concat(cls, some: Iterable[NamedAppends]) -> NamedAppends:
+    def concat(cls, pieces: Iterable[NamedAppends]) -> NamedAppends:
         nothing = np.empty((3, 0), np.int64)
-        return cls(*np.concatenate([nothing, *map(np.stack, some)], axis=1))
+        return cls(*np.concatenate([nothing, *map(np.stack, pieces)], axis=1))
 
     def take(self, at: Ints) -> NamedAppends:
         return NamedAppends(self.offset[at], self.value[at], self.inv[at])
 
     def as_loose(self) -> LooseAppends:
         size = len(self.offset)
-        type_, ret, again = (np.full(size, each, np.int64) for each in (INFO, INF, 0))
+        type_, ret, again = (np.full(size, filler, np.int64) for filler in (INFO, INF, 0))
         return LooseAppends(self.value, type_, self.inv, ret, again)
 
 

@@ -77,23 +77,23 @@ def plan_ranges(
 ) -> list[RangeTask]:
     """The tasks of all partitions, those with the most rows first; `span`: offsets per range. `deleted`: by partition,
     the offset below which records may have been deleted."""
-    tasks = [task for key, each in groups.items() for task in _ranges(key, each, span, deleted.get(key, 0))]
+    tasks = [task for key, row_groups in groups.items() for task in _ranges(key, row_groups, span, deleted.get(key, 0))]
     return sorted(tasks, key=lambda task: (-task.rows, task.key, task.start))
 
 
 def _ranges(key: Key, groups: Sequence[RowGroup], span: int, deleted_to: int) -> Iterator[RangeTask]:
     owned: set[RowGroup] = set()
-    last = _last_start(groups, span)
-    for start in range(0, last + 1, span):
-        stop = start + span if start < last else INF
-        mine = tuple(each for each in groups if each.overlaps(start, stop) or (not start and not each.has_offsets))
-        end = min(stop, max((start, *(each.high + 1 for each in mine))))
-        yield RangeTask(key, start, stop, end, mine, tuple(each not in owned for each in mine), deleted_to)
+    last_start = _last_start(groups, span)
+    for start in range(0, last_start + 1, span):
+        stop = start + span if start < last_start else INF
+        mine = tuple(group for group in groups if group.overlaps(start, stop) or (not start and not group.has_offsets))
+        end = min(stop, max((start, *(group.high + 1 for group in mine))))
+        yield RangeTask(key, start, stop, end, mine, tuple(group not in owned for group in mine), deleted_to)
         owned.update(mine)
 
 
 def _last_start(groups: Sequence[RowGroup], span: int) -> int:
     """Where the last range starts: the one with the highest offset that the number of rows makes plausible."""
-    plausible = 4 * sum(each.rows for each in groups) + (1 << 20)
-    highest = max((each.high for each in groups), default=-1)
+    plausible = 4 * sum(group.rows for group in groups) + (1 << 20)
+    highest = max((group.high for group in groups), default=-1)
     return max(0, min(highest, plausible)) // span * span

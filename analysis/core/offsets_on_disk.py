@@ -34,8 +34,8 @@ def complete_logs(logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
     """For each partition of the offsets topic the replica that has all that was committed."""
     best: dict[int, OffsetsLog] = {}
     for log in logs:
-        known = best.get(log.number)
-        if known is None or (log.epoch, log.end) > (known.epoch, known.end):
+        best_log = best.get(log.number)
+        if best_log is None or (log.epoch, log.end) > (best_log.epoch, best_log.end):
             best[log.number] = log
     return [best[number] for number in sorted(best)]
 
@@ -43,17 +43,17 @@ def complete_logs(logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
 def violations(topic: str, commits: Sequence[Commit], logs: Sequence[OffsetsLog]) -> list[Anomaly]:
     """What the logs contradict, for each partition and kind the first. `logs`: all replicas of the offsets topic, at
     least one, each read to its end. A group has one partition of that topic: the one with the most of its records."""
-    log = max(complete_logs(logs), key=lambda each: sum(record.topic == topic for record in each.commits))
+    log = max(complete_logs(logs), key=lambda offsets_log: sum(record.topic == topic for record in offsets_log.commits))
     logged: dict[int, list[LoggedCommit]] = {}
     for record in log.commits:
         if record.topic == topic:
             logged.setdefault(record.partition, []).append(record)
-    found: list[Anomaly] = []
-    for partition in sorted({each.partition for each in commits} | logged.keys()):
-        mine = [each for each in commits if each.partition == partition]
+    anomalies: list[Anomaly] = []
+    for partition in sorted({commit.partition for commit in commits} | logged.keys()):
+        mine = [commit for commit in commits if commit.partition == partition]
         records = logged.get(partition, ())
-        found += [*_lost(topic, partition, mine, log, records), *_phantom(topic, partition, mine, log, records)]
-    return [*found, *_different(topic, log, logged, [each for each in logs if each.number == log.number])]
+        anomalies += [*_lost(topic, partition, mine, log, records), *_phantom(topic, partition, mine, log, records)]
+    return [*anomalies, *_different(topic, log, logged, [replica for replica in logs if replica.number == log.number])]
 
 
 def _lost(
@@ -64,16 +64,16 @@ def _lost(
     if not missing:
         return
     shown = f"ends with {_named(records[-1])}" if records else "has none of its commits"
-    same = [] if absent else [each for each in commits if each.offset == records[-1].offset]
-    before = sorted(same, key=lambda each: each.over)[-1:]
-    last = () if absent else (_shown(log, records[-1]),)
+    same = [] if absent else [commit for commit in commits if commit.offset == records[-1].offset]
+    latest_commits = sorted(same, key=lambda commit: commit.over)[-1:]
+    last_rows = () if absent else (_shown(log, records[-1]),)
     yield Anomaly(
         LOST_COMMIT,
         topic,
         partition,
         f"offset {missing[0].offset} was committed for {topic}-{partition} and acknowledged, but is not in the offsets "
         f"log of {log.node}, which {shown}",
-        (*({"kind": "commit", **asdict(each)} for each in (*before, missing[0])), *last),
+        (*({"kind": "commit", **asdict(commit)} for commit in (*latest_commits, missing[0])), *last_rows),
         len(missing),
     )
 
@@ -83,26 +83,28 @@ def _missing(commits: Sequence[Commit], log: OffsetsLog, records: Sequence[Logge
     if records and any(first < records[-1].at for first, _ in log.removed):
         return []
     logged = {record.offset for record in records}
-    missing = [each for each in commits if each.acknowledged and each.offset not in logged]
-    return sorted(missing, key=lambda each: each.inv)
+    missing = [commit for commit in commits if commit.acknowledged and commit.offset not in logged]
+    return sorted(missing, key=lambda commit: commit.inv)
 
 
 def _behind(commits: Sequence[Commit], records: Sequence[LoggedCommit]) -> list[Commit]:
     """The acknowledged commits that are known to be later than every commit of the last record's offset."""
     if not records:
         return []
-    last = records[-1].offset
-    last_end = max((commit.over for commit in commits if commit.offset == last), default=-1)
-    if last != NO_OFFSET and last_end < 0:
+    last_offset = records[-1].offset
+    last_end = max((commit.over for commit in commits if commit.offset == last_offset), default=-1)
+    if last_offset != NO_OFFSET and last_end < 0:
         return []  # no member committed it, which is another violation
-    return [each for each in commits if each.acknowledged and each.inv > last_end and each.offset != last]
+    return [
+        commit for commit in commits if commit.acknowledged and commit.inv > last_end and commit.offset != last_offset
+    ]
 
 
 def _phantom(
     topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
 ) -> Iterator[Anomaly]:
-    known = {commit.offset for commit in commits} | {NO_OFFSET}
-    if strange := [record for record in records if record.offset not in known]:
+    known_offsets = {commit.offset for commit in commits} | {NO_OFFSET}
+    if strange := [record for record in records if record.offset not in known_offsets]:
         yield Anomaly(
             PHANTOM_COMMIT,
             topic,
@@ -116,14 +118,15 @@ def _phantom(
 
 def _different(topic: str, log: OffsetsLog, logged: Logged, replicas: Sequence[OffsetsLog]) -> Iterator[Anomaly]:
     """The partitions with a commit that a replica lacks, if it is the last, or contradicts below its high watermark."""
-    known = {each.node: {commit.at: commit for commit in each.commits} for each in replicas}
+    commits_of = {replica.node: {commit.at: commit for commit in replica.commits} for replica in replicas}
     for partition, records in sorted(logged.items()):
-        last = [record for record in records[-1:] if record.offset != NO_OFFSET]
+        last_records = [record for record in records[-1:] if record.offset != NO_OFFSET]
         lacking = [
-            (record, each.node)
-            for each in replicas
+            (record, replica.node)
+            for replica in replicas
             for record in records
-            if _covers(each, record) and _is_contradicted(record, known[each.node], may_lack=record not in last)
+            if _covers(replica, record)
+            and _is_contradicted(record, commits_of[replica.node], may_lack=record not in last_records)
         ]
         if lacking:
             record, node = lacking[0]
@@ -142,9 +145,9 @@ def _covers(replica: OffsetsLog, record: LoggedCommit) -> bool:
     return replica.start <= record.at < min(replica.high_watermark, replica.end)
 
 
-def _is_contradicted(record: LoggedCommit, found: Mapping[int, LoggedCommit], *, may_lack: bool) -> bool:
+def _is_contradicted(record: LoggedCommit, commits: Mapping[int, LoggedCommit], *, may_lack: bool) -> bool:
     """`may_lack`: compaction may have removed it from the replica."""
-    return found[record.at] != record if record.at in found else not may_lack
+    return commits[record.at] != record if record.at in commits else not may_lack
 
 
 def _named(record: LoggedCommit) -> str:

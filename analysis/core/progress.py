@@ -65,7 +65,7 @@ class ObservedCluster:
 
     def untouched(self, start: int, end: int) -> set[str]:
         """The nodes that nothing touches between two times."""
-        touched = {each.node for each in self.touches if each.start < end and each.end > start}
+        touched = {touch.node for touch in self.touches if touch.start < end and touch.end > start}
         return set(self.roles) - touched
 
     def has_majority(self, nodes: set[str]) -> bool:
@@ -88,21 +88,21 @@ class Gap(NamedTuple):
 
 def touches_of(journal: Iterable[Line], settle_ns: int) -> list[Touch]:
     """The journal's faults as touches of nodes. A touch lasts for `settle_ns` after a heal."""
-    found: dict[str, tuple[Line, int, int]] = {}
-    others: list[Touch] = []
+    faults: dict[str, tuple[Line, int, int]] = {}
+    touches: list[Touch] = []
     for line in journal:
         event = line.get("event")
         if event == "fault_invoked":
-            found[line["id"]] = (line, INF, INF)
-        elif event == "fault_injected" and line["id"] in found and line["status"] == "confirmed":
-            found[line["id"]] = (found[line["id"]][0], line["t"], INF)
+            faults[line["id"]] = (line, INF, INF)
+        elif event == "fault_injected" and line["id"] in faults and line["status"] == "confirmed":
+            faults[line["id"]] = (faults[line["id"]][0], line["t"], INF)
         elif event == "fault_injected" and line["status"] == "prevented":
-            found.pop(line["id"], None)
-        elif event == "fault_healed" and line["id"] in found:
-            found[line["id"]] = (*found[line["id"]][:2], line["t"])
+            faults.pop(line["id"], None)
+        elif event == "fault_healed" and line["id"] in faults:
+            faults[line["id"]] = (*faults[line["id"]][:2], line["t"])
         elif event == "service_exit":
-            others.append(Touch(line["node"], line["t"], INF, INF, INF))
-    return others + [touch for fault in found.values() for touch in _of(*fault, settle_ns)]
+            touches.append(Touch(line["node"], line["t"], INF, INF, INF))
+    return touches + [touch for fault in faults.values() for touch in _of(*fault, settle_ns)]
 
 
 def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[Touch]:
@@ -125,23 +125,25 @@ def gaps(
     if not silences:
         return
     for part in attempts():
-        for each in silences.get(part.partition, ()):
-            each.find_asked(part)
+        for silence in silences.get(part.partition, ()):
+            silence.find_asked(part)
     for part in attempts():
-        for each in silences.get(part.partition, ()):
-            each.cover(part, bound)
-    for partition, some in sorted(silences.items()):
+        for silence in silences.get(part.partition, ()):
+            silence.cover(part, bound)
+    for partition, partition_silences in sorted(silences.items()):
         replicas = set(cluster.replicas.get(partition, ()))
-        for each in some:
-            if each.asked + bound > ends or not each.goes_on(bound):
+        for silence in partition_silences:
+            if silence.asked + bound > ends or not silence.goes_on(bound):
                 continue
-            untouched = cluster.untouched(each.since, each.asked + bound)
-            least = min(cluster.least, len(replicas))
-            fine = len(replicas - untouched) < least <= len(replicas & untouched)
+            untouched = cluster.untouched(silence.since, silence.asked + bound)
+            required = min(cluster.least, len(replicas))
+            fine = len(replicas - untouched) < required <= len(replicas & untouched)
             if not replicas or not fine or not cluster.has_majority(untouched):
                 continue
-            late = each.until - each.asked > bound
-            yield Gap(partition, each.since, each.asked, each.until, tuple(sorted(untouched))) if late else None
+            late = silence.until - silence.asked > bound
+            yield (
+                Gap(partition, silence.since, silence.asked, silence.until, tuple(sorted(untouched))) if late else None
+            )
 
 
 def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Partition, list[_Silence]]:
@@ -155,16 +157,16 @@ def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Parti
         cell = ret // max(bound, 1)
         starts = np.flatnonzero(np.diff(cell, prepend=-1))
         of_cell = acknowledged.setdefault(part.partition, {})
-        for at, behind in pairwise([*starts.tolist(), len(ret)]):
+        for at, end in pairwise([*starts.tolist(), len(ret)]):
             first, last = of_cell.get(int(cell[at]), (INF, -1))
-            of_cell[int(cell[at])] = min(first, int(ret[at])), max(last, int(ret[behind - 1]))
-    found: dict[Partition, list[_Silence]] = {}
+            of_cell[int(cell[at])] = min(first, int(ret[at])), max(last, int(ret[end - 1]))
+    silences: dict[Partition, list[_Silence]] = {}
     for partition, of_cell in acknowledged.items():
-        some = [span for _, span in sorted(of_cell.items())]
-        for (_, since), (following, _) in pairwise([*some, (INF, INF)]):
+        spans = [span for _, span in sorted(of_cell.items())]
+        for (_, since), (following, _) in pairwise([*spans, (INF, INF)]):
             if min(following, ends) - since > bound:
-                found.setdefault(partition, []).append(_Silence(since, min(following, ends)))
-    return found
+                silences.setdefault(partition, []).append(_Silence(since, min(following, ends)))
+    return silences
 
 
 @dataclass
@@ -189,8 +191,8 @@ class _Silence:
         """Add the attempts that were in progress within the bound after `asked`. An append of unknown outcome counts at
         its invocation, because the history lacks how long the client waited for it."""
         over = np.where(part.ret == INF, part.inv, part.ret)
-        some = (part.inv <= self.asked + bound) & (over > self.asked)
-        starts, reaches = np.append(self.starts, part.inv[some]), np.append(self.reaches, over[some])
+        is_due = (part.inv <= self.asked + bound) & (over > self.asked)
+        starts, reaches = np.append(self.starts, part.inv[is_due]), np.append(self.reaches, over[is_due])
         order = np.argsort(starts, kind="stable")
         starts, reaches = starts[order], np.maximum.accumulate(reaches[order])
         pauses = np.flatnonzero(starts[1:] - reaches[:-1] > bound // HOLES)
@@ -238,11 +240,11 @@ def kept(
             if INF in (start, end) or end - start <= bound or touch.node not in cluster.replicas.get(partition, ()):
                 continue
             untouched = cluster.untouched(start, end)
-            before = [each for each in changes if each.at <= end]
-            if not before or not cluster.has_majority(untouched):
+            earlier_reports = [report for report in changes if report.at <= end]
+            if not earlier_reports or not cluster.has_majority(untouched):
                 continue
-            last = max(before, key=lambda each: each.partition_epoch)
-            if not last.leads or last.node not in untouched:
+            last_report = max(earlier_reports, key=lambda report: report.partition_epoch)
+            if not last_report.leads or last_report.node not in untouched:
                 continue
-            stays = ids[touch.node] in last.isr
-            yield Kept(partition, touch.node, start, end, last.node, last.isr) if stays else None
+            stays = ids[touch.node] in last_report.isr
+            yield Kept(partition, touch.node, start, end, last_report.node, last_report.isr) if stays else None

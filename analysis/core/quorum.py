@@ -41,8 +41,8 @@ class QuorumMember:
                 yield LeaderChange(event["offset"], event["epoch"], event["leader"], *votes), self.event_row(event)
 
     def event_row(self, event: Event) -> Row:
-        kept = {key: value for key, value in event.items() if key not in ("event", "node", "seq")}
-        return {"op": event["event"], "node": self.node, "topic": TOPIC, "partition": PARTITION, **kept}
+        fields = {key: value for key, value in event.items() if key not in ("event", "node", "seq")}
+        return {"op": event["event"], "node": self.node, "topic": TOPIC, "partition": PARTITION, **fields}
 
     def state_row(self, state: QuorumStateFile) -> Row:
         content = {"epoch": state.epoch, "leader": state.leader, "voted": state.voted}

@@ -55,17 +55,17 @@ def examine(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeResult:
     for piece in pieces:
         piece.excuse_deleted(task.deleted_to)
     summaries = [summarise(piece) for piece in pieces]
-    whole = summaries[0]
-    for each in summaries[1:]:
-        whole = whole.merge(each)
-    return RangeResult(whole, facts)
+    summary = summaries[0]
+    for later_summary in summaries[1:]:
+        summary = summary.merge(later_summary)
+    return RangeResult(summary, facts)
 
 
 def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeEvidence:
     """The evidence of a task's range. Raises as `examine`."""
     pairs = list(zip(task.groups, task.owned, strict=True))
-    batches = [(each, True) for each in batches_of(group for group, is_owned in pairs if is_owned)]
-    batches += [(each, False) for each in batches_of(group for group, is_owned in pairs if not is_owned)]
+    batches = [(batch, True) for batch in batches_of(group for group, is_owned in pairs if is_owned)]
+    batches += [(batch, False) for batch in batches_of(group for group, is_owned in pairs if not is_owned)]
     facts = Facts()
     named: list[NamedAppends] = []
     pieces: dict[int, OffsetEvidence] = {}
@@ -74,15 +74,15 @@ def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeEvid
         rows = rows_of(table)
         _require_stated(task.key, groups, table, *reach(rows))
         if is_owned:
-            (more,) = facts_of(rows, upper_bound) or (Facts(),)
-            facts = facts.merge(more)
+            (batch_facts,) = facts_of(rows, upper_bound) or (Facts(),)
+            facts = facts.merge(batch_facts)
         named.append(NamedAppends.within(rows.loose, task.start, task.stop))
         mine = rows if task.start == 0 and task.stop >= INF else within(rows, task.start, task.stop)
-        for each in gather(mine, lay_out(mine, _block(task, len(batches))), upper_bound):
-            pieces[each.start] = pieces[each.start].merge(each) if each.start in pieces else each
-    found = [each.moved(task.start) for _, each in sorted(pieces.items())]
-    unmatched = match(found, NamedAppends.concat(named))
-    return RangeEvidence(found or [_dense(task.start, 0)], facts.with_loose(unmatched))
+        for piece in gather(mine, lay_out(mine, _block(task, len(batches))), upper_bound):
+            pieces[piece.start] = pieces[piece.start].merge(piece) if piece.start in pieces else piece
+    ordered = [piece.moved(task.start) for _, piece in sorted(pieces.items())]
+    unmatched = match(ordered, NamedAppends.concat(named))
+    return RangeEvidence(ordered or [_dense(task.start, 0)], facts.with_loose(unmatched))
 
 
 def _block(task: RangeTask, batches: int) -> int | None:
@@ -98,7 +98,7 @@ def batches_of(groups: Iterable[RowGroup]) -> Iterator[list[RowGroup]]:
     """The row groups in their order, small ones together."""
     batch: list[RowGroup] = []
     for group in groups:
-        if batch and sum(each.rows for each in batch) + group.rows > BATCH_ROWS:
+        if batch and sum(member.rows for member in batch) + group.rows > BATCH_ROWS:
             yield batch
             batch = []
         batch.append(group)
@@ -111,19 +111,19 @@ def reach(rows: Rows) -> tuple[int, int]:
     queries = rows.queries
     shown, capped = queries.lo[queries.lo > 0] - 1, queries.hi[queries.hi >= 0]
     named = rows.loose.offset[rows.loose.offset >= 0]
-    columns = [each for each in (rows.bound.offset, named, queries.item_offset, shown, capped) if len(each)]
-    return min((int(each.min()) for each in columns), default=INF), max(
-        (int(each.max()) for each in columns), default=-1
+    columns = [column for column in (rows.bound.offset, named, queries.item_offset, shown, capped) if len(column)]
+    return min((int(column.min()) for column in columns), default=INF), max(
+        (int(column.max()) for column in columns), default=-1
     )
 
 
 def _require_stated(key: Key, groups: Sequence[RowGroup], table: pa.Table, low: int, high: int) -> None:
     """Raises DamagedError unless rows are as the plan states them: what is elsewhere would be overlooked."""
-    names = ", ".join(f"row group {each.number} of {each.path}" for each in groups)
-    stated = sum(each.rows for each in groups)
+    names = ", ".join(f"row group {group.number} of {group.path}" for group in groups)
+    stated = sum(group.rows for group in groups)
     if table.num_rows != stated:
         raise DamagedError(f"{names} has {table.num_rows} rows, {stated} are stated: {DAMAGED}")
-    if high >= 0 and not min(each.low for each in groups) <= low <= high <= max(each.high for each in groups):
+    if high >= 0 and not min(group.low for group in groups) <= low <= high <= max(group.high for group in groups):
         raise DamagedError(f"{names} has offsets {low} to {high}, which are not those stated: {DAMAGED}")
     topics, numbers = pc.unique(table["topic"]).to_pylist(), pc.unique(table["partition"]).to_pylist()
     if table.num_rows and (topics, numbers) != ([key[0]], [key[1]]):

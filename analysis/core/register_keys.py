@@ -33,9 +33,9 @@ class KeyTask:
 
 def plan_keys(groups: Sequence[KeyGroup], most_rows: int = TASK_ROWS) -> list[KeyTask]:
     """Tasks that cover all keys, each key in one of them: the ones with the most operations first."""
-    starts = sorted({each.lowest for each in groups})
-    first = np.array([bisect_left(starts, each.lowest) for each in groups], np.int64)
-    last = np.array([bisect_left(starts, each.highest + "\0") - 1 for each in groups], np.int64)
+    starts = sorted({group.lowest for group in groups})
+    first = np.array([bisect_left(starts, group.lowest) for group in groups], np.int64)
+    last = np.array([bisect_left(starts, group.highest + "\0") - 1 for group in groups], np.int64)
     weights = _weights(groups, first, last, len(starts))
     tasks = []
     for low, high in _joined(weights, most_rows):
@@ -48,12 +48,12 @@ def plan_keys(groups: Sequence[KeyGroup], most_rows: int = TASK_ROWS) -> list[Ke
 
 def _weights(groups: Sequence[KeyGroup], first: Any, last: Any, ranges: int) -> list[float]:
     """The operations of each range, if those of a row group are spread evenly over the ranges that it reaches."""
-    share = np.array([each.rows for each in groups], np.float64) / (last - first + 1)
+    share = np.array([group.rows for group in groups], np.float64) / (last - first + 1)
     change = np.zeros(ranges + 1, np.float64)
     np.add.at(change, first, share)
     np.add.at(change, last + 1, -share)
-    found: list[float] = np.cumsum(change)[:-1].tolist()
-    return found
+    sums: list[float] = np.cumsum(change)[:-1].tolist()
+    return sums
 
 
 def _joined(weights: Iterable[float], most: int) -> list[tuple[int, int]]:

@@ -36,7 +36,7 @@ class Operation(NamedTuple):
 
     def shown(self, key: str) -> dict[str, Any]:
         """The operation as a witness: names for codes."""
-        seen = {"expected": self.expected, "new": self.new} if self.f == CAS else {"value": self.value}
+        shown_values = {"expected": self.expected, "new": self.new} if self.f == CAS else {"value": self.value}
         return {
             "id": self.id,
             "op": NAMES[self.f],
@@ -45,7 +45,7 @@ class Operation(NamedTuple):
             "type": TYPES[self.type],
             "inv": self.inv,
             "ret": None if self.ret >= INF else self.ret,
-            **{name: "nil" if held is None else str(held) for name, held in seen.items()},
+            **{name: "nil" if value is None else str(value) for name, value in shown_values.items()},
             "phase": self.phase,
             "error": self.error,
             "endpoint": self.endpoint,
@@ -55,12 +55,12 @@ class Operation(NamedTuple):
 def by_key(table: pa.Table) -> dict[str, list[Operation]]:
     """Each key's operations in order of invocation."""
     columns = [table[name].to_pylist() for name in _COLUMNS]
-    found: dict[str, list[Operation]] = {}
+    operations_by_key: dict[str, list[Operation]] = {}
     for key, *fields in zip(table["key"].to_pylist(), *columns, strict=True):
-        found.setdefault(key, []).append(Operation(*fields))
-    for operations in found.values():
-        operations.sort(key=lambda each: (each.inv, each.id))
-    return dict(sorted(found.items()))
+        operations_by_key.setdefault(key, []).append(Operation(*fields))
+    for operations in operations_by_key.values():
+        operations.sort(key=lambda operation: (operation.inv, operation.id))
+    return dict(sorted(operations_by_key.items()))
 
 
 def is_sure(operation: Operation) -> bool:
@@ -87,5 +87,5 @@ def written(operation: Operation) -> int | None:
 
 def seen_values(operations: Sequence[Operation]) -> set[int | None]:
     """The values whose presence or absence an operation depends on."""
-    seen = {each.value for each in operations if each.f == READ and each.type == OK}
-    return seen | {each.expected for each in operations if each.f == CAS}
+    read_values = {operation.value for operation in operations if operation.f == READ and operation.type == OK}
+    return read_values | {operation.expected for operation in operations if operation.f == CAS}

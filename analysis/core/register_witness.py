@@ -30,7 +30,7 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
 
     Large parts are tried first. After `MOST_CHECKS` trials the current subset is returned though it may not be minimal.
     """
-    remaining = [each for each in operations if counts(each)]
+    remaining = [operation for operation in operations if counts(operation)]
     checks = 0
     part = max(1, len(remaining) // 2)
     while checks < MOST_CHECKS:
@@ -61,38 +61,42 @@ def _needed(
     is_smaller = True
     while is_smaller:
         is_smaller = False
-        for each in sorted(remaining, key=lambda each: (is_pure(each), each.type == OK, -each.inv)):
-            rest = [other for other in remaining if other is not each]
+        for operation in sorted(
+            remaining, key=lambda operation: (is_pure(operation), operation.type == OK, -operation.inv)
+        ):
+            reduced = [other for other in remaining if other is not operation]
             earliest = min((other.inv for other in operations), default=0)
-            free = [] if is_pure(each) else [Operation(each.id, WRITE, INFO, earliest, INF, written(each))]
-            if checks > 0 and refuted([*rest, *hidden, *free]):
-                remaining, hidden, is_smaller = rest, [*hidden, *free], True
+            free = (
+                [] if is_pure(operation) else [Operation(operation.id, WRITE, INFO, earliest, INF, written(operation))]
+            )
+            if checks > 0 and refuted([*reduced, *hidden, *free]):
+                remaining, hidden, is_smaller = reduced, [*hidden, *free], True
             checks -= 1
     return remaining
 
 
 def _without(operations: list[Operation], candidates: list[Operation]) -> list[Operation]:
     """The operations without those candidates that may be dropped, reads and mismatches first."""
-    dropped = {each.id for each in candidates if is_pure(each)}
-    remaining = [each for each in operations if each.id not in dropped]
-    changing = {each.id for each in candidates if not is_pure(each)}
+    dropped = {operation.id for operation in candidates if is_pure(operation)}
+    remaining = [operation for operation in operations if operation.id not in dropped]
+    changing = {operation.id for operation in candidates if not is_pure(operation)}
     while changing:
-        seen = seen_values(remaining)
-        mismatches = [each for each in remaining if is_sure(each)]
+        observed_values = seen_values(remaining)
+        mismatches = [operation for operation in remaining if is_sure(operation)]
         first_write: dict[int | None, int] = {}
-        for each in remaining:
-            if not is_pure(each):
-                first_write[written(each)] = min(each.inv, first_write.get(written(each), INF))
+        for operation in remaining:
+            if not is_pure(operation):
+                first_write[written(operation)] = min(operation.inv, first_write.get(written(operation), INF))
         droppable = {
-            each.id
-            for each in remaining
-            if each.id in changing
-            and written(each) not in seen
-            and all(_is_apart(each, other, first_write.get(other.expected)) for other in mismatches)
+            operation.id
+            for operation in remaining
+            if operation.id in changing
+            and written(operation) not in observed_values
+            and all(_is_apart(operation, other, first_write.get(other.expected)) for other in mismatches)
         }
         if not droppable:
             break
-        remaining = [each for each in remaining if each.id not in droppable]
+        remaining = [operation for operation in remaining if operation.id not in droppable]
         changing -= droppable
     return remaining
 
@@ -105,7 +109,7 @@ def _is_apart(write: Operation, mismatch: Operation, awaited: int | None) -> boo
 
 def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
     """The anomaly's name and sentence for a set of operations that no order explains."""
-    for read in sorted(guilty, key=lambda each: -each.inv):
+    for read in sorted(guilty, key=lambda operation: -operation.inv):
         if read.f == READ and (newer := _newer(read, guilty)) is not None:
             late = _length_of_time(read.inv - newer.ret)
             order = f"{value_text(_held(newer))} is newer than {value_text(read.value)}"
@@ -118,7 +122,7 @@ def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
             f"{_phrase(key, look)}, and returned {_length_of_time(write.inv - look.ret)} before {_phrase(key, write)} "
             "was invoked"
         )
-    text = "; ".join(_timed(key, each, guilty[0].inv) for each in guilty[:MOST_NAMED])
+    text = "; ".join(_timed(key, operation, guilty[0].inv) for operation in guilty[:MOST_NAMED])
     text += f"; and {len(guilty) - MOST_NAMED} more" if len(guilty) > MOST_NAMED else ""
     return "non-linearizable-register", f"no order explains {counted(len(guilty), 'operation')}: {text}"
 
@@ -148,29 +152,29 @@ def value_text(value: int | str | None) -> str:
 def phantom(key: str, look: Operation, refused: Operation | None) -> str:
     """The sentence for a value that was seen though no operation that may have happened wrote it."""
     if refused is None:
-        why = "was never written"
+        reason = "was never written"
     else:
-        why = f"only {_effect(key, refused)} would have written, which certainly did not happen ({refused.error})"
-    return f"{_phrase(key, look)}, which {why}"
+        reason = f"only {_effect(key, refused)} would have written, which certainly did not happen ({refused.error})"
+    return f"{_phrase(key, look)}, which {reason}"
 
 
 def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
     """An operation that had returned before the read started, and showed a value that is newer than the read's."""
-    before = [each for each in guilty if each is not read and _holds(each, read.value)]
-    over = min((each.ret for each in before), default=INF) if read.value is not None else -1
-    for each in sorted(guilty, key=lambda each: each.ret):
-        value = _held(each)
+    holders = [operation for operation in guilty if operation is not read and _holds(operation, read.value)]
+    over = min((operation.ret for operation in holders), default=INF) if read.value is not None else -1
+    for operation in sorted(guilty, key=lambda operation: operation.ret):
+        value = _held(operation)
         if _is_written_again(value, guilty) or _is_written_again(read.value, guilty):
             continue  # a value that returns is neither older nor newer than another
-        if each.type != OK or each.ret >= read.inv or value is None or value == read.value:
+        if operation.type != OK or operation.ret >= read.inv or value is None or value == read.value:
             continue
         if over < max(other.inv for other in guilty if _holds(other, value)):
-            return each
+            return operation
     return None
 
 
 def _is_written_again(value: int | None, guilty: Sequence[Operation]) -> bool:
-    return sum(not is_pure(each) and written(each) == value for each in guilty) > 1
+    return sum(not is_pure(operation) and written(operation) == value for operation in guilty) > 1
 
 
 def _held(operation: Operation) -> int | None:
@@ -189,9 +193,9 @@ def _holds(operation: Operation, value: int | None) -> bool:
 
 def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation] | None:
     for look in guilty:
-        seen = look.value if look.f == READ else look.expected if look.f == CAS and look.type == OK else None
-        for write in [] if _is_written_again(seen, guilty) else guilty:
-            if seen is not None and not is_pure(write) and written(write) == seen and look.ret < write.inv:
+        value = look.value if look.f == READ else look.expected if look.f == CAS and look.type == OK else None
+        for write in [] if _is_written_again(value, guilty) else guilty:
+            if value is not None and not is_pure(write) and written(write) == value and look.ret < write.inv:
                 return look, write
     return None
 

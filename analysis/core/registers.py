@@ -72,10 +72,12 @@ def search(operations: Sequence[Operation], budget: int) -> list[Operation] | No
 
 def _useful(operations: Sequence[Operation]) -> list[Operation]:
     """The operations without those that may have happened and that no other operation depends on."""
-    remaining = sorted(operations, key=lambda each: (each.inv, each.id))
-    while not any(is_sure(each) for each in remaining):
-        seen = seen_values(remaining)
-        useful = [each for each in remaining if each.type != INFO or written(each) in seen]
+    remaining = sorted(operations, key=lambda operation: (operation.inv, operation.id))
+    while not any(is_sure(operation) for operation in remaining):
+        observed_values = seen_values(remaining)
+        useful = [
+            operation for operation in remaining if operation.type != INFO or written(operation) in observed_values
+        ]
         if len(useful) == len(remaining):
             break
         remaining = useful
@@ -88,13 +90,13 @@ class _Problem:
 
     def __init__(self, operations: list[Operation]) -> None:
         self.operations = operations
-        seen = seen_values(operations)
+        observed_values = seen_values(operations)
         codes: dict[int | None, int] = {None: _NIL}
-        for value in seen:
+        for value in observed_values:
             codes.setdefault(value, len(codes) + 1)
-        self.writes = [codes.get(written(each), _UNSEEN) for each in operations]
-        self.wants = [-1 if each.f == WRITE else codes[_awaited(each)] for each in operations]
-        self.hides_unseen = not any(is_sure(each) for each in operations)
+        self.writes = [codes.get(written(operation), _UNSEEN) for operation in operations]
+        self.wants = [-1 if operation.f == WRITE else codes[_awaited(operation)] for operation in operations]
+        self.hides_unseen = not any(is_sure(operation) for operation in operations)
         self.returns: list[int] = []
         self.bit = [0] * len(operations)
         self.returned = [0] * len(operations)  # the index in `returns`
@@ -102,17 +104,17 @@ class _Problem:
         self.pure: list[list[int]] = []
         self.changing: list[list[int]] = []
         self._lay_out()
-        self.infos = [at for at, each in enumerate(operations) if each.type == INFO]
+        self.infos = [at for at, operation in enumerate(operations) if operation.type == INFO]
         self._bounds(len(codes) + 1)
         self._link_infos()
 
     def _lay_out(self) -> None:
         """Gives each returning operation a slot while it is open, and notes the open operations at each return."""
         events = []
-        for at, each in enumerate(self.operations):
-            events.append((each.inv, 0, at))
-            if each.type != INFO:
-                events.append((each.ret, 1, at))
+        for at, operation in enumerate(self.operations):
+            events.append((operation.inv, 0, at))
+            if operation.type != INFO:
+                events.append((operation.ret, 1, at))
         free: list[int] = []
         slots = 0
         open_now: dict[int, None] = {}
@@ -121,8 +123,8 @@ class _Problem:
             if is_return:
                 self.returned[at] = len(self.returns)
                 self.returns.append(at)
-                self.pure.append([each for each in open_now if is_pure(self.operations[each])])
-                self.changing.append([each for each in open_now if not is_pure(self.operations[each])])
+                self.pure.append([position for position in open_now if is_pure(self.operations[position])])
+                self.changing.append([position for position in open_now if not is_pure(self.operations[position])])
                 del open_now[at]
                 free.append(self.bit[at])
                 continue
@@ -144,16 +146,16 @@ class _Problem:
         self.contradicted = False
         writers = [0] * states
         self.writer = [-1] * states
-        for at, each in enumerate(self.operations):
-            if not is_pure(each):
+        for at, operation in enumerate(self.operations):
+            if not is_pure(operation):
                 writers[self.writes[at]] += 1
                 self.writer[self.writes[at]] = at
-        for at, each in enumerate(self.operations):
+        for at, operation in enumerate(self.operations):
             state = self.wants[at]
-            if each.type != OK or state < 0 or writers[state] > 1:
+            if operation.type != OK or state < 0 or writers[state] > 1:
                 continue
             self.enter_until[state] = min(self.enter_until[state], self.returned[at])
-            if each.f == CAS:
+            if operation.f == CAS:
                 self.contradicted |= self.taker[state] >= 0
                 self.taker[state] = at
             else:
@@ -162,11 +164,11 @@ class _Problem:
     def _link_infos(self) -> None:
         """Gives each operation that may have happened its own bit, and the previous one with the same effect."""
         self.same_before = [0] * len(self.operations)
-        last: dict[tuple[int, int, int], int] = {}
+        last_bits: dict[tuple[int, int, int], int] = {}
         for number, at in enumerate(self.infos):
             effect = (self.operations[at].f, self.wants[at], self.writes[at])
-            self.same_before[at] = last.get(effect, 0)
-            self.bit[at] = last[effect] = 1 << number
+            self.same_before[at] = last_bits.get(effect, 0)
+            self.bit[at] = last_bits[effect] = 1 << number
 
 
 def _awaited(operation: Operation) -> int | None:
@@ -246,8 +248,8 @@ class _Search:
         for at in problem.infos:
             if problem.since[at] > index:
                 break
-            before = problem.same_before[at]
-            if not used & problem.bit[at] and (not before or used & before) and self._may(at, index, state):
+            previous_bit = problem.same_before[at]
+            if not used & problem.bit[at] and (not previous_bit or used & previous_bit) and self._may(at, index, state):
                 steps.append(at)
         return sorted(steps, key=lambda at: at not in (due, likely))
 
@@ -261,11 +263,11 @@ class _Search:
         problem = self.problem
         mask, used = frame.mask, frame.used
         if problem.hides_unseen and problem.wants[at] < 0:
-            for each in problem.changing[frame.index]:
-                hidden = problem.writes[each] == _UNSEEN and problem.wants[each] < 0
-                if hidden and each != at and not mask & problem.bit[each]:
-                    mask |= problem.bit[each]
-                    self.order.append(each)
+            for position in problem.changing[frame.index]:
+                hidden = problem.writes[position] == _UNSEEN and problem.wants[position] < 0
+                if hidden and position != at and not mask & problem.bit[position]:
+                    mask |= problem.bit[position]
+                    self.order.append(position)
         if problem.operations[at].type == INFO:
             used |= problem.bit[at]
         else:
@@ -291,8 +293,8 @@ class _Search:
         return index, mask
 
     def _legal(self, index: int, state: int) -> tuple[int, list[int]]:
-        found = self.absorbed.get((index, state))
-        if found is None:
+        entry = self.absorbed.get((index, state))
+        if entry is None:
             problem = self.problem
             legal = [
                 at for at in problem.pure[index] if (problem.wants[at] != state) == is_sure(problem.operations[at])
@@ -300,16 +302,16 @@ class _Search:
             bits = 0
             for at in legal:
                 bits |= problem.bit[at]
-            found = self.absorbed[index, state] = (bits, legal)
-        return found
+            entry = self.absorbed[index, state] = (bits, legal)
+        return entry
 
     def _is_new(self, index: int, mask: int, used: int, state: int) -> bool:
         """Whether no visited configuration has every future of this one. Raises OutOfBudget."""
-        others = self.known.setdefault((index, mask, state), [])
-        if any(other & used == other for other in others):
+        used_sets = self.known.setdefault((index, mask, state), [])
+        if any(used_set & used == used_set for used_set in used_sets):
             return False
-        others[:] = [other for other in others if other & used != used]
-        others.append(used)
+        used_sets[:] = [used_set for used_set in used_sets if used_set & used != used]
+        used_sets.append(used)
         self.visited += 1
         if self.visited > self.budget:
             raise OutOfBudget
@@ -318,9 +320,9 @@ class _Search:
 
 def has_zones(operations: Sequence[Operation]) -> bool:
     """Whether zones decide these operations: only reads and writes, no value written twice."""
-    if any(each.f not in (READ, WRITE) for each in operations):
+    if any(operation.f not in (READ, WRITE) for operation in operations):
         return False
-    values = [each.value for each in operations if each.f == WRITE]
+    values = [operation.value for operation in operations if operation.f == WRITE]
     return len(set(values)) == len(values) and None not in values
 
 
@@ -331,8 +333,8 @@ def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
     must be nil or written by one of the operations.
     """
     clusters: dict[int | None, list[Operation]] = {}
-    for each in sorted(operations, key=lambda each: (each.f != WRITE, each.inv, each.id)):
-        clusters.setdefault(each.value, []).append(each)
+    for operation in sorted(operations, key=lambda operation: (operation.f != WRITE, operation.inv, operation.id)):
+        clusters.setdefault(operation.value, []).append(operation)
     keyed = []
     for value, cluster in clusters.items():
         write = cluster[0]
@@ -343,14 +345,14 @@ def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
         elif len(cluster) == 1 and write.type != OK:
             continue
         else:
-            low = min(each.ret for each in cluster)
-        keyed.append((low + max(each.inv for each in cluster), cluster))
-    keyed.sort(key=lambda each: each[0])
-    order = [each for _, cluster in keyed for each in cluster]
+            low = min(operation.ret for operation in cluster)
+        keyed.append((low + max(operation.inv for operation in cluster), cluster))
+    keyed.sort(key=lambda pair: pair[0])
+    order = [operation for _, cluster in keyed for operation in cluster]
     now = -1
-    for each in order:
-        now = max(now, each.inv)
-        if now > each.ret:
+    for operation in order:
+        now = max(now, operation.inv)
+        if now > operation.ret:
             return None
     return order
 
@@ -362,19 +364,19 @@ def contradicted(operations: Sequence[Operation]) -> bool:
     """
     writers: dict[int | None, list[Operation]] = {}
     clusters: dict[int | None, list[Operation]] = {}
-    for each in operations:
-        if not is_pure(each):
-            writers.setdefault(written(each), []).append(each)
-        if each.type == OK and each.f in (READ, CAS):
-            clusters.setdefault(each.value if each.f == READ else each.expected, []).append(each)
+    for operation in operations:
+        if not is_pure(operation):
+            writers.setdefault(written(operation), []).append(operation)
+        if operation.type == OK and operation.f in (READ, CAS):
+            clusters.setdefault(operation.value if operation.f == READ else operation.expected, []).append(operation)
     forward: list[tuple[int, int]] = []
     backward: list[tuple[int, int]] = []
     for value, writing in [(None, []), *writers.items()]:
         cluster = [*writing, *clusters.get(value, [])]
         if not cluster or len(writing) > 1 or (len(cluster) == 1 and cluster[0].type == INFO):
             continue
-        low = min(each.ret for each in cluster) if writing else -INF
-        high = max(each.inv for each in cluster)
+        low = min(operation.ret for operation in cluster) if writing else -INF
+        high = max(operation.inv for operation in cluster)
         if writing and low < writing[0].inv:
             return True
         (forward if low < high else backward).append((low, high))
@@ -383,8 +385,8 @@ def contradicted(operations: Sequence[Operation]) -> bool:
         return True
     lows = [low for low, _ in forward]
     for low, high in backward:
-        before = bisect_left(lows, high) - 1
-        if before >= 0 and low < forward[before][1]:
+        preceding = bisect_left(lows, high) - 1
+        if preceding >= 0 and low < forward[preceding][1]:
             return True
     return False
 
@@ -425,15 +427,15 @@ class RegisterReport:
     @classmethod
     def union(cls, reports: Sequence[RegisterReport]) -> RegisterReport:
         """The result for the keys of all reports, ordered by key. Raises ValueError when two have the same key."""
-        keys = {key: counted for each in reports for key, counted in each.keys.items()}
-        if len(keys) < sum(len(each.keys) for each in reports):
+        keys = {key: counted for report in reports for key, counted in report.keys.items()}
+        if len(keys) < sum(len(report.keys) for report in reports):
             raise ValueError("reports cannot be joined: two of them cover one key")
-        anomalies = [anomaly for each in reports for anomaly in each.anomalies]
+        anomalies = [anomaly for report in reports for anomaly in report.anomalies]
         return cls(
-            tuple(sorted(anomalies, key=lambda each: (each.topic, each.name))),
-            tuple(sorted(reason for each in reports for reason in each.undecided)),
+            tuple(sorted(anomalies, key=lambda anomaly: (anomaly.topic, anomaly.name))),
+            tuple(sorted(reason for report in reports for reason in report.undecided)),
             dict(sorted(keys.items())),
-            {key: order for each in reports for key, order in sorted(each.orders.items())},
+            {key: order for report in reports for key, order in sorted(report.orders.items())},
         )
 
 
@@ -452,7 +454,7 @@ def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> l
 
     It contains all operations that happened, and those that may have happened only where needed.
     """
-    relevant = [each for each in operations if counts(each)]
+    relevant = [operation for operation in operations if counts(operation)]
     if has_zones(relevant):
         return by_zones(relevant)
     return None if contradicted(relevant) else search(relevant, budget)
@@ -460,8 +462,8 @@ def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> l
 
 def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterReport:
     keys = {key: _counts(operations)}
-    if (found := _phantoms(key, operations)) is not None:
-        return RegisterReport((found,), keys=keys)
+    if (anomaly := _phantoms(key, operations)) is not None:
+        return RegisterReport((anomaly,), keys=keys)
     try:
         order = explain_order(operations, budget=budget)
     except OutOfBudget:
@@ -469,8 +471,8 @@ def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterRe
         reason = f"register {key} could not be decided: {budget:,} configurations of its {size} were not enough"
         return RegisterReport(undecided=(reason,), keys=keys)
     if order is not None:
-        return RegisterReport(keys=keys, orders={key: tuple(each.id for each in order)})
-    guilty = shrink(operations, lambda some: _is_refuted(some, budget))
+        return RegisterReport(keys=keys, orders={key: tuple(operation.id for operation in order)})
+    guilty = shrink(operations, lambda subset: _is_refuted(subset, budget))
     name, sentence = contradiction(key, guilty)
     return RegisterReport((Anomaly(name, key, NO_PARTITION, sentence, _shown(key, guilty)),), keys=keys)
 
@@ -484,19 +486,22 @@ def _is_refuted(operations: Sequence[Operation], budget: int) -> bool:
 
 def _phantoms(key: str, operations: Sequence[Operation]) -> Anomaly | None:
     """Values that were read but never written, or written only by a refused operation."""
-    possible = {written(each) for each in operations if each.type != FAIL}
-    found = []
-    for each in operations:
-        seen = each.value if each.f == READ else each.expected
-        if each.type == OK and each.f in (READ, CAS) and seen is not None and seen not in possible:
-            found.append(each)
-    if not found:
+    possible = {written(operation) for operation in operations if operation.type != FAIL}
+    phantoms = []
+    for operation in operations:
+        value = operation.value if operation.f == READ else operation.expected
+        if operation.type == OK and operation.f in (READ, CAS) and value is not None and value not in possible:
+            phantoms.append(operation)
+    if not phantoms:
         return None
-    first = min(found, key=lambda each: (each.ret, each.id))
-    seen = first.value if first.f == READ else first.expected
-    refused = next((each for each in operations if each.type == FAIL and written(each) == seen), None)
+    first = min(phantoms, key=lambda operation: (operation.ret, operation.id))
+    value = first.value if first.f == READ else first.expected
+    refusals = (operation for operation in operations if operation.type == FAIL and written(operation) == value)
+    refused = next(refusals, None)
     guilty = [first] if refused is None else [refused, first]
-    return Anomaly("register-phantom", key, NO_PARTITION, phantom(key, first, refused), _shown(key, guilty), len(found))
+    return Anomaly(
+        "register-phantom", key, NO_PARTITION, phantom(key, first, refused), _shown(key, guilty), len(phantoms)
+    )
 
 
 def _counts(operations: Iterable[Operation]) -> dict[str, int]:
@@ -508,18 +513,18 @@ def _counts(operations: Iterable[Operation]) -> dict[str, int]:
         "operations": 0, "acknowledged": 0, "mismatched": 0, "failed": 0, "indeterminate": 0, "reads": 0,
         "final_reads": 0,
     }  # fmt: skip
-    for each in operations:
+    for operation in operations:
         counted["operations"] += 1
-        if each.f == READ:
-            counted["reads"] += each.type == OK
-            counted["final_reads"] += each.type == OK and each.phase == PHASE_FINAL
+        if operation.f == READ:
+            counted["reads"] += operation.type == OK
+            counted["final_reads"] += operation.type == OK and operation.phase == PHASE_FINAL
         else:
-            counted["acknowledged"] += each.type == OK
-            counted["mismatched"] += is_sure(each)
-            counted["failed"] += each.type == FAIL and not is_sure(each)
-            counted["indeterminate"] += each.type == INFO
+            counted["acknowledged"] += operation.type == OK
+            counted["mismatched"] += is_sure(operation)
+            counted["failed"] += operation.type == FAIL and not is_sure(operation)
+            counted["indeterminate"] += operation.type == INFO
     return counted
 
 
 def _shown(key: str, operations: Iterable[Operation]) -> tuple[dict[str, Any], ...]:
-    return tuple(each.shown(key) for each in operations)
+    return tuple(operation.shown(key) for operation in operations)

@@ -32,20 +32,24 @@ def wrong_objects(
 ) -> Iterator[Anomaly]:
     """R9 to R12, for the complete segments of a partition. `logs`: its replicas. `forgets_producers`: the service may
     forget a producer that still has records."""
-    known = [log for log in logs if log.is_whole and log.epochs]
-    for each in objects:
-        lacks = [f"the store has no object {suffix}" for suffix in each.missing if suffix != LOG]  # R1 has the records
-        yield from _anomaly(INCOMPLETE, each, "the metadata declare it complete, but ", [*lacks, *each.damaged])
-        wrong = [*each.contradicting, *_wrong_epochs(each, known)]
-        wrong += _wrong_producers(each, objects, forgets_producers)
-        yield from _anomaly(OBJECT_DIFFERS, each, "", wrong)
+    whole_logs = [log for log in logs if log.is_whole and log.epochs]
+    for segment_objects in objects:
+        lacks = [
+            f"the store has no object {suffix}" for suffix in segment_objects.missing if suffix != LOG
+        ]  # R1 has the records
+        yield from _anomaly(
+            INCOMPLETE, segment_objects, "the metadata declare it complete, but ", [*lacks, *segment_objects.damaged]
+        )
+        contradictions = [*segment_objects.contradicting, *_wrong_epochs(segment_objects, whole_logs)]
+        contradictions += _wrong_producers(segment_objects, objects, forgets_producers)
+        yield from _anomaly(OBJECT_DIFFERS, segment_objects, "", contradictions)
 
 
-def _anomaly(kind: str, objects: SegmentObjects, start: str, found: Sequence[str]) -> Iterator[Anomaly]:
-    if found:
+def _anomaly(kind: str, objects: SegmentObjects, start: str, differences: Sequence[str]) -> Iterator[Anomaly]:
+    if differences:
         segment = objects.segment
-        sentence = f"{segment_name(segment)}: {start}{found[0]}"
-        yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(found))
+        sentence = f"{segment_name(segment)}: {start}{differences[0]}"
+        yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(differences))
 
 
 def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterator[str]:
@@ -57,9 +61,9 @@ def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterat
     if list(entries) != sorted(set(entries)) or [at for _, at in entries] != sorted(at for _, at in entries):
         yield f"{name} has entries that do not rise: {_told(entries)}"
         return
-    own = entries_from(entries, segment.start)
-    if own != segment.epochs:
-        yield f"{name} has {_told(own)} for its offsets, the metadata {_told(segment.epochs)}"
+    own_epochs = entries_from(entries, segment.start)
+    if own_epochs != segment.epochs:
+        yield f"{name} has {_told(own_epochs)} for its offsets, the metadata {_told(segment.epochs)}"
         return
     # Nodes write the start of the log with a delay: the latest one counts.
     oldest = max([entries[0][1], *(log.start for log in logs)])
@@ -86,31 +90,29 @@ def _first_present(log: ReplicaLog) -> int:
     """The first offset of a log that a file or a remote segment has. A replica that lost its disk may state an older
     start than it knows records of; that is of R4."""
     start = max(log.start, 0)
-    for first, behind in sorted(log.absent):
-        if first <= start < behind:
-            start = behind
+    for first, end in sorted(log.absent):
+        if first <= start < end:
+            start = end
     return start
 
 
 def entries_from(entries: Entries, start: int) -> tuple[tuple[int, int], ...]:
     """The entries for the offsets from `start` on; the first one is moved to it if it is below."""
-    before = [(epoch, start) for epoch, at in entries if at <= start][-1:]
-    return (*before, *(entry for entry in entries if entry[1] > start))
+    preceding = [(epoch, start) for epoch, at in entries if at <= start][-1:]
+    return (*preceding, *(entry for entry in entries if entry[1] > start))
 
 
-def _is_of_lineage(epochs: Entries, end: int, of: Entries) -> bool:
-    """Whether a log with the epochs `of` has the records of a segment with these epochs, as far as it is known."""
+def _is_of_lineage(epochs: Entries, end: int, log_epochs: Entries) -> bool:
+    """Whether a log with `log_epochs` has the records of a segment with `epochs`, as far as it is known."""
     bounds = [at for _, at in epochs] + [end + 1]
-    edges = [
-        (epoch, at) for (epoch, first), behind in zip(epochs, bounds[1:], strict=True) for at in (first, behind - 1)
-    ]
+    edges = [(epoch, at) for (epoch, first), stop in zip(epochs, bounds[1:], strict=True) for at in (first, stop - 1)]
     offsets = np.array([at for _, at in edges], np.int64)
-    theirs = lineage(of, offsets)
-    known = offsets >= of[0][1]
-    return bool(known.any() and (theirs == np.array([epoch for epoch, _ in edges]))[known].all())
+    theirs = lineage(log_epochs, offsets)
+    is_known = offsets >= log_epochs[0][1]
+    return bool(is_known.any() and (theirs == np.array([epoch for epoch, _ in edges]))[is_known].all())
 
 
-def _wrong_producers(objects: SegmentObjects, others: Iterable[SegmentObjects], forgets: bool) -> Iterator[str]:
+def _wrong_producers(objects: SegmentObjects, other_objects: Iterable[SegmentObjects], forgets: bool) -> Iterator[str]:
     """R12."""
     if objects.producers is None:
         return
@@ -120,29 +122,29 @@ def _wrong_producers(objects: SegmentObjects, others: Iterable[SegmentObjects], 
             yield f"{SNAPSHOT} has {_batch(latest.get(producer))} of producer {producer}, the records {_batch(batch)}"
             return
     ends = set((objects.batches[:, batches.NEXT] - 1).tolist())
-    for each in objects.producers.batches:
-        if each.offset > segment.end or (each.offset >= segment.start and each.offset not in ends):
-            yield f"{SNAPSHOT} has {_batch(each)} of producer {each.producer}, which the segment does not have"
+    for entry in objects.producers.batches:
+        if entry.offset > segment.end or (entry.offset >= segment.start and entry.offset not in ends):
+            yield f"{SNAPSHOT} has {_batch(entry)} of producer {entry.producer}, which the segment does not have"
             return
-    rest = {producer: batch for producer, batch in latest.items() if producer not in written}
-    before = _before(objects, others)
-    if before is None:
+    carried = {producer: batch for producer, batch in latest.items() if producer not in written}
+    earlier_batches = _before(objects, other_objects)
+    if earlier_batches is None:
         return
-    for producer in sorted({*rest, *before} - written.keys()):
-        mine, due = rest.get(producer), before.get(producer)
+    for producer in sorted({*carried, *earlier_batches} - written.keys()):
+        mine, due = carried.get(producer), earlier_batches.get(producer)
         may_lack = forgets or producer <= objects.producers.forgotten_to
         if mine != due and not (mine is None and may_lack):
             yield f"{SNAPSHOT} has {_batch(mine)} of producer {producer}, the segment before {_batch(due)}"
             return
 
 
-def _before(objects: SegmentObjects, others: Iterable[SegmentObjects]) -> dict[int, ProducerBatch] | None:
+def _before(objects: SegmentObjects, other_objects: Iterable[SegmentObjects]) -> dict[int, ProducerBatch] | None:
     """The last batch of each producer below a segment, by the segment before; None if it is not known."""
     start = objects.segment.start
     if start == 0:
         return {}
     epoch = int(lineage(objects.epochs or (), np.array([start - 1], np.int64))[0])
-    for other in others:
+    for other in other_objects:
         is_next = other.segment.end + 1 == start and other.segment.epochs[-1][0] == epoch
         if is_next and other.producers is not None:
             # A producer that the segment before may have forgotten may be known where the log was replayed.

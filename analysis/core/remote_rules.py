@@ -48,9 +48,9 @@ def incomplete(remote: StoredLog) -> Iterator[Anomaly]:
     """R1."""
     for segment in remote.finished:
         content = remote.content(segment)
-        why = _what_lacks(segment, content)
-        if why:
-            sentence = f"the metadata declare {segment_name(segment)} complete, but {why}"
+        reason = _what_lacks(segment, content)
+        if reason:
+            sentence = f"the metadata declare {segment_name(segment)} complete, but {reason}"
             yield Anomaly(INCOMPLETE, segment.topic, segment.partition, sentence, (segment_row(segment),), 1)
 
 
@@ -71,21 +71,21 @@ def differing(remote: StoredLog, logs: Sequence[ReplicaLog]) -> Iterator[Anomaly
         content = remote.content(segment)
         for log in logs if content is not None else ():
             assert content is not None
-            own = slice(int(np.searchsorted(log.offset, max(log.own_start, 0))), None)
+            own_records = slice(int(np.searchsorted(log.offset, max(log.own_start, 0))), None)
             _, mine, theirs = np.intersect1d(
-                log.offset[own], content.records.offset, assume_unique=True, return_indices=True
+                log.offset[own_records], content.records.offset, assume_unique=True, return_indices=True
             )
-            same_epoch = log.epoch[own][mine] == content.records.epoch[theirs]
-            same = log.digest[own][mine] == content.records.digest[theirs]
-            wrong = np.flatnonzero(same_epoch & ~same)
-            if len(wrong):
-                offset = int(log.offset[own][mine][wrong[0]])
+            same_epoch = log.epoch[own_records][mine] == content.records.epoch[theirs]
+            same = log.digest[own_records][mine] == content.records.digest[theirs]
+            differences = np.flatnonzero(same_epoch & ~same)
+            if len(differences):
+                offset = int(log.offset[own_records][mine][differences[0]])
                 sentence = (
                     f"{segment_name(segment)} holds another record at offset {offset} than the files of {log.node}, "
                     "in the same leader epoch"
                 )
                 witness = tuple(filter(None, (log.at(offset), segment_row(segment))))
-                yield Anomaly(DIFFERS, segment.topic, segment.partition, sentence, witness, len(wrong))
+                yield Anomaly(DIFFERS, segment.topic, segment.partition, sentence, witness, len(differences))
 
 
 def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path]]) -> Iterator[Anomaly]:
@@ -95,9 +95,9 @@ def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path
         segment = metadata.segments.get(identity)
         if segment is not None and segment.state != DELETE_FINISHED:
             continue
-        why = "the metadata have no such segment" if segment is None else "its deletion is finished"
+        reason = "the metadata have no such segment" if segment is None else "its deletion is finished"
         topic, partition = ("", -1) if segment is None else (segment.topic, segment.partition)
-        sentence = f"the store has the object {path.name}, but {why}"
+        sentence = f"the store has the object {path.name}, but {reason}"
         yield Anomaly(
             ORPHANED, topic, partition, sentence, ({"op": "object", "node": "store", "source": path.name},), 1
         )
@@ -105,54 +105,56 @@ def orphaned(metadata: DeclaredSegments, objects: Mapping[str, Mapping[str, Path
 
 def contradictory(metadata: DeclaredSegments) -> Iterator[Anomaly]:
     """R13."""
-    found = [*metadata.differing, *metadata.strange]
-    if found:
+    contradictions = [*metadata.differing, *metadata.strange]
+    if contradictions:
         row = {"op": "remote metadata", "node": "store", "topic": TOPIC}
-        yield Anomaly(METADATA, TOPIC, -1, found[0], (row,), len(found))
+        yield Anomaly(METADATA, TOPIC, -1, contradictions[0], (row,), len(contradictions))
 
 
 def removed(logs: Iterable[ReplicaLog], remote: StoredLog) -> Iterator[Anomaly]:
     """R4. Offsets that a complete segment claims are those of R1: here no segment claims them."""
     for log in logs:
-        below = [(first, min(behind, log.own_start)) for first, behind in log.absent if first < log.own_start]
-        unclaimed = [each for each in below if not _is_claimed(remote, *each)]
+        below = [(first, min(end, log.own_start)) for first, end in log.absent if first < log.own_start]
+        unclaimed = [gap for gap in below if not _is_claimed(remote, *gap)]
         if not unclaimed:
             continue
-        first, behind = unclaimed[0]
+        first, end = unclaimed[0]
         sentence = (
             f"the files of {log.node} start at {log.own_start}, but no complete remote segment of its lineage has the "
-            f"offsets {first} to {behind - 1} of {log.topic}-{log.partition}"
+            f"offsets {first} to {end - 1} of {log.topic}-{log.partition}"
         )
         row = {"op": "log start", "node": log.node, "topic": log.topic, "partition": log.partition, "offset": first}
-        count = sum(behind - first for first, behind in unclaimed)
+        count = sum(end - first for first, end in unclaimed)
         yield Anomaly(REMOVED, log.topic, log.partition, sentence, (row,), count)
 
 
-def _is_claimed(remote: StoredLog, first: int, behind: int) -> bool:
-    return any(each.start <= first and each.end >= behind - 1 for each in remote.finished)
+def _is_claimed(remote: StoredLog, first: int, end: int) -> bool:
+    return any(segment.start <= first and segment.end >= end - 1 for segment in remote.finished)
 
 
 def uncommitted(remote: StoredLog, logs: Iterable[ReplicaLog]) -> Iterator[Anomaly]:
     """R6. `logs`: the replicas; the log is that of the last leader epoch. Nothing is decided below its start."""
-    known = [(log.epochs, log) for log in logs if log.is_whole and log.epochs]
-    if not known:
+    whole_logs = [(log.epochs, log) for log in logs if log.is_whole and log.epochs]
+    if not whole_logs:
         return
-    epochs, log = max(known, key=lambda each: (each[0][-1][0], each[1].end))
+    epochs, log = max(whole_logs, key=lambda candidate: (candidate[0][-1][0], candidate[1].end))
     for segment in remote.finished:
         content = remote.content(segment)
         if content is None:
             continue
         offset, epoch = content.records.offset, content.records.epoch
-        wrong = (offset >= log.end) | (epoch != lineage(epochs, offset))
-        found = np.flatnonzero(wrong & (offset >= max(log.start, epochs[0][1])))
-        if len(found):
-            first = int(found[0])
-            what = f"a record of leader epoch {epoch[first]} at offset {offset[first]}"
+        is_uncommitted = (offset >= log.end) | (epoch != lineage(epochs, offset))
+        indices = np.flatnonzero(is_uncommitted & (offset >= max(log.start, epochs[0][1])))
+        if len(indices):
+            first = int(indices[0])
+            record = f"a record of leader epoch {epoch[first]} at offset {offset[first]}"
             sentence = (
-                f"{segment_name(segment)} has {what}, which the log of {log.node} (up to {log.end}) does not have: the "
-                "record was uploaded before it was committed"
+                f"{segment_name(segment)} has {record}, which the log of {log.node} (up to {log.end}) does not have: "
+                "the record was uploaded before it was committed"
             )
-            yield Anomaly(UNCOMMITTED, segment.topic, segment.partition, sentence, (segment_row(segment),), len(found))
+            yield Anomaly(
+                UNCOMMITTED, segment.topic, segment.partition, sentence, (segment_row(segment),), len(indices)
+            )
 
 
 def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[Anomaly]:
@@ -175,7 +177,7 @@ def out_of_bounds(node: str, events: Iterable[Mapping[str, Any]]) -> Iterator[An
         yield Anomaly(BOUNDS, topic, partition, sentence, (row,), 1)
 
 
-def wrong_starts(node: str, events: Reports, others: Sequence[Reports]) -> Iterator[Anomaly]:
+def wrong_starts(node: str, events: Reports, other_reports: Sequence[Reports]) -> Iterator[Anomaly]:
     """R7 and R8, by the trace events of a node and of all other nodes, whose clocks must be right.
 
     A follower starts its log again with `truncated` (rule `leader-start`) at the leader's log start, or with
@@ -184,17 +186,21 @@ def wrong_starts(node: str, events: Reports, others: Sequence[Reports]) -> Itera
     """
     for event in events:
         start = _restarted_at(event)
-        known = [] if start is None else [each for reports in others for each in _around(reports, event)]
-        if start is None or not known:
+        neighbours = (
+            [] if start is None else [report for reports in other_reports for report in _around(reports, event)]
+        )
+        if start is None or not neighbours:
             continue
-        lowest = min(each["log_start_offset"] for each in known)
-        highest = max(each["local_start_offset"] for each in known)
+        lowest = min(report["log_start_offset"] for report in neighbours)
+        highest = max(report["local_start_offset"] for report in neighbours)
         if start < lowest:
-            why = f"the log of every other replica starts at {lowest} or above"
-            yield _wrong_start(BELOW_LOG, node, event, start, why)
+            reason = f"the log of every other replica starts at {lowest} or above"
+            yield _wrong_start(BELOW_LOG, node, event, start, reason)
         elif event["event"] == "bootstrapped" and event["from_offset"] > 0 and start > highest:
-            why = f"it had records up to {event['from_offset']}, and its leader's own files start at {highest} or below"
-            yield _wrong_start(DROPPED, node, event, start, why)
+            reason = (
+                f"it had records up to {event['from_offset']}, and its leader's own files start at {highest} or below"
+            )
+            yield _wrong_start(DROPPED, node, event, start, reason)
 
 
 def _restarted_at(event: Mapping[str, Any]) -> int | None:
@@ -209,15 +215,19 @@ def _restarted_at(event: Mapping[str, Any]) -> int | None:
 def _around(reports: Reports, event: Mapping[str, Any]) -> Reports:
     """A node's last report `replica_starts` of a partition before an event, and the first one after it: the changes in
     between are not traced."""
-    where = (event["topic"], event["partition"])
-    starts = [it for it in reports if it.get("event") == "replica_starts" and (it["topic"], it["partition"]) == where]
-    at = sum(moment(it) <= moment(event) for it in starts)
+    partition = (event["topic"], event["partition"])
+    starts = [
+        report
+        for report in reports
+        if report.get("event") == "replica_starts" and (report["topic"], report["partition"]) == partition
+    ]
+    at = sum(moment(report) <= moment(event) for report in starts)
     return starts[max(at - 1, 0) : at + 1] if at else ()
 
 
-def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, why: str) -> Anomaly:
+def _wrong_start(kind: str, node: str, event: Mapping[str, Any], start: int, reason: str) -> Anomaly:
     topic, partition = event["topic"], event["partition"]
-    sentence = f"{node} starts its log of {topic}-{partition} again at {start}, but {why}"
+    sentence = f"{node} starts its log of {topic}-{partition} again at {start}, but {reason}"
     row = {"op": event["event"], "node": node, "topic": topic, "partition": partition, "offset": start}
     return Anomaly(kind, topic, partition, sentence, (row,), 1)
 
@@ -229,5 +239,5 @@ def segment_name(segment: DeclaredSegment) -> str:
 
 def segment_row(segment: DeclaredSegment) -> dict[str, Any]:
     """A segment in a witness."""
-    where = {"op": "remote segment", "node": "store", "topic": segment.topic, "partition": segment.partition}
-    return where | {"offset": segment.start, "source": segment.id}
+    place = {"op": "remote segment", "node": "store", "topic": segment.topic, "partition": segment.partition}
+    return place | {"offset": segment.start, "source": segment.id}

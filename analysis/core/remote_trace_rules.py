@@ -37,15 +37,15 @@ def unlike_reported(metadata: DeclaredSegments, events: Mapping[str, Reports]) -
             if report.get("event") != COMMITTED:
                 continue
             segment = metadata.segments.get(hex_id(str(report["id"])))
-            what = f"{node} reported that {report['state']} of segment {report['id']} was committed"
+            claim = f"{node} reported that {report['state']} of segment {report['id']} was committed"
             if segment is None:
-                yield f"{what}, and the remote metadata have no such segment"
+                yield f"{claim}, and the remote metadata have no such segment"
                 continue
-            known = {"base_offset": segment.start, "end_offset": segment.end, "size": segment.size}
-            if unlike := {key for key, value in known.items() if report[key] != value}:
-                yield f"{what}, and the remote metadata have another {', '.join(sorted(unlike))}"
+            declared = {"base_offset": segment.start, "end_offset": segment.end, "size": segment.size}
+            if unlike := {key for key, value in declared.items() if report[key] != value}:
+                yield f"{claim}, and the remote metadata have another {', '.join(sorted(unlike))}"
             elif STATES.index(segment.state) < STATES.index(report["state"]):
-                yield f"{what}, and in the remote metadata it is in the state {segment.state}"
+                yield f"{claim}, and in the remote metadata it is in the state {segment.state}"
 
 
 def unreported(
@@ -79,9 +79,9 @@ def unasked(metadata: DeclaredSegments, node: str, events: Reports) -> Iterator[
         segment = None if identity is None else metadata.segments.get(identity)
         if segment is not None and segment.state in (DELETE_STARTED, DELETE_FINISHED):
             continue
-        why = "do not know its segment" if segment is None else f"have its segment in {segment.state}"
+        reason = "do not know its segment" if segment is None else f"have its segment in {segment.state}"
         topic, partition = event["topic"], event["partition"]
-        sentence = f"{node} removed the object {event['name']}, but the metadata {why}"
+        sentence = f"{node} removed the object {event['name']}, but the metadata {reason}"
         row = {"op": event["event"], "node": node, "topic": topic, "partition": partition, "source": event["name"]}
         yield Anomaly(UNASKED, topic, partition, sentence, (row,), 1)
 
@@ -92,7 +92,7 @@ def without_borders(replicas: Mapping[tuple[str, int], Iterable[str]], events: M
     for (topic, partition), nodes in sorted(replicas.items()):
         for node in nodes:
             if not any(
-                (each.get("event"), each.get("topic"), each.get("partition")) == (BORDERS, topic, partition)
-                for each in events.get(node, ())
+                (event.get("event"), event.get("topic"), event.get("partition")) == (BORDERS, topic, partition)
+                for event in events.get(node, ())
             ):
                 yield f"{node} never reported where its log of {topic}-{partition} starts: R5 and R7 cannot be decided"

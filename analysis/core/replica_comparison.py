@@ -63,24 +63,24 @@ def divergence(a: ReplicaLog, b: ReplicaLog, quiet: bool) -> Divergence:
     )
 
 
-def _diverging(a: ReplicaLog, b: ReplicaLog, wrong: I64, committed: I64, quiet: bool) -> Anomaly | None:
+def _diverging(a: ReplicaLog, b: ReplicaLog, offsets: I64, committed: I64, quiet: bool) -> Anomaly | None:
     """The records at these offsets differ; `committed`: those of them below both high watermarks."""
-    if not len(wrong):
+    if not len(offsets):
         return None
-    at = int(wrong[0])
+    at = int(offsets[0])
     one, other = a.at(at), b.at(at)
     assert one is not None
     assert other is not None
     kind = "records of the same epoch" if NO_EPOCH != one["epoch"] == other["epoch"] else "records"
     is_committed = bool(len(committed)) and at == committed[0]
-    why = "below both high watermarks" if is_committed else "before a record that they share"
+    reason = "below both high watermarks" if is_committed else "before a record that they share"
     if quiet:
-        why = "after the cluster was at rest"
+        reason = "after the cluster was at rest"
     sentence = (
-        f"{a.node} and {b.node} hold different {kind} at offset {at}, {why}: "
+        f"{a.node} and {b.node} hold different {kind} at offset {at}, {reason}: "
         f"{record_name(one)}{epoch_name(one)} and {record_name(other)}{epoch_name(other)}"
     )
-    return anomaly_of("replica-divergence", a, sentence, [one, other], len(wrong))
+    return anomaly_of("replica-divergence", a, sentence, [one, other], len(offsets))
 
 
 def lacking(a: ReplicaLog, b: ReplicaLog) -> LogColumns:
@@ -91,18 +91,18 @@ def lacking(a: ReplicaLog, b: ReplicaLog) -> LogColumns:
     return a.columns.take(absent & ~replaced(a.columns, latest_of((a, b))))
 
 
-def unreplaced(a: ReplicaLog, b: ReplicaLog, found: LogColumns) -> Anomaly | None:
-    """D1 in a compacted log: a record below both HWs that only one replica has is replaced by a later record. `found`:
-    those that are not."""
-    if not len(found.offset):
+def unreplaced(a: ReplicaLog, b: ReplicaLog, candidates: LogColumns) -> Anomaly | None:
+    """D1 in a compacted log: a record below both HWs that only one replica has is replaced by a later record.
+    `candidates`: those that are not."""
+    if not len(candidates.offset):
         return None
-    record = a.holding(found).at(int(found.offset[0]))
+    record = a.holding(candidates).at(int(candidates.offset[0]))
     assert record is not None
     sentence = (
         f"{b.node} lacks what {a.node} holds at offset {record['offset']}, {record_name(record)}, and neither "
         "replica holds a later record of its key"
     )
-    return anomaly_of("replica-divergence", a, sentence, [record], len(found.offset))
+    return anomaly_of("replica-divergence", a, sentence, [record], len(candidates.offset))
 
 
 def latest_of(logs: Sequence[ReplicaLog]) -> dict[int, int]:
@@ -142,23 +142,23 @@ def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deleted_to: int, c
         expected &= earlier.offset < later.end
     expected &= ~np.isin(earlier.offset, later.offset[j])
     if not compacts:
-        wrong = np.union1d(changed, earlier.offset[expected])
-        return PrefixChanges(prefix_changed(earlier, later, wrong), no_records())
+        changed_offsets = np.union1d(changed, earlier.offset[expected])
+        return PrefixChanges(prefix_changed(earlier, later, changed_offsets), no_records())
     expected &= ~replaced(earlier.columns, latest_of((earlier, later)))
     return PrefixChanges(prefix_changed(earlier, later, changed), earlier.columns.take(expected))
 
 
-def prefix_changed(earlier: ReplicaLog, later: ReplicaLog, wrong: I64) -> Anomaly | None:
+def prefix_changed(earlier: ReplicaLog, later: ReplicaLog, offsets: I64) -> Anomaly | None:
     """D7 is broken at these offsets."""
-    if not len(wrong):
+    if not len(offsets):
         return None
-    offset = int(wrong[0])
+    offset = int(offsets[0])
     before, after = earlier.at(offset), later.at(offset)
     sentence = (
         f"offset {offset} of {earlier.node} was below its high watermark {earlier.high_watermark}, "
         f"but a later dump of its log {'holds another record there' if after else 'lacks it'}"
     )
-    return anomaly_of("prefix-changed", earlier, sentence, [before, after], len(wrong))
+    return anomaly_of("prefix-changed", earlier, sentence, [before, after], len(offsets))
 
 
 def _common(a: ReplicaLog, b: ReplicaLog) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:

@@ -15,9 +15,9 @@ from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
 
 def regressions(log: ReplicaLog) -> Iterator[Anomaly]:
     """D3."""
-    known = slice(None) if log.has_epochs else log.epoch != NO_EPOCH
-    offset = log.offset[known]
-    falls = np.flatnonzero(np.diff(log.epoch[known]) < 0)
+    has_epoch = slice(None) if log.has_epochs else log.epoch != NO_EPOCH
+    offset = log.offset[has_epoch]
+    falls = np.flatnonzero(np.diff(log.epoch[has_epoch]) < 0)
     if len(falls):
         before, after = (log.at(int(offset[falls[0] + i])) for i in (0, 1))
         assert before is not None
@@ -39,7 +39,7 @@ def regressions(log: ReplicaLog) -> Iterator[Anomaly]:
 
 def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[Anomaly]:
     """D4: the epoch files agree with each other and with the logs' records."""
-    known: dict[int, tuple[int, Record, ReplicaLog]] = {}
+    known_starts: dict[int, tuple[int, Record, ReplicaLog]] = {}
     claims = [
         (epoch, start, _entry(log, epoch, start, source), log)
         for log in replicas
@@ -48,10 +48,10 @@ def start_mismatches(replicas: Sequence[ReplicaLog], quiet: bool) -> Iterator[An
         if start > log.start or start == 0  # deleting old segments moves the entry of the oldest epoch
     ]
     for epoch, start, entry, log in claims:
-        other_start, other, where = known.setdefault(epoch, (start, entry, log))
+        other_start, other, other_log = known_starts.setdefault(epoch, (start, entry, log))
         if other_start != start:
             sentence = (
-                f"epoch {epoch} starts at offset {other_start} in the {other['source']} of {where.node}, "
+                f"epoch {epoch} starts at offset {other_start} in the {other['source']} of {other_log.node}, "
                 f"but at {start} in the {entry['source']} of {log.node}"
             )
             yield anomaly_of("epoch-start-mismatch", log, sentence, [other, entry])
@@ -70,9 +70,9 @@ def contradictory_epochs(dump: ReplicaLog, deleted_to: int = 0) -> Iterator[str]
     if dump.epochs and dump.start < dump.epochs[0][1] <= deleted_to:
         start = dump.epochs[0][1]
         dump = replace(dump, start=start).holding(dump.columns.take(dump.offset >= start))
-    for each in (*regressions(dump), *start_mismatches([dump], quiet=False)):
-        if all(row["offset"] < dump.high_watermark for row in each.witness):
-            yield f"the earlier dump of {log_name(dump)} contradicts its epoch file: {each.sentence}"
+    for anomaly in (*regressions(dump), *start_mismatches([dump], quiet=False)):
+        if all(row["offset"] < dump.high_watermark for row in anomaly.witness):
+            yield f"the earlier dump of {log_name(dump)} contradicts its epoch file: {anomaly.sentence}"
 
 
 def _entries(log: ReplicaLog) -> tuple[tuple[int, int], ...]:
@@ -81,8 +81,8 @@ def _entries(log: ReplicaLog) -> tuple[tuple[int, int], ...]:
 
 
 def _entry(log: ReplicaLog, epoch: int, start: int, source: str = "epoch file") -> Record:
-    where = {"node": log.node, "topic": log.topic, "partition": log.partition}
-    return {"op": "epoch", **where, "epoch": epoch, "offset": start, "source": source}
+    place = {"node": log.node, "topic": log.topic, "partition": log.partition}
+    return {"op": "epoch", **place, "epoch": epoch, "offset": start, "source": source}
 
 
 def _first_records(log: ReplicaLog) -> dict[int, int]:

@@ -120,18 +120,18 @@ def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
     spans = lay_out(rows, None)
     orders: dict[Key, ClientOrder] = {}
     for part, evidence in zip(spans.part.tolist(), gather(rows, spans, "lower-bound-only"), strict=True):
-        known = np.flatnonzero(evidence.value != NONE)
-        more = ClientOrder(known + evidence.start, evidence.value[known], (evidence.flags[known] & ACK) != 0)
-        key, before = rows.keys[part], orders.get(rows.keys[part])
-        orders[key] = more if before is None else before.joined(more)
+        indices = np.flatnonzero(evidence.value != NONE)
+        order = ClientOrder(indices + evidence.start, evidence.value[indices], (evidence.flags[indices] & ACK) != 0)
+        key, earlier_order = rows.keys[part], orders.get(rows.keys[part])
+        orders[key] = order if earlier_order is None else earlier_order.joined(order)
     return orders
 
 
 def appends_of(operations: pa.Table) -> dict[Key, Appends]:
     """What was sent to each partition according to the operations."""
     rows = rows_of(operations)
-    again = operations["value"].to_numpy()[sent_again(operations)]
-    found: dict[Key, Appends] = {}
+    repeated_values = operations["value"].to_numpy()[sent_again(operations)]
+    appends: dict[Key, Appends] = {}
     for part, key in enumerate(rows.keys):
         bound = rows.bound.value[rows.bound.part == part]
         columns = rows.loose.value, rows.loose.type, rows.loose.offset
@@ -139,15 +139,15 @@ def appends_of(operations: pa.Table) -> dict[Key, Appends]:
         queries = rows.queries
         ends = np.flatnonzero((queries.part == part) & queries.final & ~queries.is_read & (queries.lo >= 0))
         last = ends[np.argmax(queries.inv[ends])] if len(ends) else -1
-        found[key] = Appends(
+        appends[key] = Appends(
             sent=np.concatenate((bound, loose)),
             refused=loose[type_ == FAIL],
             loose=loose[type_ != FAIL],
             end=int(queries.lo[last]) if last >= 0 else -1,
             answered=loose[named >= 0],
-            again=again,
+            again=repeated_values,
         )
-    return found
+    return appends
 
 
 def acknowledged_before(operations: pa.Table, at: int) -> int:
@@ -167,7 +167,7 @@ def sent_after(operations: pa.Table, at: int) -> I64:
 
 def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:
     """An anomaly of a log's partition; missing parts of the witness are left out."""
-    return Anomaly(name, log.topic, log.partition, sentence, tuple(each for each in witness if each), count)
+    return Anomaly(name, log.topic, log.partition, sentence, tuple(row for row in witness if row), count)
 
 
 def record_name(record: Record) -> str:

@@ -162,58 +162,60 @@ def dumps_of(logs: Sequence[ReplicaLog], earlier: Sequence[ReplicaLog]) -> list[
     return [(dump, later[dump.node]) for dump in earlier if dump.node in later]
 
 
-def examine(view: RangeView, around: Circumstances) -> RangeFindings:
+def examine(view: RangeView, circumstances: Circumstances) -> RangeFindings:
     """What one range shows."""
     order = view.order
     unheld = (
         None
         if order is None
-        else contents.unheld(view.logs, order, around)
-        if around.quiet
+        else contents.unheld(view.logs, order, circumstances)
+        if circumstances.quiet
         else order.take(np.zeros(len(order.offset), np.bool_))
     )
     shown = _NOTHING if unheld is None else unheld.offset
-    wanted = view.wanted or [Wanted()] * len(view.logs)
+    requests = view.wanted or [Wanted()] * len(view.logs)
     nothing = no_records()
     return RangeFindings(
-        tuple(_of_log(log, view, around, each, shown) for log, each in zip(view.logs, wanted, strict=True)),
+        tuple(
+            _of_log(log, view, circumstances, request, shown) for log, request in zip(view.logs, requests, strict=True)
+        ),
         tuple(_sent_on(log, view, Wanted(), _NOTHING) for log in view.earlier),
         tuple(
             PairFindings(
-                divergence(a, b, around.quiet),
-                *((lacking(a, b), lacking(b, a)) if around.compacts else (nothing, nothing)),
+                divergence(a, b, circumstances.quiet),
+                *((lacking(a, b), lacking(b, a)) if circumstances.compacts else (nothing, nothing)),
             )
             for a, b in combinations(view.logs, 2)
         ),
         tuple(
-            prefix_changes(dump, later, deleted_to=around.deleted_to, compacts=around.compacts)
+            prefix_changes(dump, later, deleted_to=circumstances.deleted_to, compacts=circumstances.compacts)
             for dump, later in dumps_of(view.logs, view.earlier)
         ),
         unheld,
     )
 
 
-def _of_log(log: ReplicaLog, view: RangeView, around: Circumstances, wanted: Wanted, shown: I64) -> LogFindings:
+def _of_log(log: ReplicaLog, view: RangeView, circumstances: Circumstances, request: Wanted, shown: I64) -> LogFindings:
     doubts: list[str] = []
-    corrupt = list(contents.corrupt_records(log, around, doubts.append))
-    misplaced = [] if view.order is None else list(contents.order_mismatch(log, view.order, around))
+    corrupt = list(contents.corrupt_records(log, circumstances, doubts.append))
+    misplaced = [] if view.order is None else list(contents.order_mismatch(log, view.order, circumstances))
     return replace(
-        _sent_on(log, view, wanted, shown),
-        controls=contents.control_records(log, around),
+        _sent_on(log, view, request, shown),
+        controls=contents.control_records(log, circumstances),
         corrupt=corrupt[0] if corrupt else None,
         suspicious=tuple(doubts),
         misplaced=misplaced[0] if misplaced else None,
     )
 
 
-def _sent_on(log: ReplicaLog, view: RangeView, wanted: Wanted, shown: I64) -> LogFindings:
+def _sent_on(log: ReplicaLog, view: RangeView, request: Wanted, shown: I64) -> LogFindings:
     """The records of a range that the conclusion needs."""
     is_named = view.named.names(log)
-    is_last = (log.offset >= wanted.tail) if wanted.tail >= 0 else np.zeros(len(log.offset), np.bool_)
+    is_last = (log.offset >= request.tail) if request.tail >= 0 else np.zeros(len(log.offset), np.bool_)
     mine = is_last
     if view.has_appends:
         mine = mine | (~is_named & (log.value != CONTROL_RECORD) & ~log.is_opaque(log.offset))
-    mine |= np.isin(log.offset, np.concatenate((shown, np.array(wanted.offsets, np.int64))))
+    mine |= np.isin(log.offset, np.concatenate((shown, np.array(request.offsets, np.int64))))
     changes = np.flatnonzero(np.diff(log.epoch)) if len(log.epoch) else _NOTHING
     mine[changes] = mine[changes + 1] = True
     starts = np.searchsorted(log.offset, np.array([start for _, start in log.epochs or ()], np.int64))
@@ -238,12 +240,14 @@ class Questions:
         return not len(self.values) and not len(self.keys)
 
 
-def questions_of(found: RangeFindings) -> Questions:
+def questions_of(findings: RangeFindings) -> Questions:
     """What is open after all ranges have been examined."""
-    asked = [each.others for each in found.logs]
-    values = np.unique(np.concatenate((*asked, _NOTHING if found.unheld is None else found.unheld.value)))
-    removed = [rows.key for pair in found.pairs for rows in (pair.first_only, pair.second_only)]
-    keys = np.unique(np.concatenate((*removed, *(each.gone.key for each in found.dumps), _NOTHING.astype(np.uint64))))
+    value_sets = [log_findings.others for log_findings in findings.logs]
+    values = np.unique(np.concatenate((*value_sets, _NOTHING if findings.unheld is None else findings.unheld.value)))
+    removed = [rows.key for pair in findings.pairs for rows in (pair.first_only, pair.second_only)]
+    keys = np.unique(
+        np.concatenate((*removed, *(changes.gone.key for changes in findings.dumps), _NOTHING.astype(np.uint64)))
+    )
     return Questions(values[values >= 0], keys)
 
 
@@ -269,10 +273,10 @@ def held(logs: Sequence[ReplicaLog], questions: Questions) -> Held:
 
 
 def _latest(log: ReplicaLog, keys: U64) -> I64:
-    found = np.full(len(keys), -1, np.int64)
+    latest = np.full(len(keys), -1, np.int64)
     mine = np.flatnonzero(np.isin(log.key, keys))
-    np.maximum.at(found, np.searchsorted(keys, log.key[mine]), log.offset[mine])
-    return found
+    np.maximum.at(latest, np.searchsorted(keys, log.key[mine]), log.offset[mine])
+    return latest
 
 
 @dataclass(frozen=True)
@@ -286,15 +290,22 @@ class ReducedLogs:
 
 
 def reduced(
-    logs: Sequence[ReplicaLog], earlier: Sequence[ReplicaLog], found: RangeFindings, keys: U64, more: Held | None
+    logs: Sequence[ReplicaLog],
+    earlier: Sequence[ReplicaLog],
+    range_findings: RangeFindings,
+    keys: U64,
+    held_records: Held | None,
 ) -> ReducedLogs:
     """Adds what was sent on to the descriptions of the logs."""
-    findings = (*found.logs, *found.earlier)
-    pieces = [[each.rows] if more is None else [each.rows, more.rows[i]] for i, each in enumerate(findings)]
-    whole = [log.holding(_by_offset(joined(some))) for log, some in zip((*logs, *earlier), pieces, strict=True)]
-    latest = [np.empty(0, np.int64)] * len(whole) if more is None else more.latest
-    known = [dict(zip(keys.tolist(), each.tolist(), strict=True)) for each in latest]
-    return ReducedLogs(whole[: len(logs)], whole[len(logs) :], known)
+    findings = (*range_findings.logs, *range_findings.earlier)
+    pieces = [
+        [log_findings.rows] if held_records is None else [log_findings.rows, held_records.rows[i]]
+        for i, log_findings in enumerate(findings)
+    ]
+    whole_logs = [log.holding(_by_offset(joined(parts))) for log, parts in zip((*logs, *earlier), pieces, strict=True)]
+    latest = [np.empty(0, np.int64)] * len(whole_logs) if held_records is None else held_records.latest
+    latest_by_key = [dict(zip(keys.tolist(), offsets.tolist(), strict=True)) for offsets in latest]
+    return ReducedLogs(whole_logs[: len(logs)], whole_logs[len(logs) :], latest_by_key)
 
 
 def _by_offset(rows: LogColumns) -> LogColumns:

@@ -36,39 +36,41 @@ from analysis.replicafiles.sequences import (
 )
 
 
-def gaps(log: ReplicaLog, around: Circumstances) -> Iterator[Anomaly]:
+def gaps(log: ReplicaLog, circumstances: Circumstances) -> Iterator[Anomaly]:
     """The batches of a log that do not continue what their producers wrote before."""
-    found = breaks(log, around)
-    if found.total:
-        witness = [log.at(offset) for offset in offsets_of(found)]
-        yield anomaly_of("sequence-gap-on-replica", log, _sentence(log, found), witness, found.total)
+    sequence_breaks = breaks(log, circumstances)
+    if sequence_breaks.total:
+        witness = [log.at(offset) for offset in offsets_of(sequence_breaks)]
+        yield anomaly_of(
+            "sequence-gap-on-replica", log, _sentence(log, sequence_breaks), witness, sequence_breaks.total
+        )
 
 
-def breaks(log: ReplicaLog, around: Circumstances) -> SequenceBreaks:
+def breaks(log: ReplicaLog, circumstances: Circumstances) -> SequenceBreaks:
     """The batches of a log that do not continue; those without a batch `before` do not start at 0."""
-    if around.deleted_to or around.compacts or around.forgets_producers or not len(log.sequences):
+    if circumstances.deleted_to or circumstances.compacts or circumstances.forgets_producers or not len(log.sequences):
         return SequenceBreaks()
     batches, stretch, continues, due = in_order(log.sequences, (*log.gaps, *log.absent))
-    from_zero = around.from_zero and max(log.start, log.own_start) == 0
-    wrong = batches[:, FIRST] != due
-    found = log.breaks.joined(breaks_at(batches, np.flatnonzero(wrong & continues)))
+    from_zero = circumstances.from_zero and max(log.start, log.own_start) == 0
+    is_break = batches[:, FIRST] != due
+    sequence_breaks = log.breaks.joined(breaks_at(batches, np.flatnonzero(is_break & continues)))
     if from_zero:
-        for row in batches[wrong & ~continues & (stretch == 0)].tolist():
-            found = found.joined(SequenceBreaks(1, (), tuple(row)))
-    return found
+        for row in batches[is_break & ~continues & (stretch == 0)].tolist():
+            sequence_breaks = sequence_breaks.joined(SequenceBreaks(1, (), tuple(row)))
+    return sequence_breaks
 
 
-def offsets_of(found: SequenceBreaks) -> list[int]:
+def offsets_of(sequence_breaks: SequenceBreaks) -> list[int]:
     """The first offsets of the batches that show a break, none without one."""
-    before = [found.before[LAST_OFFSET]] if found.before else []
-    return [*before, found.batch[OFFSET]] if found.total else []
+    previous = [sequence_breaks.before[LAST_OFFSET]] if sequence_breaks.before else []
+    return [*previous, sequence_breaks.batch[OFFSET]] if sequence_breaks.total else []
 
 
-def _sentence(log: ReplicaLog, found: SequenceBreaks) -> str:
-    batch, before = found.batch, found.before
+def _sentence(log: ReplicaLog, sequence_breaks: SequenceBreaks) -> str:
+    batch, previous = sequence_breaks.batch, sequence_breaks.before
     at = f"the log of {log.node} has at offset {batch[OFFSET]} a batch of producer {batch[PRODUCER]}"
     number = f"{at}, epoch {batch[EPOCH]}, whose first sequence number is {batch[FIRST]}"
-    if not before:
+    if not previous:
         return f"{number}; it is the first one of that producer and epoch, and must have 0"
-    due = (before[LAST] + 1) % NUMBERS
-    return f"{number}; after its batch at offset {before[LAST_OFFSET]}, {due} must follow"
+    due = (previous[LAST] + 1) % NUMBERS
+    return f"{number}; after its batch at offset {previous[LAST_OFFSET]}, {due} must follow"

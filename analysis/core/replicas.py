@@ -60,7 +60,7 @@ RUNNING: Final = Circumstances()
 def check_replicas(
     logs: Sequence[ReplicaLog],
     orders: Mapping[Key, ClientOrder] | None = None,
-    around: Circumstances = RUNNING,
+    circumstances: Circumstances = RUNNING,
 ) -> ReplicaReport:
     """Checks replicas of any partitions.
 
@@ -71,7 +71,7 @@ def check_replicas(
         by_partition.setdefault((log.topic, log.partition), []).append(log)
     report = ReplicaReport()
     for key, replicas in sorted(by_partition.items()):
-        report = report.merge(check_partition(replicas, (orders or {}).get(key), around=around))
+        report = report.merge(check_partition(replicas, (orders or {}).get(key), circumstances=circumstances))
     return report
 
 
@@ -79,7 +79,7 @@ def check_partition(
     replicas: Sequence[ReplicaLog],
     order: ClientOrder | None = None,
     appends: Appends | None = None,
-    around: Circumstances = RUNNING,
+    circumstances: Circumstances = RUNNING,
     earlier: Sequence[ReplicaLog] = (),
 ) -> ReplicaReport:
     """Checks the replicas of one partition; arguments as of `check_replicas`.
@@ -87,67 +87,77 @@ def check_partition(
     `appends`: what clients sent to it; without it D8 and the final reads' end are not checked. `earlier`: older dumps
     of some of the replicas; without it D7 is not checked.
     """
-    found = examine(RangeView(replicas, earlier, order), around)
-    questions = questions_of(found)
-    more = held((*replicas, *earlier), questions)
-    return conclude(replicas, reduced(replicas, earlier, found, questions.keys, more), found, appends, around)
+    findings = examine(RangeView(replicas, earlier, order), circumstances)
+    questions = questions_of(findings)
+    held_records = held((*replicas, *earlier), questions)
+    return conclude(
+        replicas, reduced(replicas, earlier, findings, questions.keys, held_records), findings, appends, circumstances
+    )
 
 
 def conclude(
     replicas: Sequence[ReplicaLog],
-    known: ReducedLogs,
-    found: RangeFindings,
+    reduced_logs: ReducedLogs,
+    findings: RangeFindings,
     appends: Appends | None,
-    around: Circumstances,
+    circumstances: Circumstances,
 ) -> ReplicaReport:
-    """The report on one partition after all its ranges were compared. `replicas`: the logs, without records; `known`:
-    the logs and the earlier dumps, with the records that the ranges could not decide; `appends`: those of these
-    records that clients sent."""
-    undecided = [sentence for log in replicas for sentence in _undecided(log, around)]
-    anomalies = list(_anomalies(known, found, appends, around, undecided.append))
-    anomalies += _changed_prefixes(known, found)
+    """The report on one partition after all its ranges were compared. `replicas`: the logs, without records;
+    `reduced_logs`: the logs and the earlier dumps, with the records that the ranges could not decide; `appends`:
+    those of these records that clients sent."""
+    undecided = [sentence for log in replicas for sentence in _undecided(log, circumstances)]
+    anomalies = list(_anomalies(reduced_logs, findings, appends, circumstances, undecided.append))
+    anomalies += _changed_prefixes(reduced_logs, findings)
     key = (replicas[0].topic, replicas[0].partition)
-    ends = {log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1) for log in known.logs}
-    records = sum(each.records for each in found.logs)
+    ends = {
+        log.node: (log.end, log.high_watermark, int(log.epoch[-1]) if len(log.epoch) else -1)
+        for log in reduced_logs.logs
+    }
+    records = sum(log_findings.records for log_findings in findings.logs)
     return ReplicaReport(
-        tuple(_one_each(anomalies)), tuple(undecided), records, {key: ends}, _without_epochs(replicas), len(found.dumps)
+        tuple(_one_each(anomalies)),
+        tuple(undecided),
+        records,
+        {key: ends},
+        _without_epochs(replicas),
+        len(findings.dumps),
     )
 
 
 def _anomalies(
-    known: ReducedLogs,
-    found: RangeFindings,
+    reduced_logs: ReducedLogs,
+    findings: RangeFindings,
     appends: Appends | None,
-    around: Circumstances,
+    circumstances: Circumstances,
     doubt: contents.Doubt,
 ) -> Iterator[Anomaly]:
-    replicas = known.logs
+    replicas = reduced_logs.logs
     for log in replicas:
         yield from epochs.regressions(log)
-        yield from sequences.gaps(log, around)
-    yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], around.quiet)
-    yield from _differences(known, found)
-    for log, mine in zip(replicas, found.logs, strict=True):
+        yield from sequences.gaps(log, circumstances)
+    yield from epochs.start_mismatches([log for log in replicas if log.has_epochs], circumstances.quiet)
+    yield from _differences(reduced_logs, findings)
+    for log, mine in zip(replicas, findings.logs, strict=True):
         yield from filter(None, (mine.corrupt,))
         for sentence in mine.suspicious:
             doubt(sentence)
         if appends is not None:
-            yield from contents.foreign_records(log, appends, around, mine.controls, doubt)
+            yield from contents.foreign_records(log, appends, circumstances, mine.controls, doubt)
         yield from filter(None, (mine.misplaced,))
-    if around.quiet:
-        if found.unheld is not None:
-            yield from contents.lost(replicas, found.unheld, around)
-        yield from contents.not_converged(replicas, appends, around)
+    if circumstances.quiet:
+        if findings.unheld is not None:
+            yield from contents.lost(replicas, findings.unheld, circumstances)
+        yield from contents.not_converged(replicas, appends, circumstances)
         if appends is not None:
-            yield from contents.final_end(replicas, appends, around, doubt)
+            yield from contents.final_end(replicas, appends, circumstances, doubt)
 
 
-def _differences(known: ReducedLogs, found: RangeFindings) -> Iterator[Anomaly]:
+def _differences(reduced_logs: ReducedLogs, findings: RangeFindings) -> Iterator[Anomaly]:
     """D1 and D2."""
-    numbers = combinations(range(len(known.logs)), 2)
-    for (one, other), pair in zip(numbers, found.pairs, strict=True):
-        a, b = known.logs[one], known.logs[other]
-        latest = _latest(known.latest[one], known.latest[other])
+    numbers = combinations(range(len(reduced_logs.logs)), 2)
+    for (one, other), pair in zip(numbers, findings.pairs, strict=True):
+        a, b = reduced_logs.logs[one], reduced_logs.logs[other]
+        latest = _latest(reduced_logs.latest[one], reduced_logs.latest[other])
         removed = (
             unreplaced(x, y, rows.take(~replaced(rows, latest)))
             for x, y, rows in ((a, b, pair.first_only), (b, a, pair.second_only))
@@ -155,45 +165,51 @@ def _differences(known: ReducedLogs, found: RangeFindings) -> Iterator[Anomaly]:
         yield from filter(None, (pair.divergence.proven, *removed))
 
 
-def _changed_prefixes(known: ReducedLogs, found: RangeFindings) -> Iterator[Anomaly]:
+def _changed_prefixes(reduced_logs: ReducedLogs, findings: RangeFindings) -> Iterator[Anomaly]:
     """D7."""
-    later = {log.node: number for number, log in enumerate(known.logs)}
-    dumps = [(number, log) for number, log in enumerate(known.earlier, len(known.logs)) if log.node in later]
-    for (number, dump), changes in zip(dumps, found.dumps, strict=True):
-        of = later[dump.node]
-        gone = changes.gone.take(~replaced(changes.gone, _latest(known.latest[number], known.latest[of])))
-        lacks = prefix_changed(dump.holding(gone), known.logs[of].holding(no_records()), gone.offset)
-        first = sorted(filter(None, (changes.found, lacks)), key=lambda each: int(each.witness[0]["offset"]))
-        yield from filter(None, (both(*first) if len(first) == 2 else next(iter(first), None),))
+    later = {log.node: number for number, log in enumerate(reduced_logs.logs)}
+    dumps = [
+        (number, log) for number, log in enumerate(reduced_logs.earlier, len(reduced_logs.logs)) if log.node in later
+    ]
+    for (number, dump), changes in zip(dumps, findings.dumps, strict=True):
+        later_number = later[dump.node]
+        gone = changes.gone.take(
+            ~replaced(changes.gone, _latest(reduced_logs.latest[number], reduced_logs.latest[later_number]))
+        )
+        lacks = prefix_changed(dump.holding(gone), reduced_logs.logs[later_number].holding(no_records()), gone.offset)
+        anomalies = sorted(filter(None, (changes.found, lacks)), key=lambda anomaly: int(anomaly.witness[0]["offset"]))
+        yield from filter(None, (both(*anomalies) if len(anomalies) == 2 else next(iter(anomalies), None),))
 
 
 def _latest(one: Mapping[int, int], other: Mapping[int, int]) -> dict[int, int]:
     return {key: max(one[key], other[key]) for key in one}
 
 
-def _undecided(log: ReplicaLog, around: Circumstances) -> Iterator[str]:
+def _undecided(log: ReplicaLog, circumstances: Circumstances) -> Iterator[str]:
     name = log_name(log)
     if log.damage:
         yield f"{name} ends early: {log.damage}"
     if log.unread:
         yield f"{name} could not be read to its end: {log.unread}"
     if log.opaque:
-        records = sum(behind - first for first, behind in log.opaque)
+        records = sum(end - first for first, end in log.opaque)
         yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
-    if log.start > around.deleted_to:
+    if log.start > circumstances.deleted_to:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
-    for first, behind in () if around.compacts else log.gaps:
-        yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
-    for first, behind in log.absent:
-        yield f"{name} has no file with the offsets {first} to {behind - 1}"
+    for first, end in () if circumstances.compacts else log.gaps:
+        yield f"{name} has no records at offsets {first} to {end - 1}, between others"
+    for first, end in log.absent:
+        yield f"{name} has no file with the offsets {first} to {end - 1}"
     if not log.is_whole and log.high_watermark > log.end:
         yield f"{name} was read up to offset {log.end}, but its high watermark is {log.high_watermark}"
-    elif log.high_watermark > log.end and not around.quiet:
+    elif log.high_watermark > log.end and not circumstances.quiet:
         yield f"{name} ends at {log.end}, before its high watermark {log.high_watermark}"
     yield from (f"{name} {doubt}" for doubt in log.doubts)
 
 
-def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool, marked: bool = True) -> Iterator[str]:
+def missing_below(
+    log: ReplicaLog, circumstances: Circumstances, *, may_be_short: bool, marked: bool = True
+) -> Iterator[str]:
     """Why D7 cannot be decided for an earlier dump of a log: everything below its high watermark must be there. Above
     it, a dump that was made while the service ran may be torn. `may_be_short`: the node may have lost the log's end;
     `marked`: the node had written its high watermark by then.
@@ -204,13 +220,13 @@ def missing_below(log: ReplicaLog, around: Circumstances, *, may_be_short: bool,
         yield f"{name} could not be read to its end: {log.unread}"
     elif log.end < mark and not may_be_short:
         yield f"{name} ends at {log.end}, before its high watermark {mark}{f': {log.damage}' if log.damage else ''}"
-    if log.start > around.deleted_to:
+    if log.start > circumstances.deleted_to:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
-    if records := sum(min(behind, mark) - first for first, behind in log.opaque if first < mark):
+    if records := sum(min(end, mark) - first for first, end in log.opaque if first < mark):
         yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
-    for first, behind in (*(() if around.compacts else log.gaps), *log.absent):
+    for first, end in (*(() if circumstances.compacts else log.gaps), *log.absent):
         if first < mark:
-            yield f"{name} has no records at offsets {first} to {behind - 1}, between others"
+            yield f"{name} has no records at offsets {first} to {end - 1}, between others"
     for doubt in log.doubts:
         if marked or not doubt.startswith(NO_MARK):
             yield f"{name} {doubt}"
@@ -224,11 +240,13 @@ def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ..
 def _one_each(anomalies: list[Anomaly]) -> Iterator[Anomaly]:
     """One anomaly per name; the first represents all."""
     joined: dict[str, Anomaly] = {}
-    for each in anomalies:
-        known = joined.get(each.name)
-        if known is None:
-            joined[each.name] = each
+    for anomaly in anomalies:
+        representative = joined.get(anomaly.name)
+        if representative is None:
+            joined[anomaly.name] = anomaly
         else:
-            count = known.count + each.count
-            joined[each.name] = Anomaly(each.name, each.topic, each.partition, known.sentence, known.witness, count)
+            count = representative.count + anomaly.count
+            joined[anomaly.name] = Anomaly(
+                anomaly.name, anomaly.topic, anomaly.partition, representative.sentence, representative.witness, count
+            )
     return iter(joined.values())

@@ -44,7 +44,7 @@ class Requested:
         """The values of a topic's setting: its own, or those of the brokers; empty if none is stated."""
         if name in self.topic:
             return frozenset({self.topic[name]})
-        return frozenset(each[of_broker] for each in self.brokers if of_broker in each)
+        return frozenset(broker[of_broker] for broker in self.brokers if of_broker in broker)
 
 
 Row = Callable[[Any, Requested, Shown], Iterator[str]]
@@ -67,8 +67,8 @@ def _compression(value: str, requested: Requested, shown: Shown) -> Iterator[str
     if not requested.of_topic("compression.type", "compression.type") <= frozenset(PRODUCER_CODEC):
         return
     for (node, partition), traits in sorted(shown.traits.items()):
-        if others := traits.codecs.keys() - {value, "none"}:
-            yield f"partition {partition} on {node} has batches of {', '.join(sorted(others))}"
+        if other_codecs := traits.codecs.keys() - {value, "none"}:
+            yield f"partition {partition} on {node} has batches of {', '.join(sorted(other_codecs))}"
         elif value != "none" and traits.compressible:
             yield f"partition {partition} on {node} has uncompressed batches that compression shrinks"
 
@@ -82,16 +82,16 @@ def _batch_records(value: int, _: Requested, shown: Shown) -> Iterator[str]:
 def _compression_type(value: str, _: Requested, shown: Shown) -> Iterator[str]:
     codec = "none" if value == "uncompressed" else value
     for (node, partition), traits in sorted(shown.traits.items()):
-        if value not in PRODUCER_CODEC and (others := traits.codecs.keys() - {codec}):
-            yield f"partition {partition} on {node} has batches of {', '.join(sorted(others))}"
+        if value not in PRODUCER_CODEC and (other_codecs := traits.codecs.keys() - {codec}):
+            yield f"partition {partition} on {node} has batches of {', '.join(sorted(other_codecs))}"
 
 
 def _timestamp_type(value: str, _: Requested, shown: Shown) -> Iterator[str]:
     stamps = value == "LogAppendTime"
     for (node, partition), traits in sorted(shown.traits.items()):
-        if wrong := traits.stamped[not stamps]:
+        if mismatches := traits.stamped[not stamps]:
             by = "clients" if stamps else "brokers"
-            yield f"{wrong:,} batches of partition {partition} on {node} have timestamps of {by}"
+            yield f"{mismatches:,} batches of partition {partition} on {node} have timestamps of {by}"
 
 
 def _segment_bytes(value: str, _: Requested, shown: Shown) -> Iterator[str]:
@@ -118,12 +118,14 @@ def contradictions(requested: Requested, shown: Shown) -> Iterator[str]:
     for name, row in OF_WORKLOAD.items():
         if name in requested.workload:
             value = requested.workload[name]
-            yield from (f"the workload has {name} = {_told(value)}, but {why}" for why in row(value, requested, shown))
+            yield from (
+                f"the workload has {name} = {_told(value)}, but {reason}" for reason in row(value, requested, shown)
+            )
     for name, (of_broker, row) in OF_TOPIC.items():
         values = requested.of_topic(name, of_broker)
         if len(values) == 1 and name not in shown.changed:
             (value,) = values
-            yield from (f"the topic has {name} = {value}, but {why}" for why in row(value, requested, shown))
+            yield from (f"the topic has {name} = {value}, but {reason}" for reason in row(value, requested, shown))
     yield from _in_metadata(requested, shown)
 
 
@@ -133,9 +135,9 @@ def _in_metadata(requested: Requested, shown: Shown) -> Iterator[str]:
     if topic is None:
         return
     for name, value in sorted((dict(requested.topic) | dict(shown.changed)).items()):
-        known = topic.settings.get(name)
-        if known not in {value, requested.topic.get(name, value)}:
-            yield f"the topic has {name} = {value}, but the metadata log has {'none' if known is None else known}"
+        setting = topic.settings.get(name)
+        if setting not in {value, requested.topic.get(name, value)}:
+            yield f"the topic has {name} = {value}, but the metadata log has {'none' if setting is None else setting}"
     if missing := sorted(shown.replicas.keys() ^ topic.partitions.keys()):
         yield f"the plan has {len(shown.replicas)} partitions, but the metadata log differs in {missing}"
         return

@@ -173,19 +173,19 @@ def rows_of(table: pa.Table) -> Rows:
     durable = is_append & (columns.type == OK) & (columns.acks == ACKS_ALL)
     is_bound = durable & (columns.offset >= 0)
     at = np.flatnonzero(is_bound)
-    again = columns.again
+    is_repeat = columns.again
     names = "offset", "value", "process", "session", "again"
     bound = Bound(part[at], inv[at], ret[at], *(getattr(columns, name)[at] for name in names))
-    at = np.flatnonzero(is_append & (~is_bound | again))
+    at = np.flatnonzero(is_append & (~is_bound | is_repeat))
     weak = (columns.type[at] == OK) & (is_bound[at] | (columns.acks[at] != ACKS_ALL))
     kind = np.where(weak, INFO, columns.type[at])
-    named = np.where((kind == INFO) & ~again[at], columns.offset[at], -1)
+    named = np.where((kind == INFO) & ~is_repeat[at], columns.offset[at], -1)
     due = np.where(kind == OK, ret[at], INF)
-    loose = Loose(part[at], inv[at], due, value[at], kind, named, again[at], is_bound[at])
+    loose = Loose(part[at], inv[at], due, value[at], kind, named, is_repeat[at], is_bound[at])
     if min(int(bound.value.min(initial=0)), int(loose.value.min(initial=0))) < 0:
         raise DamagedError(f"an append has a negative value: {DAMAGED}")
-    asked = np.flatnonzero(~is_append)
-    answered = asked[columns.type[asked] == OK]
+    query_rows = np.flatnonzero(~is_append)
+    answered = query_rows[columns.type[query_rows] == OK]
     return Rows(keys, bound, loose, _queries(columns, part, answered))
 
 
@@ -197,7 +197,7 @@ def within(rows: Rows, start: int, stop: int) -> Rows:
     names = ("part", "inv", "ret", "offset", "value", "process", "session", "again")
     moved = Bound(*(getattr(bound, name)[at] for name in names))
     inside = (queries.item_offset >= start) & (queries.item_offset < stop)
-    before = np.concatenate(([0], np.cumsum(inside)))
+    preceding = np.concatenate(([0], np.cumsum(inside)))
     edges = np.concatenate(([0], np.cumsum(queries.count)))
     shown = (queries.lo > start) & (queries.lo <= stop)
     capped = (queries.hi >= start) & (queries.hi < stop)
@@ -209,7 +209,7 @@ def within(rows: Rows, start: int, stop: int) -> Rows:
             queries,
             lo=np.where(shown, queries.lo - start, -1),
             hi=np.where(capped, queries.hi - start, -1),
-            count=np.diff(before[edges]),
+            count=np.diff(preceding[edges]),
             item_offset=queries.item_offset[inside] - start,
             item_value=queries.item_value[inside],
         ),
@@ -226,9 +226,11 @@ def _require_sense(columns: Columns) -> None:
         ("an upper bound of a log's length", columns.hi, -1, INF - 1),
         ("the offset of a record that was read", columns.item_offset, 0, INF - 1),
     ]
-    for what, column, low, high in bounds:
-        if len(column) and not (low <= (least := int(column.min())) and (most := int(column.max())) <= high):
-            raise DamagedError(f"{what} is {least if least < low else most}, not in {low} .. {high}: {DAMAGED}")
+    for column_name, column, low, high in bounds:
+        if len(column) and not (low <= (lowest := int(column.min())) and (highest := int(column.max())) <= high):
+            raise DamagedError(
+                f"{column_name} is {lowest if lowest < low else highest}, not in {low} .. {high}: {DAMAGED}"
+            )
     if not len(columns.inv):
         return
     if int(columns.inv.min()) < -INF or int(columns.ret.max()) > INF:
@@ -247,8 +249,8 @@ def _queries(columns: Columns, part: Ints, answered: Ints) -> Queries:
         values, offsets = values[mask], offsets[mask]
     lo = columns.lo[answered]
     if len(offsets):
-        some = np.flatnonzero(counts)
-        lo[some] = np.maximum(lo[some], offsets[(np.cumsum(counts) - 1)[some]] + 1)
+        nonempty = np.flatnonzero(counts)
+        lo[nonempty] = np.maximum(lo[nonempty], offsets[(np.cumsum(counts) - 1)[nonempty]] + 1)
     return Queries(
         part=part[answered],
         inv=columns.inv[answered],
@@ -291,11 +293,11 @@ def partitions_of(table: pa.Table) -> tuple[list[tuple[str, int]], Ints]:
         part = place[key]
     else:
         present, part = np.unique(key, return_inverse=True)
-    found = [(names[int(k) // width], int(k) % width + lowest) for k in present]
-    order = sorted(range(len(found)), key=found.__getitem__)
-    rank = np.empty(len(found), np.int64)
-    rank[order] = np.arange(len(found))
-    return [found[i] for i in order], (part if order == list(range(len(found))) else rank[part])
+    keys = [(names[int(k) // width], int(k) % width + lowest) for k in present]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    rank = np.empty(len(keys), np.int64)
+    rank[order] = np.arange(len(keys))
+    return [keys[i] for i in order], (part if order == list(range(len(keys))) else rank[part])
 
 
 def _array(table: pa.Table, name: str) -> Any:
@@ -326,5 +328,5 @@ def _codes(table: pa.Table, name: str) -> tuple[Ints, list[str]]:
 
 def _equals(table: pa.Table, name: str, text: str) -> Bools:
     codes, names = _codes(table, name)
-    wanted = [code for code, each in enumerate(names) if each == text]
-    return np.isin(codes, wanted) if wanted else np.zeros(len(codes), np.bool_)
+    matching = [code for code, known_name in enumerate(names) if known_name == text]
+    return np.isin(codes, matching) if matching else np.zeros(len(codes), np.bool_)

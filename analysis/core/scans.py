@@ -159,8 +159,8 @@ class KeyedScan:
         for key, a, z in zip(keys.tolist(), first.tolist(), (last + 1).tolist(), strict=True):
             s, o = sequence[a:z], offset[a:z]
             peaks.append(_peaks(o, s, s))
-            before = np.concatenate(([NEVER], np.maximum.accumulate(s)[:-1]))
-            pair = _sparse_pair(before, s, o, s, equal_is_wrong=True)
+            preceding = np.concatenate(([NEVER], np.maximum.accumulate(s)[:-1]))
+            pair = _sparse_pair(preceding, s, o, s, equal_is_wrong=True)
             if pair is not None:
                 worst[key] = pair
         return cls(keys, np.stack(peaks, axis=1), worst)

@@ -23,43 +23,43 @@ _BUCKETS: Final = 1 << (63 - _SHIFT)
 CELL_NS: Final = 10_000_000
 
 
-def quantiles(numbers: Callable[[], Iterable[Floats]], wanted: Sequence[float]) -> list[float] | None:
+def quantiles(numbers: Callable[[], Iterable[Floats]], fractions: Sequence[float]) -> list[float] | None:
     """As `numpy.quantile` of all numbers, which are 0 or more; None without numbers. Calls `numbers` twice."""
     counts = np.zeros(_BUCKETS, np.int64)
-    for some in numbers():
-        counts += np.bincount(_bucket(some), minlength=_BUCKETS)
-    behind = np.cumsum(counts)
-    last = int(behind[-1]) - 1
+    for chunk in numbers():
+        counts += np.bincount(_bucket(chunk), minlength=_BUCKETS)
+    cumulative = np.cumsum(counts)
+    last = int(cumulative[-1]) - 1
     if last < 0:
         return None
-    places = [each * last for each in wanted]
-    ranks = np.array(sorted({min(int(place) + more, last) for place in places for more in (0, 1)}), np.int64)
-    buckets = np.unique(np.searchsorted(behind, ranks, side="right"))
-    found = _ranked(numbers(), ranks, buckets, behind - counts)
-    pairs = [(place, found[int(place)], found[min(int(place) + 1, last)]) for place in places]
+    places = [fraction * last for fraction in fractions]
+    ranks = np.array(sorted({min(int(place) + step, last) for place in places for step in (0, 1)}), np.int64)
+    buckets = np.unique(np.searchsorted(cumulative, ranks, side="right"))
+    ranked = _ranked(numbers(), ranks, buckets, cumulative - counts)
+    pairs = [(place, ranked[int(place)], ranked[min(int(place) + 1, last)]) for place in places]
     return [float(np.quantile([low, high], place - int(place))) for place, low, high in pairs]
 
 
 def _bucket(numbers: Floats) -> I64:
-    found: I64 = np.ascontiguousarray(numbers).view(np.int64) >> _SHIFT
-    return found
+    buckets: I64 = np.ascontiguousarray(numbers).view(np.int64) >> _SHIFT
+    return buckets
 
 
-def _ranked(numbers: Iterable[Floats], ranks: I64, buckets: I64, before: I64) -> dict[int, float]:
-    """The numbers of these ranks, which are in these buckets. `before`: how many numbers are below each bucket."""
-    kept, counts = [np.empty(0)], [np.empty(0, np.int64)]
-    for some in numbers:
-        values, count = np.unique(some[np.isin(_bucket(some), buckets)], return_counts=True)
-        kept.append(values)
+def _ranked(numbers: Iterable[Floats], ranks: I64, buckets: I64, counts_below: I64) -> dict[int, float]:
+    """The numbers of these ranks, which are in these buckets. `counts_below`: of the numbers below each bucket."""
+    ranked_values, counts = [np.empty(0)], [np.empty(0, np.int64)]
+    for chunk in numbers:
+        values, count = np.unique(chunk[np.isin(_bucket(chunk), buckets)], return_counts=True)
+        ranked_values.append(values)
         counts.append(count)
-    values, count = np.concatenate(kept), np.concatenate(counts)
+    values, count = np.concatenate(ranked_values), np.concatenate(counts)
     order = np.argsort(values, kind="stable")
-    values, behind = values[order], np.cumsum(count[order])
+    values, cumulative = values[order], np.cumsum(count[order])
     of_bucket = np.searchsorted(buckets, _bucket(values))
-    # Ranks count all numbers, `behind` only those of the buckets: add what the buckets in between have.
+    # Ranks count all numbers, `cumulative` only those of the buckets: add what the buckets in between have.
     firsts = np.searchsorted(of_bucket, np.arange(len(buckets)))
-    skipped = before[buckets] - np.concatenate(([0], behind))[firsts]
-    at = np.searchsorted(behind + skipped[of_bucket], ranks, side="right")
+    skipped = counts_below[buckets] - np.concatenate(([0], cumulative))[firsts]
+    at = np.searchsorted(cumulative + skipped[of_bucket], ranks, side="right")
     return dict(zip(ranks.tolist(), values[at].tolist(), strict=True))
 
 
@@ -79,8 +79,8 @@ def gaps_with_the_longest(moments: Callable[[], Iterable[I64]], start: int, end:
 def _cells(moments: Iterable[I64], start: int, end: int, cell: int) -> tuple[I64, I64]:
     """The first and the last moment of each cell that has one, in order."""
     first = last = np.empty(0, np.int64)
-    for some in moments:
-        inside = some[(some >= start) & (some <= end)]
+    for chunk in moments:
+        inside = chunk[(chunk >= start) & (chunk <= end)]
         first, last = _merged(np.concatenate((first, inside)), np.concatenate((last, inside)), cell)
     return first, last
 

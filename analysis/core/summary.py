@@ -120,8 +120,8 @@ class Summary:
         left_gaps = self.gaps
         covers = right.stop > right.start
         ahead = min(peak.t for peak in right.realtime.deadline)
-        behind = max(peak.t for peak in self.realtime.release)
-        hole = Gaps(*(np.array([each], np.int64) for each in (self.stop, right.start, ahead)))
+        latest_release = max(peak.t for peak in self.realtime.release)
+        hole = Gaps(*(np.array([bound], np.int64) for bound in (self.stop, right.start, ahead)))
         gaps = [Gaps(left_gaps.start, left_gaps.stop, np.minimum(left_gaps.latest, ahead))]
         gaps += [hole] if covers and right.start > self.stop else []
         gaps.append(right.gaps)
@@ -137,7 +137,7 @@ class Summary:
                 np.concatenate((a.offset, b.offset)),
                 np.concatenate((a.value, b.value)),
                 np.concatenate((a.flags, b.flags)),
-                np.concatenate((a.earliest, np.maximum(b.earliest, behind))),
+                np.concatenate((a.earliest, np.maximum(b.earliest, latest_release))),
                 np.concatenate((np.minimum(a.latest, ahead), b.latest)),
             ),
             missing=self.missing.merge(right.missing),
@@ -226,8 +226,8 @@ def _length(evidence: OffsetEvidence) -> int:
     n = len(evidence.value)
     if n and (evidence.flags[-1] or evidence.query_deadline[-1] < INF):
         return n
-    known = np.flatnonzero((evidence.flags != 0) | (evidence.query_deadline < INF))
-    return int(known[-1]) + 1 if len(known) else 0
+    shown_offsets = np.flatnonzero((evidence.flags != 0) | (evidence.query_deadline < INF))
+    return int(shown_offsets[-1]) + 1 if len(shown_offsets) else 0
 
 
 def _missing(evidence: OffsetEvidence, acked: I64) -> Missing:

@@ -110,7 +110,7 @@ class ReplicaTask:
     dumps: Demanded
     operations: tuple[RowGroup, ...]
     tables: str
-    around: Circumstances
+    circumstances: Circumstances
     preallocates: bool
     nodes: tuple[tuple[str, str], ...]
     store: str
@@ -124,7 +124,7 @@ def tasks_of(
     run_dir: Path,
     operations: Mapping[Key, Sequence[RowGroup]],
     assigned: Mapping[Key, Sequence[str]],
-    around: Circumstances,
+    circumstances: Circumstances,
     dumps: Demanded = NO_DUMPS,
     *,
     format: str,
@@ -135,25 +135,25 @@ def tasks_of(
     """A task for every partition that is assigned to nodes or has files on some. `deleted`: by partition, the offset
     below which clients asked for the deletion of records. Raises KeyError for a format without a
     reader."""
-    found, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
+    data_directories, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
     tables = str((run_dir / "tables").resolve())
     places = sorted((run_dir / "nodes").glob(f"*/{DATA}"))
     nodes_data = tuple((place.parent.name, str(place.resolve())) for place in places)
     tasks = []
-    for key in sorted({*found, *assigned}):
-        nodes, here, before = assigned.get(key, ()), found.get(key, {}), earlier.get(key, {})
+    for key in sorted({*data_directories, *assigned}):
+        nodes, here, dumped = assigned.get(key, ()), data_directories.get(key, {}), earlier.get(key, {})
         task = ReplicaTask(
             key,
             format,
             replicas=tuple((node, data) for node, data in here.items() if node in nodes),
-            earlier=tuple((node, data) for node, data in before.items() if node in nodes),
+            earlier=tuple((node, data) for node, data in dumped.items() if node in nodes),
             missing=tuple(node for node in nodes if node not in here),
             strays=tuple(node for node in here if node not in nodes),
-            undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*before, *dumps.lost}),
+            undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*dumped, *dumps.lost}),
             dumps=dumps,
             operations=tuple(operations.get(key, ())),
             tables=tables,
-            around=replace(around, deleted_to=max(around.deleted_to, deleted.get(key, 0))),
+            circumstances=replace(circumstances, deleted_to=max(circumstances.deleted_to, deleted.get(key, 0))),
             preallocates=preallocates,
             nodes=nodes_data,
             store=str((run_dir / STORE).resolve()) if has_objects else "",
@@ -164,11 +164,11 @@ def tasks_of(
 
 def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]]:
     """By partition, the nodes that hold a replica, and their data directories."""
-    found: dict[Key, dict[str, str]] = {}
+    replicas: dict[Key, dict[str, str]] = {}
     for data in sorted((run_dir / "nodes").glob(f"*/{name}")):
         for key in FORMATS[format].partitions(data):
-            found.setdefault(key, {})[data.parent.name] = str(data.resolve())
-    return found
+            replicas.setdefault(key, {})[data.parent.name] = str(data.resolve())
+    return replicas
 
 
 @dataclass(frozen=True)
@@ -198,11 +198,11 @@ class RangeOfLogs:
     earlier: tuple[LaidOut, ...]
     operations: tuple[RowGroup, ...] | None
     wanted: tuple[Wanted, ...]
-    around: Circumstances
+    circumstances: Circumstances
 
     @property
     def weight(self) -> int:
-        return sum(each.rows for log in (*self.logs, *self.earlier) for each in log.pieces) + 1
+        return sum(piece.rows for log in (*self.logs, *self.earlier) for piece in log.pieces) + 1
 
     def examine(self) -> RangeFindings:
         view = RangeView(
@@ -214,21 +214,21 @@ class RangeOfLogs:
         if self.operations is not None:
             order, named = shown(self.key, self.start, self.stop, self.operations)
             view = replace(view, order=order, named=named)
-        return examine(view, self.around)
+        return examine(view, self.circumstances)
 
     def _read(self, logs: Sequence[LaidOut]) -> list[ReplicaLog]:
-        return [each.log.holding(read_range(each.pieces, self.start, self.stop)) for each in logs]
+        return [laid_out.log.holding(read_range(laid_out.pieces, self.start, self.stop)) for laid_out in logs]
 
     def hold(self, questions: Questions) -> Held:
         """The records of the range that have the values and keys in question."""
-        return held([self._asked(each, questions) for each in (*self.logs, *self.earlier)], questions)
+        return held([self._asked(laid_out, questions) for laid_out in (*self.logs, *self.earlier)], questions)
 
     def _asked(self, laid_out: LaidOut, questions: Questions) -> ReplicaLog:
         """A log with its records in the range, if some are asked for; else with none, which is faster."""
         log, pieces = laid_out.log, laid_out.pieces
         names = ("value", "key") if len(questions.keys) else ("value",)
-        some = read_range(pieces, self.start, self.stop, names)
-        is_asked = np.isin(some.value, questions.values).any() or np.isin(some.key, questions.keys).any()
+        columns = read_range(pieces, self.start, self.stop, names)
+        is_asked = np.isin(columns.value, questions.values).any() or np.isin(columns.key, questions.keys).any()
         return log.holding(read_range(pieces, self.start, self.stop) if is_asked else no_records())
 
 
@@ -278,7 +278,7 @@ class Judgement:
         current, earlier, stored = (folder_of(Path(task.tables) / name, *task.key) for name in (REPLICAS, *SCRATCH))
         for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
             folder = current if place < len(task.replicas) else earlier
-            compacted = task.around.compacts
+            compacted = task.circumstances.compacts
             yield from segment_tasks(
                 task.format, place, node, task.key, Path(data), folder, compacted=compacted, most=self.part_bytes
             )
@@ -289,15 +289,16 @@ class Judgement:
 
     def plan_logs(self) -> Iterator[LogTask]:
         task = self.task
-        stored = {each.path: each for each in self.parts if isinstance(each, StoredPart)}
-        mine = [each for each in self.parts if isinstance(each, LogPart)]
+        stored = {part.path: part for part in self.parts if isinstance(part, StoredPart)}
+        mine = [part for part in self.parts if isinstance(part, LogPart)]
         for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
-            parts = tuple(each for each in mine if each.place == place)
+            parts = tuple(part for part in mine if part.place == place)
             yield LogTask(task.format, node, task.key, data, parts, self.remote, stored)
 
     def take_logs(self, logs: Sequence[LaidOut]) -> None:
-        whole = [replace(each, log=self._without_zeros(each.log)) for each in logs]
-        self.parts, self.logs, self.earlier = (), whole[: len(self.task.replicas)], whole[len(self.task.replicas) :]
+        laid_out = [replace(log, log=self._without_zeros(log.log)) for log in logs]
+        present = len(self.task.replicas)
+        self.parts, self.logs, self.earlier = (), laid_out[:present], laid_out[present:]
         write_epochs(Path(self.task.tables), self.task.key, self.replicas)
 
     def _without_zeros(self, log: ReplicaLog) -> ReplicaLog:
@@ -305,81 +306,85 @@ class Judgement:
 
     @property
     def replicas(self) -> list[ReplicaLog]:
-        return [each.log for each in self.logs]
+        return [laid_out.log for laid_out in self.logs]
 
     def plan_operations(self) -> Iterator[GroupsTask]:
         for groups in batches_of(self.task.operations):
             yield GroupsTask(tuple(groups), self.task.dumps.at)
 
-    def take_operations(self, found: Sequence[Stated]) -> None:
-        self.stated = functools.reduce(Stated.merge, found, NOT_STATED)
+    def take_operations(self, statements: Sequence[Stated]) -> None:
+        self.stated = functools.reduce(Stated.merge, statements, NOT_STATED)
 
     def plan_ranges(self) -> Iterator[RangeOfLogs]:
-        task, whole = self.task, (*self.logs, *self.earlier)
-        starts = sorted({0, *(cut for each in whole for cut in cuts(each.pieces, self.span))})
-        wanted = tuple(self._wanted(log) for log in self.replicas)
+        task, laid_out = self.task, (*self.logs, *self.earlier)
+        starts = sorted({0, *(cut for log in laid_out for cut in cuts(log.pieces, self.span))})
+        wanted_records = tuple(self._wanted(log) for log in self.replicas)
         for start, stop in zip(starts, (*starts[1:], INF), strict=True):
-            logs, earlier = (tuple(each.between(start, stop) for each in some) for some in (self.logs, self.earlier))
-            groups = tuple(each for each in task.operations if each.overlaps(start, stop))
+            logs, earlier = (tuple(log.between(start, stop) for log in dump) for dump in (self.logs, self.earlier))
+            groups = tuple(group for group in task.operations if group.overlaps(start, stop))
             self.ranges.append(
                 RangeOfLogs(
                     *(task.key, start, stop, logs, earlier, groups if task.operations else None),
-                    *(wanted, task.around),
+                    *(wanted_records, task.circumstances),
                 )
             )
         yield from self.ranges
 
     def _wanted(self, log: ReplicaLog) -> Wanted:
         """The records of a log that findings about all of it show."""
-        whole = [each for each in self.replicas if each.is_whole]
-        asked = self.task.around.quiet and self.stated.end[1] >= 0 and whole
-        is_longest = asked and max(whole, key=lambda each: each.end) is log
-        return Wanted(tuple(offsets_of(breaks(log, self.task.around))), self.stated.end[1] if is_longest else -1)
+        whole_logs = [log for log in self.replicas if log.is_whole]
+        needs_tail = self.task.circumstances.quiet and self.stated.end[1] >= 0 and whole_logs
+        is_longest = needs_tail and max(whole_logs, key=lambda log: log.end) is log
+        return Wanted(tuple(offsets_of(breaks(log, self.task.circumstances))), self.stated.end[1] if is_longest else -1)
 
-    def take_ranges(self, found: Sequence[RangeFindings]) -> None:
-        self.found = functools.reduce(RangeFindings.followed_by, found)
+    def take_ranges(self, findings: Sequence[RangeFindings]) -> None:
+        self.found = functools.reduce(RangeFindings.followed_by, findings)
         self.questions = questions_of(self.found)
 
     def plan_answers(self) -> Iterator[QuestionedRange]:
         if not self.questions.is_empty:
-            yield from (QuestionedRange(each, self.questions) for each in self.ranges)
+            yield from (QuestionedRange(range_of_logs, self.questions) for range_of_logs in self.ranges)
 
-    def take_answers(self, found: Sequence[Held]) -> None:
-        self.held = functools.reduce(Held.followed_by, found) if found else None
+    def take_answers(self, answers: Sequence[Held]) -> None:
+        self.held = functools.reduce(Held.followed_by, answers) if answers else None
 
     def plan_sent(self) -> Iterator[AskedTask]:
         for groups in batches_of(self.task.operations) if len(self.questions.values) else ():
             yield AskedTask(tuple(groups), self.questions.values)
 
-    def take_sent(self, found: Sequence[SentValues]) -> None:
-        self.sent = functools.reduce(SentValues.merge, found, NOT_SENT)
+    def take_sent(self, sent_values: Sequence[SentValues]) -> None:
+        self.sent = functools.reduce(SentValues.merge, sent_values, NOT_SENT)
 
     def conclude(self) -> ReplicaReport:
         """The report after all stages."""
         assert self.found is not None
-        found, task = self.found, self.task
-        earlier = [each.log for each in self.earlier]
-        known = reduced(self.replicas, earlier, found, self.questions.keys, self.held)
-        certain = [each.sent for each in found.logs]
+        findings, task = self.found, self.task
+        earlier = [laid_out.log for laid_out in self.earlier]
+        reduced_logs = reduced(self.replicas, earlier, findings, self.questions.keys, self.held)
+        certain = [log_findings.sent for log_findings in findings.logs]
         appends = self.sent.appends(certain, self.stated.end[1]) if task.operations else None
-        report = conclude(self.replicas, known, found, appends, task.around)
-        return report.merge(ReplicaReport(undecided=tuple(self._undumped(known.earlier))))
+        report = conclude(self.replicas, reduced_logs, findings, appends, task.circumstances)
+        return report.merge(ReplicaReport(undecided=tuple(self._undumped(reduced_logs.earlier))))
 
     def _undumped(self, earlier: Sequence[ReplicaLog]) -> Iterator[str]:
         """Why earlier dumps of this partition are incomplete."""
-        dumps, around = self.task.dumps, replace(self.task.around, quiet=False)
+        dumps, circumstances = self.task.dumps, replace(self.task.circumstances, quiet=False)
         for log in earlier:
             if log.node not in dumps.lost:
                 marked = dumps.marked(log.node, log.partition)
-                yield from missing_below(log, around, may_be_short=log.node in dumps.shortened, marked=marked)
-                yield from contradictory_epochs(log, around.deleted_to)
+                yield from missing_below(log, circumstances, may_be_short=log.node in dumps.shortened, marked=marked)
+                yield from contradictory_epochs(log, circumstances.deleted_to)
         may_be_gone = dumps.lost | dumps.shortened
-        whole = set(dumps.nodes) - may_be_gone
-        if self.task.replicas and {node for node, _ in self.task.replicas} <= whole and around.deleted_to < INF:
-            known = self.stated.acknowledged
+        dumped_nodes = set(dumps.nodes) - may_be_gone
+        if (
+            self.task.replicas
+            and {node for node, _ in self.task.replicas} <= dumped_nodes
+            and circumstances.deleted_to < INF
+        ):
+            acknowledged = self.stated.acknowledged
             longest = max((log.end for log in earlier), default=0)
-            if known >= longest:
-                yield f"no earlier dump of {self.name} has offset {known}, which had been acknowledged by then"
+            if acknowledged >= longest:
+                yield f"no earlier dump of {self.name} has offset {acknowledged}, which had been acknowledged by then"
 
     def report(self) -> ReplicaReport:
         """The report; an error made the partition undecided."""
@@ -432,9 +437,9 @@ def check_replicas(
     reports = dict(
         zip(small, spread(_judged, [judgements[at] for at in small], [sizes[at] for at in small]), strict=True)
     )
-    large = {number: each for number, each in enumerate(judgements) if number not in reports}
+    large = {number: judgement for number, judgement in enumerate(judgements) if number not in reports}
     _run_stages(list(large.values()), spread)
-    reports |= {number: each.report() for number, each in large.items()}
+    reports |= {number: judgement.report() for number, judgement in large.items()}
     for table in {str(Path(task.tables) / name) for task in tasks for name in SCRATCH}:
         remove(Path(table))
     return functools.reduce(ReplicaReport.merge, (reports[number] for number in range(len(tasks))), ReplicaReport())
@@ -455,17 +460,18 @@ def _judged(judgement: Judgement) -> ReplicaReport:
 
 def _run_stages(judgements: Sequence[Judgement], spread: TaskMap) -> None:
     for plan, work, take in STAGES:
-        _run_stage([each for each in judgements if each.task.replicas and not each.crash], spread, plan, work, take)
+        unfinished = [judgement for judgement in judgements if judgement.task.replicas and not judgement.crash]
+        _run_stage(unfinished, spread, plan, work, take)
 
 
 def _run_stage(
     judgements: Sequence[Judgement], spread: TaskMap, plan: Plan, work: Callable[[Any], Any], take: Take
 ) -> None:
-    planned = [attempt(each, work=lambda judgement: list(plan(judgement))) for each in judgements]
-    tasks = [task for some in planned if not isinstance(some, Crash) for task in some]
+    planned = [attempt(judgement, work=lambda judged: list(plan(judged))) for judgement in judgements]
+    tasks = [task for planned_tasks in planned if not isinstance(planned_tasks, Crash) for task in planned_tasks]
     results = iter(spread(functools.partial(attempt, work=work), tasks, [task.weight for task in tasks]))
-    for judgement, some in zip(judgements, planned, strict=True):
-        found = [some] if isinstance(some, Crash) else [next(results) for _ in some]
-        crash = next((each for each in found if isinstance(each, Crash)), None)
-        crash = crash or attempt(found, work=functools.partial(take, judgement))
+    for judgement, planned_tasks in zip(judgements, planned, strict=True):
+        results_of_one = [planned_tasks] if isinstance(planned_tasks, Crash) else [next(results) for _ in planned_tasks]
+        crash = next((result for result in results_of_one if isinstance(result, Crash)), None)
+        crash = crash or attempt(results_of_one, work=functools.partial(take, judgement))
         judgement.crash = crash.why if isinstance(crash, Crash) else ""

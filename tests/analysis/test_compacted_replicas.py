@@ -45,7 +45,7 @@ def log_of(path: Path, node: str, kept: Sequence[Kept], *, end: int = 6, compact
 
 
 def judged(path: Path, *replicas: Sequence[Kept], around: Circumstances = COMPACTED) -> ReplicaReport:
-    return check_partition([log_of(path, f"n{i}", kept) for i, kept in enumerate(replicas)], around=around)
+    return check_partition([log_of(path, f"n{i}", kept) for i, kept in enumerate(replicas)], circumstances=around)
 
 
 def without(*offsets: int) -> list[Kept]:
@@ -71,7 +71,7 @@ def test_an_earlier_dump_has_to_be_replaced_too(tmp_path: Path) -> None:
     before = log_of(tmp_path / "before", "n0", WHOLE)
     for number, (lost, names) in enumerate({(0, 1, 4): [], (0, 3): ["prefix-changed"]}.items()):
         after = log_of(tmp_path / str(number), "n0", without(*lost))
-        report = check_partition([after], around=COMPACTED, earlier=[before])
+        report = check_partition([after], circumstances=COMPACTED, earlier=[before])
         assert [anomaly.name for anomaly in report.anomalies] == names
 
 

@@ -220,7 +220,7 @@ def test_epoch_entries_start_with_the_log(file: tuple[tuple[int, int], ...], fou
     late = replica("n1", [2, 3], [4, 5], hw=5, start=3, file=file)
     whole = replica("n2", [1, 1, 2, 2, 3], [1, 2, 3, 4, 5], hw=5)
     around = Circumstances(quiet=True, stopped=True, deleted_to=3)
-    assert names(check_partition([late, whole], around=around).anomalies) == found
+    assert names(check_partition([late, whole], circumstances=around).anomalies) == found
 
 
 # ---- replicas' files
@@ -241,10 +241,12 @@ def test_a_log_excludes_deleted_records_of_its_first_segment(tmp_path: Path) -> 
     logs = [written(tmp_path, "n1", [1, 9, 3, 4], 2), written(tmp_path, "n2", [1, 2, 3, 4], 2)]
     assert [(log.start, log.offset.tolist()) for log in logs] == [(2, [2, 3])] * 2
     around = Circumstances(quiet=True, stopped=True, deleted_to=2)
-    assert check_partition(logs, around=around) == replace(check_partition(logs, around=around), anomalies=())
+    assert check_partition(logs, circumstances=around) == replace(
+        check_partition(logs, circumstances=around), anomalies=()
+    )
     served = [written(tmp_path, "n3", [1, 9, 3, 4], None), logs[1], written(tmp_path, "n4", [1, 2, 3, 4], None)]
-    assert "replica-divergence" in names(check_partition(served, around=around).anomalies)
-    report = check_partition(logs, around=replace(around, deleted_to=1))
+    assert "replica-divergence" in names(check_partition(served, circumstances=around).anomalies)
+    report = check_partition(logs, circumstances=replace(around, deleted_to=1))
     assert any("starts at offset 2, though nothing may delete" in each for each in report.undecided)
 
 

@@ -137,7 +137,7 @@ def test_replicas_with_different_files_hold_the_same_log(tmp_path: Path) -> None
     tiered(tmp_path, (A, 0, 4), (B, 4, 8), (C, 8, 10))
     node(tmp_path, "n2", 0)
     node(tmp_path, "n3", 10)
-    report = check_partition(read(tmp_path, "n1", "n2", "n3"), around=QUIET)
+    report = check_partition(read(tmp_path, "n1", "n2", "n3"), circumstances=QUIET)
     assert report.anomalies == ()
     assert report.undecided == ()
     assert report.records == 36
@@ -154,7 +154,7 @@ def test_another_record_in_remote_storage_is_a_divergence(tmp_path: Path) -> Non
     node(tmp_path, "n2", 0)
     changed = [*VALUES[:6], 999, *VALUES[7:]]
     write_object(tmp_path / "store", B, 4, part(4, 8, changed))
-    report = check_partition(read(tmp_path, "n1", "n2"), around=QUIET)
+    report = check_partition(read(tmp_path, "n1", "n2"), circumstances=QUIET)
     assert [each.name for each in report.anomalies] == ["replica-divergence"]
     assert "at offset 6" in report.anomalies[0].sentence
 
@@ -185,7 +185,7 @@ def test_only_a_complete_segment_counts(tmp_path: Path, state: str) -> None:
     )
     (log,) = read(tmp_path, "n1")
     assert log.absent == ((4, 8),)
-    report = check_partition([log], around=QUIET)
+    report = check_partition([log], circumstances=QUIET)
     assert any("has no file with the offsets 4 to 7" in each for each in report.undecided)
 
 

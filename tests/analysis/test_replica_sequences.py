@@ -39,7 +39,11 @@ def of_log(tmp_path: Path, segments: dict[int, list[Written]], around: Circumsta
     write_replica(tmp_path, "log", 0, contents, epochs=[(1, min(segments))])
     write_high_watermarks(tmp_path, {("log", 0): end})
     log = read_partition("n1", ("log", 0), tmp_path)
-    return [each for each in check_partition([log], around=around).anomalies if each.name == "sequence-gap-on-replica"]
+    return [
+        each
+        for each in check_partition([log], circumstances=around).anomalies
+        if each.name == "sequence-gap-on-replica"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -103,8 +107,8 @@ def test_a_log_that_starts_later_leaves_first_numbers_undecided(tmp_path: Path) 
 def test_records_in_remote_segments_do_not_count_as_missing(tmp_path: Path) -> None:
     found(tmp_path, [(7, 0, 17, 1), (7, 0, 18, 1)])
     log = read_partition("n1", ("log", 0), tmp_path)
-    assert not check_partition([log], around=FROM_ZERO).ok
-    assert check_partition([replace(log, own_start=17)], around=FROM_ZERO).ok
+    assert not check_partition([log], circumstances=FROM_ZERO).ok
+    assert check_partition([replace(log, own_start=17)], circumstances=FROM_ZERO).ok
 
 
 def test_segments_continue_each_other_and_a_missing_one_hides_its_records(tmp_path: Path) -> None:
@@ -139,7 +143,7 @@ def test_a_log_without_producers_has_no_sequences(tmp_path: Path) -> None:
     log = read_partition("n1", ("log", 0), tmp_path)
     assert not len(log.sequences)
     assert log.sequences.dtype == np.int64
-    assert check_partition([replace(log, node="n1")], around=FROM_ZERO).ok
+    assert check_partition([replace(log, node="n1")], circumstances=FROM_ZERO).ok
 
 
 def test_some_settings_expire_producers_of_a_broker() -> None:

@@ -90,7 +90,7 @@ def test_d4_an_epoch_file_lacks_an_epoch_of_its_log() -> None:
 def test_d4_deleting_old_segments_moves_the_oldest_entry_lawfully() -> None:
     a = replica("n1", [1, 1, 2], [1, 2, 3], hw=3)
     b = replica("n2", [1, 2], [2, 3], hw=3, start=1)
-    assert check_partition([a, b], around=Circumstances(quiet=True, deleted_to=INF)).ok
+    assert check_partition([a, b], circumstances=Circumstances(quiet=True, deleted_to=INF)).ok
 
 
 def order(*values: int, acknowledged: bool = True) -> ClientOrder:
@@ -108,15 +108,15 @@ def test_d5_the_log_agrees_with_the_answers_to_clients() -> None:
 def test_d6_the_logs_end_together() -> None:
     a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1], [1], hw=1)
     assert check_partition([a, b]).ok
-    (anomaly,) = check_partition([a, b], around=QUIET).anomalies
+    (anomaly,) = check_partition([a, b], circumstances=QUIET).anomalies
     assert anomaly.name == "not-converged"
     assert [each["offset"] for each in anomaly.witness] == [2, 1]
 
 
 def test_d6_a_high_watermark_that_stays_behind_counts_only_after_a_clean_stop() -> None:
     a, b = replica("n1", [1, 1], [1, 2], hw=2), replica("n2", [1, 1], [1, 2], hw=1)
-    assert check_partition([a, b], around=QUIET).ok
-    (anomaly,) = check_partition([a, b], around=AT_REST).anomalies
+    assert check_partition([a, b], circumstances=QUIET).ok
+    (anomaly,) = check_partition([a, b], circumstances=AT_REST).anomalies
     assert anomaly.name == "not-converged"
     assert "stayed behind on n2 at 1" in anomaly.sentence
 
@@ -127,11 +127,11 @@ def test_d6_a_record_that_arrives_after_the_final_reads_may_be_on_one_replica() 
     late = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=np.array([3]), end=2)
     a = replica("n1", [1, 1, 1], [1, 2, 3], hw=3)
     for b in (replica("n2", [1, 1, 1], [1, 2, 3], hw=2), replica("n2", [1, 1], [1, 2], hw=2)):
-        assert check_partition([a, b], appends=late, around=AT_REST).ok
-        (anomaly,) = check_partition([a, b], around=AT_REST).anomalies
+        assert check_partition([a, b], appends=late, circumstances=AT_REST).ok
+        (anomaly,) = check_partition([a, b], circumstances=AT_REST).anomalies
         assert anomaly.name == "not-converged"
     for b in (replica("n2", [1, 1, 1], [1, 2, 3], hw=1), replica("n2", [1], [1], hw=1)):
-        (anomaly,) = check_partition([a, b], appends=late, around=AT_REST).anomalies
+        (anomaly,) = check_partition([a, b], appends=late, circumstances=AT_REST).anomalies
         assert anomaly.name == "not-converged", "these had their time"
 
 
@@ -140,15 +140,17 @@ def test_d6_a_record_that_its_leader_acknowledged_is_not_late() -> None:
     third = np.array([3])
     answered = Appends(sent=np.array([1, 2, 3]), refused=np.array([]), loose=third, end=2, answered=third)
     a = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
-    (anomaly,) = check_partition([a, replica("n2", [1, 1], [1, 2], hw=2)], appends=answered, around=AT_REST).anomalies
+    (anomaly,) = check_partition(
+        [a, replica("n2", [1, 1], [1, 2], hw=2)], appends=answered, circumstances=AT_REST
+    ).anomalies
     assert anomaly.name == "not-converged"
-    assert check_partition([a, replica("n2", [1, 1, 1], [1, 2, 3], hw=2)], appends=answered, around=AT_REST).ok
+    assert check_partition([a, replica("n2", [1, 1, 1], [1, 2, 3], hw=2)], appends=answered, circumstances=AT_REST).ok
 
 
 def test_d6_every_acknowledged_record_is_on_every_replica() -> None:
     a, b = (replica(node, [1, 1], [1, 2], hw=2) for node in ("n1", "n2"))
-    assert check_partition([a, b], order(1, 2, 3, acknowledged=False), around=QUIET).ok
-    (anomaly,) = check_partition([a, b], order(1, 2, 3), around=QUIET).anomalies
+    assert check_partition([a, b], order(1, 2, 3, acknowledged=False), circumstances=QUIET).ok
+    (anomaly,) = check_partition([a, b], order(1, 2, 3), circumstances=QUIET).anomalies
     assert anomaly.name == "lost-acknowledged-write"
     assert "acknowledged at offset 2, but no replica holds it (n1 ends at 2, n2 ends at 2)" in anomaly.sentence
 
@@ -157,7 +159,7 @@ def test_d7_a_committed_record_stays() -> None:
     before = replica("n1", [1, 1, 1], [1, 2, 3], hw=2)
 
     def later(log: ReplicaLog, *, deleted_to: int = 0) -> list[Anomaly]:
-        report = check_partition([log], around=Circumstances(deleted_to=deleted_to), earlier=[before])
+        report = check_partition([log], circumstances=Circumstances(deleted_to=deleted_to), earlier=[before])
         assert report.earlier == 1
         return list(report.anomalies)
 
@@ -188,7 +190,7 @@ def test_from_files_to_findings(tmp_path: Path) -> None:
         write_high_watermarks(data, {("log", 0): mark})
     logs = [log for node in ("n1", "n2") for log in read_node(node, tmp_path / node)]
     orders = client_orders(table([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2)]))
-    report = check_replicas(logs, orders, around=AT_REST)
+    report = check_replicas(logs, orders, circumstances=AT_REST)
     assert names(report.anomalies) == ["replica-divergence", "replica-order-mismatch"]
     assert report.anomalies[1].witness[1]["node"] == "n2"
 
@@ -205,7 +207,7 @@ def test_a_damaged_log_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("quiet", [False, True])
 def test_replicas_without_records_agree(quiet: bool) -> None:
     assert check_partition(
-        [replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), around=Circumstances(quiet=quiet)
+        [replica("n1", [], [], hw=0), replica("n2", [], [], hw=-1)], order(), circumstances=Circumstances(quiet=quiet)
     ).ok
 
 
@@ -222,17 +224,19 @@ def test_logs_without_epochs_are_compared_by_their_records() -> None:
 
 def test_d5_and_d6_apply_without_epochs() -> None:
     a, b = (replica(node, [OLD, OLD], [1, 2], hw=2, file=()) for node in ("n1", "n2"))
-    assert check_partition([a, b], order(1, 2), around=AT_REST).ok
-    found = names(check_partition([a, b], order(1, 9, 3), around=QUIET).anomalies)
+    assert check_partition([a, b], order(1, 2), circumstances=AT_REST).ok
+    found = names(check_partition([a, b], order(1, 9, 3), circumstances=QUIET).anomalies)
     assert found == ["replica-order-mismatch", "lost-acknowledged-write"]
-    assert names(check_partition([a, replica("n2", [OLD], [1], hw=1)], around=QUIET).anomalies) == ["not-converged"]
+    assert names(check_partition([a, replica("n2", [OLD], [1], hw=1)], circumstances=QUIET).anomalies) == [
+        "not-converged"
+    ]
 
 
 def test_a_log_that_changed_its_format_keeps_d3_where_it_has_epochs() -> None:
     """The epoch file may have an entry from before the format changed, which no record can confirm."""
     changed = replica("n1", [OLD, OLD, 3, 4, OLD, 4], [1, 2, 3, 4, 5, 6], hw=6, file=((3, 1), (4, 3)))
     converted = replica("n2", [OLD] * 6, [1, 2, 3, 4, 5, 6], hw=6, file=())
-    assert check_partition([changed, converted], around=QUIET).ok
+    assert check_partition([changed, converted], circumstances=QUIET).ok
     falls = replica("n1", [OLD, 4, OLD, 3], [1, 2, 3, 4], hw=0, file=())
     (anomaly,) = check_partition([falls]).anomalies
     assert "falls from 4 at offset 1 to 3 at offset 3" in anomaly.sentence
@@ -247,14 +251,14 @@ def test_the_report_names_logs_without_epochs() -> None:
 def test_the_end_of_an_unread_log_is_undecided() -> None:
     unread = replace(replica("n1", [1], [1], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
-    report = check_partition([unread, whole], order(1, 2, 3, 4), around=AT_REST)
+    report = check_partition([unread, whole], order(1, 2, 3, 4), circumstances=AT_REST)
     assert report.ok
     assert report.undecided == (
         "the log of log-0 on n1 could not be read to its end: message format 7 is not known",
         "the log of log-0 on n1 was read up to offset 1, but its high watermark is 3",
     )
     read = replace(unread, unread="")
-    assert names(check_partition([read, whole], order(1, 2, 3, 4), around=QUIET).anomalies) == [
+    assert names(check_partition([read, whole], order(1, 2, 3, 4), circumstances=QUIET).anomalies) == [
         "lost-acknowledged-write",
         "not-converged",
     ]
@@ -263,7 +267,7 @@ def test_the_end_of_an_unread_log_is_undecided() -> None:
 def test_the_read_part_of_an_unread_log_still_counts() -> None:
     unread = replace(replica("n1", [1, 1], [1, 9], hw=3), unread="message format 7 is not known")
     whole = replica("n2", [1, 1, 1], [1, 2, 3], hw=3)
-    assert names(check_partition([unread, whole], around=QUIET).anomalies) == ["replica-divergence"]
+    assert names(check_partition([unread, whole], circumstances=QUIET).anomalies) == ["replica-divergence"]
 
 
 def test_closed_sets_do_not_contradict_the_answers_to_clients() -> None:
@@ -272,13 +276,17 @@ def test_closed_sets_do_not_contradict_the_answers_to_clients() -> None:
         return replace(log, opaque=((1, 3),), digest=np.array(digests, np.uint64))
 
     one, same = packed("n1", [1, 2, 3]), packed("n2", [1, 2, 3])
-    report = check_partition([one, same], order(1, 2, 3), around=QUIET)
+    report = check_partition([one, same], order(1, 2, 3), circumstances=QUIET)
     assert report.ok
     assert report.undecided[0] == "the log of log-0 on n1 has 2 records in compressed sets that are not opened"
-    assert names(check_partition([one, packed("n2", [1, 2, 4])], around=QUIET).anomalies) == ["replica-divergence"]
+    assert names(check_partition([one, packed("n2", [1, 2, 4])], circumstances=QUIET).anomalies) == [
+        "replica-divergence"
+    ]
     opened = replace(same, opaque=(), value=np.array([1, 2, 3]), digest=np.array([1, 7, 8], np.uint64))
-    assert check_partition([one, opened], order(1, 2, 3), around=QUIET).ok, "a record against a set cannot be compared"
+    assert check_partition([one, opened], order(1, 2, 3), circumstances=QUIET).ok, (
+        "a record against a set cannot be compared"
+    )
     other_epoch = replace(opened, epoch=np.array([1, 1, 2]), epochs=((1, 0), (2, 2)))
-    assert "replica-divergence" in names(check_partition([one, other_epoch], around=QUIET).anomalies), (
+    assert "replica-divergence" in names(check_partition([one, other_epoch], circumstances=QUIET).anomalies), (
         "but its epoch can"
     )
