@@ -74,7 +74,7 @@ def report_of(
     checked: CheckedRanges, plan: LogPlan, spread: TaskMap, *, upper_bound: str, owners: Owners = ALL_WHOLE
 ) -> LogReport:
     """The report on what was concluded. Raises DamagedError as `check_ranges` does."""
-    findings = {key: each.findings for key, each in checked.conclusions.items() if each.findings}
+    findings = {key: conclusion.findings for key, conclusion in checked.conclusions.items() if conclusion.findings}
     return report_on(checked.conclusions, _suspects(plan, spread, findings), upper_bound, owners)
 
 
@@ -87,9 +87,9 @@ def check_ranges(plan: LogPlan, spread: TaskMap, upper_bound: str) -> CheckedRan
     results = spread(work, plan.tasks, [task.rows for task in plan.tasks])
     summaries: dict[Key, list[Summary]] = {}
     facts: dict[Key, Facts] = {}
-    for task, (summary, more) in _whole(plan.tasks, results):
+    for task, (summary, range_facts) in _whole(plan.tasks, results):
         summaries.setdefault(task.key, []).append(summary)
-        facts[task.key] = facts[task.key].merge(more) if task.key in facts else more
+        facts[task.key] = facts[task.key].merge(range_facts) if task.key in facts else range_facts
     deleted = {task.key: task.deleted_to for task in plan.tasks}
     return CheckedRanges(summaries, conclude_all(summaries, facts, deleted))
 

@@ -60,14 +60,14 @@ def write_certificate(
     directory.mkdir(parents=True)
     tasks = list(_tasks(directory.resolve(), plan, checked))
     write = functools.partial(_write_part, upper_bound=upper_bound)
-    parts = spread(write, tasks, [each.task.rows for each in tasks])
+    parts = spread(write, tasks, [task.task.rows for task in tasks])
     content: dict[str, Any] = {
         "format": FORMAT,
         "upper_bound": upper_bound,
         "operations": sum(group.rows for groups in plan.groups.values() for group in groups),
         "streams": digest_of_streams(run),
         "tables": digest_of_tables(run / "tables"),
-        "lengths": {f"{key[0]}-{key[1]}": each.length for key, each in sorted(checked.conclusions.items())},
+        "lengths": {f"{key[0]}-{key[1]}": conclusion.length for key, conclusion in sorted(checked.conclusions.items())},
         "parts": [asdict(part) for part in parts],
     }
     path = directory / CERTIFICATE_FILE
@@ -80,11 +80,13 @@ def _tasks(directory: Path, plan: LogPlan, checked: CheckedRanges) -> Iterator[L
     for key, conclusion in sorted(checked.conclusions.items()):
         ranges = sorted((task for task in plan.tasks if task.key == key), key=lambda task: task.start)
         befores = releases_before([task.start for task in ranges], checked.summaries[key], conclusion.placed)
-        for task, before in zip(ranges, befores, strict=True):
+        for task, earlier_release in zip(ranges, befores, strict=True):
             stop = min(task.stop, conclusion.length)
             if stop > task.start:
                 placed = placed_within(conclusion.placed, task.start, stop)
-                yield LinearizationTask(task, stop, placed, before, str(directory / f"part-{number:05d}.parquet"))
+                yield LinearizationTask(
+                    task, stop, placed, earlier_release, str(directory / f"part-{number:05d}.parquet")
+                )
                 number += 1
 
 

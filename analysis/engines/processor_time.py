@@ -10,7 +10,7 @@ from pathlib import Path
 def own_cpu_s() -> float:
     """User and system time of this process and of its descendants that have ended, in seconds."""
     used = (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def cpu_of_tree_s(root: int) -> float:
@@ -30,10 +30,10 @@ def tree_of(root: int) -> list[int]:
     except OSError:
         return [root]
     parents = {pid: int(fields[1]) for pid in pids if (fields := _stat(pid))}
-    found = [root]
-    for each in found:
-        found += [pid for pid, parent in parents.items() if parent == each]
-    return found
+    tree = [root]
+    for ancestor in tree:
+        tree += [pid for pid, parent in parents.items() if parent == ancestor]
+    return tree
 
 
 def _stat(pid: int) -> list[str]:

@@ -51,7 +51,7 @@ class RegisterPlan:
             groups = read_register_index(tables.resolve())
         except TablesError as error:
             raise DamagedError(str(error)) from error
-        rows = sum(each.rows for each in groups)
+        rows = sum(group.rows for group in groups)
         return cls(tables.resolve(), tuple(plan_keys(groups, task_rows)), rows, budget)
 
     @property
@@ -87,8 +87,10 @@ def check_and_order(
     work = functools.partial(_check, paths=paths, tables=plan.tables, budget=plan.budget)
     results = spread(work, plan.tasks, plan.weights)
     ordered = sorted(zip(plan.tasks, results, strict=True), key=lambda pair: pair[0].start)
-    found = [_undamaged(result) for _, result in ordered]
-    return RegisterReport.union([report for report, _ in found]), [part for _, part in found if part is not None]
+    judgements = [_undamaged(result) for _, result in ordered]
+    return RegisterReport.union([report for report, _ in judgements]), [
+        part for _, part in judgements if part is not None
+    ]
 
 
 Checked = tuple[RegisterReport, OrderPart | None]

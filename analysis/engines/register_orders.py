@@ -41,6 +41,6 @@ def write_orders(
 
 
 def _entries(key: str, operations: Sequence[Operation], order: Sequence[int]) -> pa.Table:
-    invoked = {each.id: each.inv for each in operations}
+    invoked = {operation.id: operation.inv for operation in operations}
     moments = list(accumulate((invoked[number] for number in order), max))
     return pa.table({"key": [key] * len(order), "id": list(order), "at": moments}, ORDER)

@@ -55,11 +55,12 @@ class StoreFindings:
 def compare_store(tasks: Sequence[StoreTask], spread: TaskMap) -> StoreFindings:
     """The findings of all partitions, in the order of the tasks."""
     heaviest_first = sorted(range(len(tasks)), key=lambda number: -tasks[number].rows)
-    found = spread(_compare, [tasks[number] for number in heaviest_first], [tasks[n].rows for n in heaviest_first])
-    of_number = dict(zip(heaviest_first, found, strict=True))
+    unordered = spread(_compare, [tasks[number] for number in heaviest_first], [tasks[n].rows for n in heaviest_first])
+    of_number = dict(zip(heaviest_first, unordered, strict=True))
     results = [of_number[number] for number in range(len(tasks))]
     return StoreFindings(
-        sum(each.segments for each in results), tuple(anomaly for each in results for anomaly in each.anomalies)
+        sum(findings.segments for findings in results),
+        tuple(anomaly for findings in results for anomaly in findings.anomalies),
     )
 
 

@@ -32,7 +32,7 @@ class GroupsTask:
 
     @property
     def weight(self) -> int:
-        return sum(each.rows for each in self.groups)
+        return sum(group.rows for group in self.groups)
 
 
 class Stated(NamedTuple):
@@ -44,7 +44,7 @@ class Stated(NamedTuple):
     acknowledged: int = -1
 
     def merge(self, other: Stated) -> Stated:
-        later = max(self.end, other.end, key=lambda each: (each[0], -each[1]))
+        later = max(self.end, other.end, key=lambda final_end: (final_end[0], -final_end[1]))
         return Stated(later, max(self.acknowledged, other.acknowledged))
 
 
@@ -53,16 +53,16 @@ NOT_STATED: Final = Stated()
 
 def stated(task: GroupsTask) -> Stated:
     """What the operations of some row groups state of the whole log."""
-    found = Stated()
+    statement = Stated()
     for group in task.groups:
         if pc.any(pc.equal(_columns(group, "phase")["phase"], PHASE_FINAL)).as_py():
-            found = found.merge(Stated(_final_end(_columns(group, "phase", "f", "type", "inv", "lo"))))
+            statement = statement.merge(Stated(_final_end(_columns(group, "phase", "f", "type", "inv", "lo"))))
         if task.before >= 0:
             rows = _columns(group, "f", "type", "acks", "ret", "offset")
-            f, type_, acks, ret, offset = (each.to_numpy() for each in rows.columns)
+            f, type_, acks, ret, offset = (column.to_numpy() for column in rows.columns)
             mine = (f == APPEND) & (type_ == OK) & (acks == ACKS_ALL) & (ret < task.before)
-            found = found.merge(Stated(acknowledged=int(offset[mine].max(initial=-1))))
-    return found
+            statement = statement.merge(Stated(acknowledged=int(offset[mine].max(initial=-1))))
+    return statement
 
 
 def _final_end(rows: pa.Table) -> tuple[int, int]:
@@ -71,7 +71,7 @@ def _final_end(rows: pa.Table) -> tuple[int, int]:
     ends = np.flatnonzero((f == END) & (type_ == OK) & (lo >= 0))
     if not len(ends):
         return -1, -1
-    return max(zip(inv[ends].tolist(), lo[ends].tolist(), strict=True), key=lambda each: (each[0], -each[1]))
+    return max(zip(inv[ends].tolist(), lo[ends].tolist(), strict=True), key=lambda query: (query[0], -query[1]))
 
 
 def _columns(group: RowGroup, *names: str) -> pa.Table:
@@ -81,23 +81,27 @@ def _columns(group: RowGroup, *names: str) -> pa.Table:
 def shown(key: Key, start: int, stop: int, groups: Sequence[RowGroup]) -> tuple[ClientOrder, AcknowledgedAppends]:
     """What clients were shown at a range of offsets, and the appends that name offsets there. `groups`: the row groups
     that reach into the range. Raises DamagedError."""
-    end = max((start, *(min(each.high + 1, stop) for each in groups)))
+    end = max((start, *(min(group.high + 1, stop) for group in groups)))
     task = RangeTask(key, start, stop, end, tuple(groups), (False,) * len(groups))
     pieces = evidence_of(task, read_row_groups, upper_bound="lower-bound-only").pieces
     order = ClientOrder(_NOTHING, _NOTHING, np.empty(0, np.bool_))
-    for each in pieces:
-        known = np.flatnonzero(each.value != NONE)
-        order = order.joined(ClientOrder(known + each.start, each.value[known], (each.flags[known] & ACK) != 0))
+    for piece in pieces:
+        offsets = np.flatnonzero(piece.value != NONE)
+        order = order.joined(
+            ClientOrder(offsets + piece.start, piece.value[offsets], (piece.flags[offsets] & ACK) != 0)
+        )
     return order, _named(groups, start, stop)
 
 
 def _named(groups: Iterable[RowGroup], start: int, stop: int) -> AcknowledgedAppends:
-    found = [np.empty((2, 0), np.int64)]
+    pairs = [np.empty((2, 0), np.int64)]
     for group in groups:
-        f, type_, value, offset = (each.to_numpy() for each in _columns(group, "f", "type", "value", "offset").columns)
+        f, type_, value, offset = (
+            column.to_numpy() for column in _columns(group, "f", "type", "value", "offset").columns
+        )
         mine = (f == APPEND) & (type_ == OK) & (offset >= start) & (offset < stop)
-        found.append(np.stack((value[mine], offset[mine])))
-    return AcknowledgedAppends.of(*np.concatenate(found, axis=1))
+        pairs.append(np.stack((value[mine], offset[mine])))
+    return AcknowledgedAppends.of(*np.concatenate(pairs, axis=1))
 
 
 class SentValues(NamedTuple):
@@ -128,17 +132,17 @@ class AskedTask:
 
     @property
     def weight(self) -> int:
-        return sum(each.rows for each in self.groups)
+        return sum(group.rows for group in self.groups)
 
 
 def sent(task: AskedTask) -> SentValues:
     """What some operations say of the values in question."""
-    found = SentValues()
+    sent_values = SentValues()
     for group in task.groups:
         rows = _columns(group, "f", "type", "acks", "offset", "value", "error")
         rows = rows.filter(pa.array((rows["f"].to_numpy() == APPEND) & np.isin(rows["value"].to_numpy(), task.values)))
-        type_, acks, offset, value = (each.to_numpy() for each in rows.columns[1:-1])
-        again = sent_again(rows)
-        loose = again | ((type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0)))
-        found = found.merge(SentValues(value, value[type_ == FAIL], value[loose], value[again]))
-    return found
+        type_, acks, offset, value = (column.to_numpy() for column in rows.columns[1:-1])
+        is_repeat = sent_again(rows)
+        loose = is_repeat | ((type_ != FAIL) & ~((type_ == OK) & (acks == ACKS_ALL) & (offset >= 0)))
+        sent_values = sent_values.merge(SentValues(value, value[type_ == FAIL], value[loose], value[is_repeat]))
+    return sent_values

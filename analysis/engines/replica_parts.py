@@ -40,7 +40,7 @@ class SegmentsTask:
     weight: int
 
     def decode(self) -> LogPart:
-        segments = [Path(each) for each in self.segments]
+        segments = [Path(path) for path in self.segments]
         content = FORMATS[self.format].read_segments(segments, self.first, self.behind, compacted=self.compacted)
         piece = write_piece(Path(self.table), self.node, joined(content.pieces))
         return LogPart(self.place, content.folded(), piece)
@@ -125,15 +125,15 @@ class LogTask:
     def lay_out(self) -> LaidOut:
         remote = None if self.remote is None else replace(self.remote, read=StoredParts(self.stored), keeps=False)
         contents = [part.content for part in self.parts]
-        log, taken = FORMATS[self.format].assemble(self.node, self.key, Path(self.data), contents, remote=remote)
-        pieces = [part.piece for part in self.parts[:taken]]
+        log, used_parts = FORMATS[self.format].assemble(self.node, self.key, Path(self.data), contents, remote=remote)
+        pieces = [part.piece for part in self.parts[:used_parts]]
         if remote is not None:
-            before = [
-                replace(self.stored[str(remote.file(identity))].piece, first=first, behind=behind)
-                for identity, first, behind in log.prefix
+            remote_pieces = [
+                replace(self.stored[str(remote.file(identity))].piece, first=first, behind=end)
+                for identity, first, end in log.prefix
             ]
-            pieces = [*before, *pieces]
-        return LaidOut(log, tuple(replace(each, first=max(each.first, log.start)) for each in pieces))
+            pieces = [*remote_pieces, *pieces]
+        return LaidOut(log, tuple(replace(piece, first=max(piece.first, log.start)) for piece in pieces))
 
 
 def segment_tasks(
@@ -141,16 +141,16 @@ def segment_tasks(
 ) -> Iterator[SegmentsTask]:
     """The tasks that decode a replica; `most`: bytes of one task, unless it has only one file."""
     segments = FORMATS[format].segments(key, data)
-    names, sizes = tuple(map(str, segments)), [each.stat().st_size for each in segments]
+    names, sizes = tuple(map(str, segments)), [path.stat().st_size for path in segments]
     first = 0
     while first < len(segments):
-        behind, size = first + 1, sizes[first]
-        while behind < len(segments) and size + sizes[behind] <= most:
-            size += sizes[behind]
-            behind += 1
+        end, size = first + 1, sizes[first]
+        while end < len(segments) and size + sizes[end] <= most:
+            size += sizes[end]
+            end += 1
         table = str(tables / f"{node}-{segments[first].stem}.parquet")
-        yield SegmentsTask(format, place, node, names, first, behind, compacted, table, size // BYTES_PER_ROW + 1)
-        first = behind
+        yield SegmentsTask(format, place, node, names, first, end, compacted, table, size // BYTES_PER_ROW + 1)
+        first = end
 
 
 def object_tasks(remote: StoredLog | None, tables: Path) -> Iterator[ObjectTask]:

@@ -76,42 +76,42 @@ def write_piece(path: Path, node: str, records: LogColumns) -> RecordFile:
 
 def read_piece(piece: RecordFile, start: int, stop: int, names: Sequence[str] = ALL) -> LogColumns:
     """The records of a piece in a range of offsets; columns that are not named are empty."""
-    first, behind = max(start, piece.first), min(stop, piece.behind)
+    first, end = max(start, piece.first), min(stop, piece.behind)
     with pq.ParquetFile(require_regular(piece.path)) as file:
-        numbers = [number for number in range(file.num_row_groups) if _overlaps(file, number, first, behind)]
+        numbers = [number for number in range(file.num_row_groups) if _overlaps(file, number, first, end)]
         columns = list(dict.fromkeys(("offset", *names)))
         table = file.read_row_groups(numbers, columns=columns, use_threads=False)
     arrays = {name: table[name].to_numpy() for name in columns}
-    inside = slice(*np.searchsorted(arrays["offset"], (first, behind)).tolist())
+    inside = slice(*np.searchsorted(arrays["offset"], (first, end)).tolist())
     return LogColumns(*(arrays[name][inside] if name in arrays else _EMPTY[name] for name in ALL))
 
 
 _EMPTY: Final = {field.name: np.empty(0, field.type.to_pandas_dtype()) for field in RECORDS if field.name in ALL}
 
 
-def _overlaps(file: pq.ParquetFile, number: int, first: int, behind: int) -> bool:
+def _overlaps(file: pq.ParquetFile, number: int, first: int, end: int) -> bool:
     group = file.metadata.row_group(number)
     stated = group.column(RECORDS.get_field_index("offset")).statistics
-    return bool(stated.min < behind and stated.max >= first)
+    return bool(stated.min < end and stated.max >= first)
 
 
 def read_range(pieces: Sequence[RecordFile], start: int, stop: int, names: Sequence[str] = ALL) -> LogColumns:
     """The records of a log in a range of offsets."""
-    return joined([read_piece(each, start, stop, names) for each in overlapping(pieces, start, stop)])
+    return joined([read_piece(piece, start, stop, names) for piece in overlapping(pieces, start, stop)])
 
 
 def overlapping(pieces: Iterable[RecordFile], start: int, stop: int) -> tuple[RecordFile, ...]:
     """The pieces that have records in a range of offsets."""
-    return tuple(each for each in pieces if start <= each.reach[1] and each.reach[0] < stop)
+    return tuple(piece for piece in pieces if start <= piece.reach[1] and piece.reach[0] < stop)
 
 
 def cuts(pieces: Sequence[RecordFile], span: int) -> Iterator[int]:
     """Where ranges of about `span` records may start. Pieces with few records for their offsets are not cut."""
-    for each in pieces:
-        low, high = each.reach
+    for piece in pieces:
+        low, high = piece.reach
         if low <= high:
             yield low // span * span
-            if high - low < 4 * each.rows + span:
+            if high - low < 4 * piece.rows + span:
                 yield from range((low // span + 1) * span, high + 1, span)
 
 

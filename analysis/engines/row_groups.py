@@ -24,10 +24,10 @@ CHECKED: Final = pa.schema([each for each in OPERATIONS if each.name != "client"
 
 def files_of(tables: Path) -> dict[Key, list[Path]]:
     """The operation files below `tables/`, by partition, in the order of their names."""
-    found: dict[Key, list[Path]] = {}
+    files: dict[Key, list[Path]] = {}
     for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
-        found.setdefault(partition_of(path.parent), []).append(path)
-    return found
+        files.setdefault(partition_of(path.parent), []).append(path)
+    return files
 
 
 def row_groups_of(tables: Path) -> dict[Key, list[RowGroup]]:
@@ -35,28 +35,28 @@ def row_groups_of(tables: Path) -> dict[Key, list[RowGroup]]:
     DamagedError for an index that disagrees with its files."""
     if not (tables / INDEX_FILE).exists() and not files_of(tables):
         return {}
-    found: dict[Key, list[RowGroup]] = {}
+    groups: dict[Key, list[RowGroup]] = {}
     root = tables.resolve()
     try:
-        for each in read_index(root):
-            group = RowGroup(str(root / each.path), each.row_group, each.rows, each.lowest, each.highest)
-            found.setdefault((each.topic, each.partition), []).append(group)
+        for entry in read_index(root):
+            group = RowGroup(str(root / entry.path), entry.row_group, entry.rows, entry.lowest, entry.highest)
+            groups.setdefault((entry.topic, entry.partition), []).append(group)
     except TablesError as error:
         raise DamagedError(str(error)) from error
-    return found
+    return groups
 
 
 def read_row_groups(groups: Sequence[RowGroup], schema: pa.Schema = CHECKED) -> pa.Table:
     """The rows of one or more row groups, in their order, with the columns of `schema`. Raises DamagedError for a file
     that cannot be read or that is not one of operations."""
     numbers: dict[str, list[int]] = {}
-    for each in groups:
-        numbers.setdefault(each.path, []).append(each.number)
+    for group in groups:
+        numbers.setdefault(group.path, []).append(group.number)
     tables = []
-    for path, some in numbers.items():
+    for path, group_numbers in numbers.items():
         try:
             with pq.ParquetFile(require_regular(path)) as file:
-                tables.append(file.read_row_groups(some, columns=schema.names, use_threads=False).cast(schema))
+                tables.append(file.read_row_groups(group_numbers, columns=schema.names, use_threads=False).cast(schema))
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise _unreadable(path, error) from error
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
@@ -88,5 +88,5 @@ def _rows_of(path: Path | str) -> pa.Table:
 
 
 def _unreadable(path: Path | str, error: Exception) -> DamagedError:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
-    return DamagedError(f"{Path(path).name} cannot be read as Parquet: {why}")
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
+    return DamagedError(f"{Path(path).name} cannot be read as Parquet: {reason}")

@@ -53,7 +53,7 @@ class ClassArchive:
         parts = [options]
         for path in (java.resolve(), jars.resolve()):
             parts += [str(path), str(path.stat().st_mtime_ns)]
-        parts += [each.name for each in os.scandir(jars)]
+        parts += [jar.name for jar in os.scandir(jars)]
         digest = hashlib.sha256("\0".join(parts).encode("utf-8", errors="surrogateescape")).hexdigest()
         self.path = (cache or cache_directory()) / "spark" / f"{_KIND}{digest[:16]}.jsa"
 

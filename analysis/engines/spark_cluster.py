@@ -43,13 +43,13 @@ SETTINGS: Final = {
 
 def addresses_of(master: str) -> list[tuple[str, int]]:
     """The addresses in `spark://HOST:PORT[,HOST:PORT...]`. Raises `SparkUnavailableError` for another form."""
-    found = []
-    for each in master.removeprefix(SCHEME).split(","):
-        host, _, port = each.rpartition(":")
+    addresses = []
+    for address in master.removeprefix(SCHEME).split(","):
+        host, _, port = address.rpartition(":")
         if not master.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise SparkUnavailableError(f"{master!r} is not the address of a master: give {SCHEME}HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    return found
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
 
 
 def reach(master: str) -> str:
@@ -61,8 +61,8 @@ def reach(master: str) -> str:
         for address in addresses:
             try:
                 with socket.create_connection(address, _CONNECT_S) as connection:
-                    own: str = connection.getsockname()[0]
-                    return own
+                    own_address: str = connection.getsockname()[0]
+                    return own_address
             except (OSError, UnicodeError) as error:  # the name is not valid in IDNA
                 refused = f"{address[0]}:{address[1]}: {error}"
         if time.monotonic() >= deadline:
@@ -83,10 +83,10 @@ def require_workers(context: SparkContext) -> None:
             )
         time.sleep(_POLL_S)
     _settle(context)
-    for host, there in on_each_worker(context, _revisions):
-        if there != revision():
+    for host, worker_revision in on_each_worker(context, _revisions):
+        if worker_revision != revision():
             raise SparkUnavailableError(
-                f"the worker at {host} has other code of the analysis ({there}, here {revision()}); {NEEDS}"
+                f"the worker at {host} has other code of the analysis ({worker_revision}, here {revision()}); {NEEDS}"
             )
 
 
@@ -112,12 +112,12 @@ def on_each_worker(context: SparkContext, work: Callable[[Iterable[int]], Iterat
     """What `work` yields in each of the workers' processes, all at the same time. Raises `SparkUnavailableError`."""
     slots = max(1, _slots(context))
     try:
-        found: list[T] = context.parallelize(range(slots), slots).barrier().mapPartitions(work).collect()
+        answers: list[T] = context.parallelize(range(slots), slots).barrier().mapPartitions(work).collect()
     except Exception as error:
         raise SparkUnavailableError(
             f"a worker of {context.master} failed: {cause_of(error, str(context.master))}"
         ) from error
-    return found
+    return answers
 
 
 def _slots(context: SparkContext) -> int:

@@ -23,8 +23,8 @@ def cause_of(error: Exception, master: str = "local") -> str:
     """The cause of a failed task, from Spark's message of many lines, and the remedy where a worker of a cluster lacks
     the project."""
     text = str(error) or type(error).__name__
-    found = next((found for cause in _CAUSES if (found := cause.search(text))), None)
-    cause = brief(found[0] if found else text.split("\n")[0], 200)
+    match = next((match for cause in _CAUSES if (match := cause.search(text))), None)
+    cause = brief(match[0] if match else text.split("\n")[0], 200)
     return f"{cause}; {NEEDS}" if not is_local(master) and _LACKS_PROJECT.search(cause) else cause
 
 

@@ -80,10 +80,10 @@ class SparkTasks:
             [[(number, tasks[number]) for number in share] for share in shares], len(shares)
         )
         try:
-            found = dict(parts.flatMap(_work(function)).collect())
+            results = dict(parts.flatMap(_work(function)).collect())
         except Exception as error:
             raise RuntimeError(f"a task on Spark failed: {cause_of(error, str(self.context.master))}") from error
-        return [found[number] for number in range(len(tasks))]
+        return [results[number] for number in range(len(tasks))]
 
 
 def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], list[tuple[int, R]]]:
@@ -101,15 +101,15 @@ def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], lis
 def bundles(weights: Sequence[int], most: int) -> list[list[int]]:
     """The tasks' numbers in bundles, in their order, each at least an equal share of the rows, or HEAVY rows."""
     least = min(HEAVY, sum(weights) / most)
-    found: list[list[int]] = [[]]
+    groups: list[list[int]] = [[]]
     weight = 0
-    for number, each in enumerate(weights):
-        if found[-1] and weight >= least:
-            found.append([])
+    for number, rows in enumerate(weights):
+        if groups[-1] and weight >= least:
+            groups.append([])
             weight = 0
-        found[-1].append(number)
-        weight += each
-    return found
+        groups[-1].append(number)
+        weight += rows
+    return groups
 
 
 def task_map(context: SparkContext | None, rows: int = 0) -> TaskMap:
