@@ -138,17 +138,17 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
         f"it proves {claim.upper_bound} bounds only, not {upper_bound} ones",
     )
     groups = _index_of(tables)
-    operations = sum(each.rows for each in groups)
+    operations = sum(group.rows for group in groups)
     _demand(claim.operations == operations, "it was made for a history with another number of operations")
     tasks = _tasks_of(claim, groups, root, tables)
     results = list(spread(_confirm, tasks))
-    for each in results:
-        if isinstance(each, CertificateError):
-            raise each
+    for result in results:
+        if isinstance(result, CertificateError):
+            raise result
     lengths = {task.where: 0 for task in tasks}
-    for where in lengths:
-        mine = [(task, each) for task, each in zip(tasks, results, strict=True) if task.where == where]
-        lengths[where] = _verify_partition(where, mine, spread)
+    for name in lengths:
+        mine = [(task, result) for task, result in zip(tasks, results, strict=True) if task.where == name]
+        lengths[name] = _verify_partition(name, mine, spread)
     _demand(claim.lengths == lengths, "the partitions and lengths that it states are not those that it holds")
     records = sum(lengths.values())
     proven = f"{counted(operations, 'operation')} {'is' if operations == 1 else 'are'} linearizable"
@@ -158,10 +158,10 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
 def demand_digest(stated: str, digest: Callable[[], str], otherwise: str) -> None:
     """Raises CertificateError unless the files have the stated digest. A file that cannot be read has none."""
     try:
-        found = digest()
+        actual = digest()
     except OSError as error:
         raise CertificateError(f"a file of the history cannot be read: {error}") from error
-    _demand(found == stated, otherwise)
+    _demand(actual == stated, otherwise)
 
 
 def _claim_of(directory: Path) -> Claim:
@@ -176,7 +176,7 @@ def _claim_of(directory: Path) -> Claim:
         raise CertificateError(f"its fields are not those of a certificate: {error}") from error
     except (OSError, ValueError) as error:
         raise CertificateError(f"{directory}: cannot be read: {error}") from error
-    _demand(names == {each.file for each in claim.parts}, "its files are not those that it states")
+    _demand(names == {part.file for part in claim.parts}, "its files are not those that it states")
     return claim
 
 
@@ -202,21 +202,21 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
         parts.setdefault((part.topic, part.partition), []).append(part)
     tasks = []
     for key in sorted(of_partition.keys() | parts.keys()):
-        where, some = f"{key[0]}-{key[1]}", sorted(parts.get(key, []), key=lambda part: part.start)
-        ends = np.cumsum([0, *(part.length for part in some)]).tolist()
-        _demand(all(part.length > 0 for part in some), f"{where}: it has a part without entries")
-        _demand([part.start for part in some] == ends[:-1], f"{where}: its offsets are not 0, 1, 2, ...")
+        name, partition_parts = f"{key[0]}-{key[1]}", sorted(parts.get(key, []), key=lambda part: part.start)
+        ends = np.cumsum([0, *(part.length for part in partition_parts)]).tolist()
+        _demand(all(part.length > 0 for part in partition_parts), f"{name}: it has a part without entries")
+        _demand([part.start for part in partition_parts] == ends[:-1], f"{name}: its offsets are not 0, 1, 2, ...")
         owned: set[tuple[str, int]] = set()
         for number, start in enumerate(ends[:-1] or [0]):
-            stop = ends[number + 1] if number + 1 < len(some) else BEYOND
-            mine = tuple(each for each in of_partition.get(key, ()) if _shows(each, start, stop))
-            names = [(each.path, each.row_group) for each in mine]
-            owner = tuple(name not in owned for name in names)
+            stop = ends[number + 1] if number + 1 < len(partition_parts) else BEYOND
+            mine = tuple(group for group in of_partition.get(key, ()) if _shows(group, start, stop))
+            names = [(group.path, group.row_group) for group in mine]
+            owner = tuple(group_name not in owned for group_name in names)
             owned.update(names)
-            part_ = some[number] if some else None
+            part_ = partition_parts[number] if partition_parts else None
             bound = claim.upper_bound
-            tasks.append(PartTask(where, start, stop, part_, str(directory), str(tables), mine, owner, bound))
-        _demand(len(owned) == len(of_partition.get(key, ())), f"{where}: no part has the operations of a row group")
+            tasks.append(PartTask(name, start, stop, part_, str(directory), str(tables), mine, owner, bound))
+        _demand(len(owned) == len(of_partition.get(key, ())), f"{name}: no part has the operations of a row group")
     return tasks
 
 
@@ -235,8 +235,8 @@ def _confirm(task: PartTask) -> Confirmed | CertificateError:
 
 def _confirmed(task: PartTask) -> Confirmed:
     log = _entries(task)
-    where = task.where
-    _demand(np.diff(log["at"]) >= 0, f"{where}: its moments go back")
+    name = task.where
+    _demand(np.diff(log["at"]) >= 0, f"{name}: its moments go back")
     explained = np.zeros(len(log["at"]), np.bool_)
     acknowledged = np.zeros(len(log["at"]), np.int64)
     unplaced = []
@@ -247,13 +247,13 @@ def _confirmed(task: PartTask) -> Confirmed:
         _verify_queries(task, log, rows, is_owned)
         if task.upper_bound == "session":
             shown.add(task, rows)
-    rest = np.flatnonzero(~explained)
+    unexplained_entries = np.flatnonzero(~explained)
     first, last = (int(log["at"][0]), int(log["at"][-1])) if len(log["at"]) else (0, 0)
-    found = np.concatenate([np.empty((5, 0), np.int64), *unplaced], axis=1)
-    sessions = shown.verified(where)
-    unexplained = np.stack((log["value"][rest], log["at"][rest]))
+    unplaced_appends = np.concatenate([np.empty((5, 0), np.int64), *unplaced], axis=1)
+    sessions = shown.verified(name)
+    unexplained = np.stack((log["value"][unexplained_entries], log["at"][unexplained_entries]))
     bounds, twice = _values_of(log["value"])
-    return Confirmed(first, last, bounds, twice, sessions, unexplained, found)
+    return Confirmed(first, last, bounds, twice, sessions, unexplained, unplaced_appends)
 
 
 def _entries(task: PartTask) -> Columns:
@@ -292,8 +292,8 @@ def _rows(task: PartTask, group: IndexedGroup) -> Columns:
     is_query = rows["f"] != APPEND
     rows["answered"] = is_query & (rows["type"] == OK)
     rows["shown"] = np.where(is_query, rows["lo"], -1)
-    some = np.flatnonzero(rows["answered"] & (rows["count"] > 0))
-    rows["shown"][some] = np.maximum(rows["lo"][some], rows["offset"][some] + rows["count"][some])
+    nonempty = np.flatnonzero(rows["answered"] & (rows["count"] > 0))
+    rows["shown"][nonempty] = np.maximum(rows["lo"][nonempty], rows["offset"][nonempty] + rows["count"][nonempty])
     topics = pc.unique(table["topic"]).to_pylist()
     _demand(topics == [group.topic], f"{group.path} has operations of another topic")
     _demand(rows["partition"] == group.partition, f"{group.path} has operations of another partition")
@@ -305,38 +305,38 @@ def _rows(task: PartTask, group: IndexedGroup) -> Columns:
     return rows
 
 
-def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool, explained: Any, seen: Any) -> Any:
+def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool, explained: Any, counts: Any) -> Any:
     """Confirms the appends that name an offset of the part; returns those that explain no entry yet."""
-    where, size = task.where, len(log["at"])
+    name, size = task.where, len(log["at"])
     possible = (rows["f"] == APPEND) & (rows["type"] != FAIL)
     durable = possible & (rows["type"] == OK) & (rows["acks"] == ACKS_ALL)
-    again = possible & rows["again"]
+    is_repeat = possible & rows["again"]
     here = (rows["offset"] >= task.start) & (rows["offset"] < task.stop)
     at = np.flatnonzero(durable & here)
     entry = rows["offset"][at] - task.start
-    _demand(entry < size, f"{where}: an acknowledged append is missing")
-    _demand(log["value"][entry] == rows["value"][at], f"{where}: an append is not where it was acknowledged")
-    _demand(rows["inv"][at] <= log["at"][entry], f"{where}: an append takes effect before its invocation")
-    _demand(log["at"][entry] <= rows["ret"][at], f"{where}: an append takes effect after its return")
-    np.add.at(seen, entry, 1)
-    _demand(seen[entry] == 1, f"{where}: an offset was acknowledged twice")
+    _demand(entry < size, f"{name}: an acknowledged append is missing")
+    _demand(log["value"][entry] == rows["value"][at], f"{name}: an append is not where it was acknowledged")
+    _demand(rows["inv"][at] <= log["at"][entry], f"{name}: an append takes effect before its invocation")
+    _demand(log["at"][entry] <= rows["ret"][at], f"{name}: an append takes effect after its return")
+    np.add.at(counts, entry, 1)
+    _demand(counts[entry] == 1, f"{name}: an offset was acknowledged twice")
     explained[entry] = True
-    weak = np.flatnonzero(possible & ~durable & ~again & here)
+    weak = np.flatnonzero(possible & ~durable & ~is_repeat & here)
     entry = np.minimum(rows["offset"][weak] - task.start, max(0, size - 1))
     fits = np.zeros(len(weak), np.bool_)
     if size:
         fits = (rows["offset"][weak] - task.start < size) & (log["value"][entry] == rows["value"][weak])
         fits &= rows["inv"][weak] <= log["at"][entry]
     explained[entry[fits]] = True
-    anywhere = np.flatnonzero(again | (possible & (rows["offset"] < 0))) if is_owned else np.empty(0, np.int64)
+    anywhere = np.flatnonzero(is_repeat | (possible & (rows["offset"] < 0))) if is_owned else np.empty(0, np.int64)
     loose = np.concatenate((weak[~fits], anywhere))
     sure = durable[loose] & (rows["offset"][loose] < 0)
-    latest = np.where(sure & ~again[loose], rows["ret"][loose], INF)
-    return np.stack((rows["value"][loose], rows["inv"][loose], latest, sure, again[loose])).astype(np.int64)
+    latest = np.where(sure & ~is_repeat[loose], rows["ret"][loose], INF)
+    return np.stack((rows["value"][loose], rows["inv"][loose], latest, sure, is_repeat[loose])).astype(np.int64)
 
 
 def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool) -> None:
-    where, size = task.where, len(log["at"])
+    name, size = task.where, len(log["at"])
     count = rows["count"]
     items = np.repeat(rows["answered"], count)
     offsets, values = rows["offsets"][items], rows["values"][items]
@@ -344,23 +344,23 @@ def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool)
     count, start = count[answered], rows["offset"][answered]
     expected = np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(offsets))
     if is_owned:
-        _demand(offsets == expected, f"{where}: a read is not contiguous")
-        _demand(offsets >= 0, f"{where}: a read shows a record before the first")
-        _demand(rows["inv"] <= rows["ret"], f"{where}: an operation returned before its invocation")
+        _demand(offsets == expected, f"{name}: a read is not contiguous")
+        _demand(offsets >= 0, f"{name}: a read shows a record before the first")
+        _demand(rows["inv"] <= rows["ret"], f"{name}: an operation returned before its invocation")
     inside = np.flatnonzero((offsets >= task.start) & (offsets < task.stop))
     entry = offsets[inside] - task.start
-    _demand(entry < size, f"{where}: a read shows a record past its end")
-    _demand(log["value"][entry] == values[inside], f"{where}: a read shows another record")
+    _demand(entry < size, f"{name}: a read shows a record past its end")
+    _demand(log["value"][entry] == values[inside], f"{name}: a read shows another record")
     shown, hi, final = rows["shown"][answered], rows["hi"][answered], rows["final"][answered]
-    last = np.flatnonzero((shown > task.start) & (shown <= task.stop))
-    entry = shown[last] - 1 - task.start
-    _demand(entry < size, f"{where}: a query shows more records than there are")
-    unlike = f"{where}: a query saw a length that the log did not have while it ran"
-    _demand(log["at"][entry] <= rows["ret"][answered][last], unlike)
+    last_queries = np.flatnonzero((shown > task.start) & (shown <= task.stop))
+    entry = shown[last_queries] - 1 - task.start
+    _demand(entry < size, f"{name}: a query shows more records than there are")
+    unlike = f"{name}: a query saw a length that the log did not have while it ran"
+    _demand(log["at"][entry] <= rows["ret"][answered][last_queries], unlike)
     capped = (hi >= 0) & (final | (task.upper_bound == "strict"))
     if is_owned:
         contradicting = hi >= 0 if task.upper_bound != "lower-bound-only" else capped
-        _demand(~contradicting | (shown <= hi), f"{where}: a query contradicts itself")
+        _demand(~contradicting | (shown <= hi), f"{name}: a query contradicts itself")
     absent = np.flatnonzero(capped & (hi >= task.start) & (hi < task.stop) & (hi - task.start < size))
     _demand(rows["inv"][answered][absent] <= log["at"][hi[absent] - task.start], unlike)
 
@@ -380,22 +380,22 @@ class _SessionBounds:
             at = np.flatnonzero((offset >= task.start) & (offset < task.stop))
             self._events.append(np.stack((session[at], offset[at], np.full(len(at), kind), time[at])))
 
-    def verified(self, where: str) -> Bounds:
+    def verified(self, name: str) -> Bounds:
         """By session the latest invocation with an upper bound and the earliest return; a session must not be shown an
         end at or below an offset that it was shown before the query."""
         session, offset, kind, time = np.concatenate([np.empty((4, 0), np.int64), *self._events], axis=1)
         if not len(session):  # no operation was shown an offset, such as reads of an empty partition
             return {}
         order = np.lexsort((kind, offset, session))
-        found: Bounds = {}
+        by_session: Bounds = {}
         session, kind, time = session[order], kind[order], time[order]
         edges = np.flatnonzero(np.concatenate(([True], session[1:] != session[:-1])))
         for a, z in zip(edges.tolist(), [*edges[1:].tolist(), len(session)], strict=True):
             invoked = np.maximum.accumulate(np.where(kind[a:z] == 0, time[a:z], -INF - 1))
             returned = np.where(kind[a:z] == 1, time[a:z], INF + 1)
-            _demand(invoked <= returned, f"{where}: a client was shown a shorter log than before")
-            found[int(session[a])] = int(invoked[-1]), int(returned.min())
-        return found
+            _demand(invoked <= returned, f"{name}: a client was shown a shorter log than before")
+            by_session[int(session[a])] = int(invoked[-1]), int(returned.min())
+        return by_session
 
 
 def _values_of(values: Any) -> tuple[Bounds, Any]:
@@ -419,41 +419,41 @@ def _values_of(values: Any) -> tuple[Bounds, Any]:
     return bounds, twice
 
 
-def _verify_partition(where: str, parts: Sequence[tuple[PartTask, Confirmed]], spread: Spread) -> int:
+def _verify_partition(name: str, parts: Sequence[tuple[PartTask, Confirmed]], spread: Spread) -> int:
     """Verifies what the parts of a partition must agree on; returns the log's length."""
     length = 0
-    behind = -INF - 1
+    latest_moment = -INF - 1
     sessions: dict[int, int] = {}
-    for task, each in parts:
+    for task, confirmed in parts:
         if task.part is not None:
-            _demand(behind <= each.first, f"{where}: its moments go back")
-            behind, length = each.last, length + task.part.length
-        for session, (invoked, returned) in (each.sessions or {}).items():
-            before = sessions.get(session, -INF - 1)
-            _demand(before <= returned, f"{where}: a client was shown a shorter log than before")
-            sessions[session] = max(before, invoked)
-    pairs = sorted(_overlapping([each.values or {} for _, each in parts]))
+            _demand(latest_moment <= confirmed.first, f"{name}: its moments go back")
+            latest_moment, length = confirmed.last, length + task.part.length
+        for session, (invoked, returned) in (confirmed.sessions or {}).items():
+            latest_invocation = sessions.get(session, -INF - 1)
+            _demand(latest_invocation <= returned, f"{name}: a client was shown a shorter log than before")
+            sessions[session] = max(latest_invocation, invoked)
+    pairs = sorted(_overlapping([confirmed.values or {} for _, confirmed in parts]))
     files = [tuple(str(_path(parts[number][0])) for number in pair) for pair in pairs]
-    twice = np.concatenate([*(each.twice for _, each in parts), *spread(_shared_values, files)])
-    unplaced = np.concatenate([each.unplaced for _, each in parts], axis=1)
-    _demand(np.isin(twice, unplaced[0][unplaced[4] == 1]), f"{where}: it holds a value twice")
-    _verify_unplaced(where, np.concatenate([each.unexplained for _, each in parts], axis=1), unplaced)
+    twice = np.concatenate([*(confirmed.twice for _, confirmed in parts), *spread(_shared_values, files)])
+    unplaced = np.concatenate([confirmed.unplaced for _, confirmed in parts], axis=1)
+    _demand(np.isin(twice, unplaced[0][unplaced[4] == 1]), f"{name}: it holds a value twice")
+    _verify_unplaced(name, np.concatenate([confirmed.unexplained for _, confirmed in parts], axis=1), unplaced)
     return length
 
 
-def _verify_unplaced(where: str, entries: Any, appends: Any) -> None:
+def _verify_unplaced(name: str, entries: Any, appends: Any) -> None:
     """Each entry that is not at an offset which its append names is one of the other appends."""
-    value, inv, ret, sure, _again = appends
+    value, inv, ret, sure, _repeat = appends
     order = np.argsort(value, kind="stable")
     ordered = value[order]
-    _demand(ordered[1:] != ordered[:-1], f"{where}: a value was appended twice")
+    _demand(ordered[1:] != ordered[:-1], f"{name}: a value was appended twice")
     at = np.minimum(np.searchsorted(ordered, entries[0]), max(0, len(ordered) - 1))
-    known = ordered[at] == entries[0] if len(ordered) else np.zeros(entries.shape[1], np.bool_)
-    _demand(known, f"{where}: it holds a value that was not appended")
+    is_appended = ordered[at] == entries[0] if len(ordered) else np.zeros(entries.shape[1], np.bool_)
+    _demand(is_appended, f"{name}: it holds a value that was not appended")
     append = order[at] if len(ordered) else at[:0]
-    _demand(inv[append] <= entries[1], f"{where}: an append takes effect before its invocation")
-    _demand(entries[1] <= ret[append], f"{where}: an append takes effect after its return")
-    _demand(np.isin(value[sure == 1], entries[0]), f"{where}: an acknowledged append is missing")
+    _demand(inv[append] <= entries[1], f"{name}: an append takes effect before its invocation")
+    _demand(entries[1] <= ret[append], f"{name}: an append takes effect after its return")
+    _demand(np.isin(value[sure == 1], entries[0]), f"{name}: an acknowledged append is missing")
 
 
 def _path(task: PartTask) -> Path:
@@ -464,14 +464,14 @@ def _path(task: PartTask) -> Path:
 def _overlapping(bounds: Sequence[Mapping[int, tuple[int, int]]]) -> set[tuple[int, int]]:
     """The parts, in pairs, whose values of a producer may be the same."""
     of_producer: dict[int, list[tuple[int, int, int]]] = {}
-    for number, each in enumerate(bounds):
-        for producer, (low, high) in each.items():
+    for number, values in enumerate(bounds):
+        for producer, (low, high) in values.items():
             of_producer.setdefault(producer, []).append((low, high, number))
     pairs: set[tuple[int, int]] = set()
-    for some in of_producer.values():
+    for ranges in of_producer.values():
         open_: list[tuple[int, int]] = []
-        for low, high, number in sorted(some):
-            open_ = [each for each in open_ if each[0] >= low]
+        for low, high, number in sorted(ranges):
+            open_ = [open_range for open_range in open_ if open_range[0] >= low]
             pairs.update((min(number, other), max(number, other)) for _, other in open_)
             open_.append((high, number))
     return pairs
@@ -479,5 +479,5 @@ def _overlapping(bounds: Sequence[Mapping[int, tuple[int, int]]]) -> set[tuple[i
 
 def _shared_values(files: Sequence[str]) -> Any:
     """The values that both files have."""
-    one, other = (pq.read_table(require_regular(each), columns=["value"])["value"].to_numpy() for each in files)
+    one, other = (pq.read_table(require_regular(file), columns=["value"])["value"].to_numpy() for file in files)
     return np.intersect1d(one, other)

@@ -86,15 +86,15 @@ def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread =
     demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
     demand_digest(claim.tables, lambda: digest_of_registers(tables), "it was made for other tables of operations")
     groups = _index_of(tables)
-    operations = sum(each.rows for each in groups)
+    operations = sum(group.rows for group in groups)
     _demand(claim.operations == operations, "it was made for a history with another number of operations")
     results = list(spread(_confirm, list(_tasks_of(claim, groups, root, tables))))
-    for each in results:
-        if isinstance(each, CertificateError):
-            raise each
-    _demand(sum(each.operations for each in results) == operations, "no part has some of the operations")
-    what = f"{counted(operations, 'operation')} on {counted(sum(each.keys for each in results), 'register')}"
-    return f"{what} {'is' if operations == 1 else 'are'} linearizable"
+    for result in results:
+        if isinstance(result, CertificateError):
+            raise result
+    _demand(sum(result.operations for result in results) == operations, "no part has some of the operations")
+    subject = f"{counted(operations, 'operation')} on {counted(sum(result.keys for result in results), 'register')}"
+    return f"{subject} {'is' if operations == 1 else 'are'} linearizable"
 
 
 def _claim_of(directory: Path) -> RegisterClaim:
@@ -124,7 +124,7 @@ def _index_of(tables: Path) -> list[KeyGroup]:
 def _tasks_of(claim: RegisterClaim, groups: Sequence[KeyGroup], directory: Path, tables: Path) -> Iterator[OrdersTask]:
     stops = [*(part.start for part in claim.parts[1:]), None]
     for part, stop in zip(claim.parts, stops[: len(claim.parts)], strict=True):
-        mine = (each for each in groups if each.highest >= part.start and (stop is None or each.lowest < stop))
+        mine = (group for group in groups if group.highest >= part.start and (stop is None or group.lowest < stop))
         yield OrdersTask(part, stop, str(directory), str(tables), tuple(mine))
 
 
@@ -152,8 +152,8 @@ def _confirmed(task: OrdersTask) -> ConfirmedKeys:
     left_out = _must_be_there(history)
     left_out[row] = False
     for missing in np.flatnonzero(left_out)[:1].tolist():
-        where = f"{names[history['key'][missing]]}: operation {history['id'][missing]}"
-        raise CertificateError(f"{where} happened and is left out")
+        place = f"{names[history['key'][missing]]}: operation {history['id'][missing]}"
+        raise CertificateError(f"{place} happened and is left out")
     return ConfirmedKeys(size, len(np.unique(history["key"])))
 
 
@@ -190,12 +190,12 @@ def _rows(task: OrdersTask) -> pa.Table:
 
 def _columns(rows: pa.Table) -> Columns:
     """Columns of numbers; of each value, the number and whether it is nil."""
-    found: Columns = {name: rows[name].to_numpy() for name in NUMBERS}
-    found["mismatched"] = np.asarray(pc.equal(rows["error"].cast(pa.string()), MISMATCH), np.bool_)
+    columns: Columns = {name: rows[name].to_numpy() for name in NUMBERS}
+    columns["mismatched"] = np.asarray(pc.equal(rows["error"].cast(pa.string()), MISMATCH), np.bool_)
     for name in VALUES:
-        found[name] = rows[name].fill_null(0).to_numpy()
-        found[f"no {name}"] = np.asarray(rows[name].is_null(), np.bool_)
-    return found
+        columns[name] = rows[name].fill_null(0).to_numpy()
+        columns[f"no {name}"] = np.asarray(rows[name].is_null(), np.bool_)
+    return columns
 
 
 def _must_be_there(rows: Columns) -> Any:
@@ -203,38 +203,38 @@ def _must_be_there(rows: Columns) -> Any:
     return (rows["type"] == OK) | mismatched
 
 
-def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row: Any, of: Columns) -> None:
+def _demand_order(names: Sequence[str], entries: tuple[Any, Any, Any, Any], row: Any, columns: Columns) -> None:
     """Confirms entries that are ordered by key: key, number, moment, and place in the file. `row`: the place in the
-    history of the operation that has the entry's number, if there is one; `of`: its columns."""
+    history of the operation that has the entry's number, if there is one; `columns`: its columns."""
     key, number, at, place = entries
-    again = np.ones(len(row), np.bool_)
-    again[np.unique(row, return_index=True)[1]] = False
-    holds_value, holds_nothing = _held(key, of)
-    refused = of["type"] == FAIL
-    is_read, is_cas = of["f"] == READ, of["f"] == CAS
-    reads = _equal(of["value"], of["no value"], holds_value, holds_nothing)
-    expects = _equal(of["expected"], of["no expected"], holds_value, holds_nothing)
+    is_repeat = np.ones(len(row), np.bool_)
+    is_repeat[np.unique(row, return_index=True)[1]] = False
+    holds_value, holds_nothing = _held(key, columns)
+    refused = columns["type"] == FAIL
+    is_read, is_cas = columns["f"] == READ, columns["f"] == CAS
+    reads = _equal(columns["value"], columns["no value"], holds_value, holds_nothing)
+    expects = _equal(columns["expected"], columns["no expected"], holds_value, holds_nothing)
     errors = {
-        "is missing, or there twice": again | (of["id"] != number) | (of["key"] != key),
+        "is missing, or there twice": is_repeat | (columns["id"] != number) | (columns["key"] != key),
         "takes effect earlier than the entry before it": _goes_back(key, at),
-        "takes effect outside its interval": (at < of["inv"]) | (at > of["ret"]),
-        "was refused, yet takes effect": refused & ~_must_be_there(of),
-        "read another value than the key held": is_read & (of["type"] == OK) & ~reads,
+        "takes effect outside its interval": (at < columns["inv"]) | (at > columns["ret"]),
+        "was refused, yet takes effect": refused & ~_must_be_there(columns),
+        "read another value than the key held": is_read & (columns["type"] == OK) & ~reads,
         "found another value than it says": is_cas & (expects == refused),
     }
-    wrong = np.stack(list(errors.values()))
-    if (some := np.flatnonzero(wrong.any(axis=0))).size:
-        first = some[np.argmin(place[some])]
-        what = list(errors)[int(np.argmax(wrong[:, first]))]
-        raise CertificateError(f"{names[key[first]]}: operation {number[first]} {what}")
+    contradictions = np.stack(list(errors.values()))
+    if (wrong_entries := np.flatnonzero(contradictions.any(axis=0))).size:
+        first = wrong_entries[np.argmin(place[wrong_entries])]
+        error = list(errors)[int(np.argmax(contradictions[:, first]))]
+        raise CertificateError(f"{names[key[first]]}: operation {number[first]} {error}")
 
 
-def _held(key: Any, of: Columns) -> tuple[Any, Any]:
+def _held(key: Any, columns: Columns) -> tuple[Any, Any]:
     """The value that the key of each entry holds before the entry takes effect, and whether it is nil."""
-    is_write = of["f"] == WRITE
-    changes = is_write | ((of["f"] == CAS) & (of["type"] != FAIL))
-    written = np.where(is_write, of["value"], of["new"])
-    nothing = np.where(is_write, of["no value"], of["no new"])
+    is_write = columns["f"] == WRITE
+    changes = is_write | ((columns["f"] == CAS) & (columns["type"] != FAIL))
+    written = np.where(is_write, columns["value"], columns["new"])
+    nothing = np.where(is_write, columns["no value"], columns["no new"])
     place = np.arange(len(key))
     last = np.maximum.accumulate(np.where(changes, place, -1))[:-1]
     last = np.concatenate(([-1], last)) if len(key) else last
@@ -248,9 +248,9 @@ def _equal(value: Any, is_nil: Any, other: Any, other_is_nil: Any) -> Any:
 
 
 def _goes_back(key: Any, at: Any) -> Any:
-    found = np.zeros(len(at), np.bool_)
-    found[1:] = (key[1:] == key[:-1]) & (at[1:] < at[:-1])
-    return found
+    goes_back = np.zeros(len(at), np.bool_)
+    goes_back[1:] = (key[1:] == key[:-1]) & (at[1:] < at[:-1])
+    return goes_back
 
 
 def _demand(holds: Any, otherwise: str) -> None:
