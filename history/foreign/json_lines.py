@@ -69,7 +69,7 @@ class AbsentOffsets:
             raise BadLineError(
                 f'"{name}" is not a field of absent offsets: their fields are {", ".join(sorted(_FIELDS))}'
             )
-        if line["absent"] not in self._stated:
+        if line["absent"] not in tuple(self._stated):  # a list cannot be looked up in a table
             raise BadLineError(f'"absent" is neither "{MARKER}" nor "{COMPACTED}"')
         for name in ("topic", "partition", "first"):
             if name not in line:
