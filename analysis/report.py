@@ -25,8 +25,8 @@ from analysis.page.run_page import RunPage, gather
 from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.terms import TERMS, heading
 from analysis.page.timeline_parts import script_text
+from analysis.run_row import sample_of
 from analysis.stored_verdict import StoredVerdict
-from analysis.summary import sample_of
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF

@@ -4,7 +4,7 @@
     python -m benchmarks.pages --timeline 1e5
 
 One run of each campaign (default: the demo) is made. Its analysis with and without plots and its page are repeated. The
-index, the table of runs and the comparison are those of generated stores of `--runs` runs, in campaigns of 100 runs.
+index, the trends and the comparison are those of generated stores of `--runs` runs, in campaigns of 100 runs.
 Times are medians of `--rounds` rounds. Where Chromium is installed, `loaded` is the time until it has loaded the page
 of a run and drawn its timeline. `--timeline`: only the timeline of a generated run with about this number of
 operations, in Chromium: the time to draw a frame while the user zooms and pans.
@@ -20,7 +20,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +33,6 @@ from orchestrator.campaign.comparison_texts import write_page
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.side_by_side import side_by_side
 from orchestrator.campaign.store_index import read_index
-from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE
 from orchestrator.command.line import main as brownout
 from tests.analysis_pipeline.browser import browser, program
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -116,16 +115,14 @@ def _store_pages(scratch: Path, runs: int, rounds: int) -> None:
     before, after = scratch / "before", scratch / "after"
     for store, latency_ms in ((before, 10.0), (after, 11.0)):
         _write_store(store, runs, latency_ms)
-    made_s, read_s = _cpu_s(lambda: _print_trends(after), (after,), rounds)
-    size = _megabytes(after / FOLDER / RUNS_FILE)
-    print(f"trends of {runs:,} runs, table of {size} made / current: {made_s:.2f} / {read_s:.2f} s CPU", flush=True)
+    trends_s = _cpu_s(lambda: _print_trends(after), rounds)
+    print(f"trends of {runs:,} runs: {trends_s:.2f} s CPU", flush=True)
     index_s = _median_s(lambda: write_index(after, read_index(after)), rounds)
     print(f"index of {runs:,} runs: {_megabytes(after / 'index.html')}, made in {index_s:.2f} s", flush=True)
     page = scratch / "compared.html"
-    compared_s = _median_s(lambda: write_page(page, side_by_side(before, after, print)), rounds)
+    compared_s = _median_s(lambda: write_page(page, side_by_side(before, after)), rounds)
     print(f"two stores of {runs:,} runs each, compared: {_megabytes(page)}, made in {compared_s:.2f} s")
-    made_s, read_s = _cpu_s(lambda: side_by_side(before, after, print), (before, after), rounds)
-    print(f"the same without a page, both tables made / current: {made_s:.1f} / {read_s:.1f} s CPU")
+    print(f"the same without a page: {_cpu_s(lambda: side_by_side(before, after), rounds):.1f} s CPU")
 
 
 def _print_trends(store: Path) -> None:
@@ -133,17 +130,14 @@ def _print_trends(store: Path) -> None:
         brownout(["list", "--trends", "--json", "--store", str(store)])
 
 
-def _cpu_s(do: Callable[[], object], stores: Sequence[Path], rounds: int) -> tuple[float, float]:
-    """Medians of the CPU time without tables in the stores, and with current ones."""
-    made, current = list[float](), list[float]()
+def _cpu_s(do: Callable[[], object], rounds: int) -> float:
+    """The median of the CPU time."""
+    taken = []
     for _ in range(rounds):
-        for store in stores:
-            (store / FOLDER / RUNS_FILE).unlink(missing_ok=True)
-        for taken in (made, current):
-            start_s = time.process_time()
-            do()
-            taken.append(time.process_time() - start_s)
-    return statistics.median(made), statistics.median(current)
+        start_s = time.process_time()
+        do()
+        taken.append(time.process_time() - start_s)
+    return statistics.median(taken)
 
 
 def _write_store(store: Path, runs: int, latency_ms: float) -> None:

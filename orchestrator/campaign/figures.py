@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.summary import RunSummary
+from analysis.run_row import RunRow
 
 
 @dataclass(frozen=True)
@@ -18,14 +18,14 @@ class Figure:
     name: str
     unit: str
     larger_is_worse: bool
-    of: Callable[[RunSummary], float | None]
+    of: Callable[[RunRow], float | None]
 
 
-def _stat(key: str) -> Callable[[RunSummary], float | None]:
+def _stat(key: str) -> Callable[[RunRow], float | None]:
     return lambda run: run.stats.get(key)
 
 
-def _rate(run: RunSummary) -> float | None:
+def _rate(run: RunRow) -> float | None:
     is_measured = run.duration_s > 0 and run.stats.get("appends") != 0  # a run without writes has no rate of them
     return run.acknowledged / run.duration_s if is_measured else None
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.summary import RunSummary, to_json
+from analysis.run_row import RunRow, to_json
 from analysis.verdict import FAIL, PASS, UNKNOWN, besides
 from installation.counted import counted
 from orchestrator.campaign.matrix import Matrix, read_matrix
@@ -46,7 +46,7 @@ class GateResult:
 
     directory: Path
     decision: GateDecision
-    entries: tuple[RunSummary, ...]
+    entries: tuple[RunRow, ...]
     doubts: tuple[str, ...]
     invocations: tuple[str, ...]
     superseded: tuple[str, ...] = ()
@@ -142,7 +142,7 @@ def _result(
 
 
 def decide(
-    entries: Sequence[RunSummary],
+    entries: Sequence[RunRow],
     doubts: Sequence[str] = (),
     findings: Sequence[PolicyFinding] = (),
     excused: Collection[str] = (),
@@ -178,7 +178,7 @@ def _count(some: Sequence[object], all_of_them: Sequence[object]) -> str:
     return f"{len(some)} of {len(all_of_them)} run{'s' if len(all_of_them) > 1 else ''}"
 
 
-def _names(entries: Sequence[RunSummary]) -> str:
+def _names(entries: Sequence[RunRow]) -> str:
     shown = []
     for entry in entries[:_MOST_NAMED]:
         why = f": {entry.reasons[0]}" if entry.verdict == UNKNOWN and entry.reasons else ""
@@ -186,5 +186,5 @@ def _names(entries: Sequence[RunSummary]) -> str:
     return ", ".join(shown) + _more(entries)
 
 
-def _more(entries: Sequence[RunSummary]) -> str:
+def _more(entries: Sequence[RunRow]) -> str:
     return f" and {len(entries) - _MOST_NAMED} more" if len(entries) > _MOST_NAMED else ""

@@ -32,7 +32,7 @@ def index_of(store: Path, campaigns: Sequence[IndexedCampaign]) -> str:
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
         count=len(rows),
         campaigns=sorted(campaigns, key=lambda each: (each.verdict == "pass", each.name)),
-        worlds=sorted({visible_line(row.summary.world) for row in rows if row.summary.world}),
+        worlds=sorted({visible_line(row.world) for row in rows if row.world}),
         data={
             "rows": [{**row.to_json(), "link": link_to(row.report)} for row in rows],
             "trends": [point.to_json() for point in trends(rows)],

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from analysis.evidence.run_directory import RunDescription
+from analysis.run_row import RunRow, decided_row, unknown_row
 from analysis.stored_verdict import StoredVerdict, standing_of
-from analysis.summary import Planned, RunSummary, entry
 from analysis.verdict import UNKNOWN, Expectation
 from history.regular_files import read_text
 from installation.commands import command
@@ -41,7 +41,7 @@ class Matrix:
 
     plans: tuple[StoredPlan, ...]
     superseded: tuple[str, ...]
-    entries: tuple[RunSummary, ...]
+    entries: tuple[RunRow, ...]
     doubts: tuple[str, ...]
 
 
@@ -126,20 +126,18 @@ def _entry(
     any_analysis: bool,
     *,
     resumable: str | None,
-) -> RunSummary:
+) -> RunRow:
     """`resumable`: the stamp of the invocation that can be resumed."""
-    planned = Planned(run.id, run.cell.name, run.seed, run.cell.expect, run.cell.mutants)
-    if not run_dir.is_dir():
-        return entry(planned, StoredVerdict(None, None, (_never_made(run_dir.parent, plan, resumable),)))
-    standing = standing_of(run_dir, any_analysis=any_analysis)
-    described = standing.description
-    if described is None:
-        return entry(planned, standing)
-    doubts = list(_another_run(plan, planned, described, run_dir))
-    verdict = standing.verdict
+    planned = unknown_row(run.id, run.cell.name, run.seed, str(run.cell.expect), run.cell.mutants)
+    if run_dir.is_dir():
+        standing = standing_of(run_dir, any_analysis=any_analysis)
+    else:
+        standing = StoredVerdict(None, None, (_never_made(run_dir.parent, plan, resumable),))
+    described, verdict = standing.description, standing.verdict
+    doubts = [] if described is None else list(_another_run(plan, planned, described, run_dir))
     if verdict is not None and verdict.verdict != UNKNOWN and not any_analysis:  # older versions recorded no digests
         doubts += run_digests.doubts(run_dir.parent, run.id, verdict.evidence, digest)
-    return entry(planned, standing, doubts)
+    return decided_row(planned, run.cell.expect, standing, doubts)
 
 
 def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> str:
@@ -149,13 +147,13 @@ def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> 
     return f"the run was planned and never made; {'go on' if is_open else 'make all again'} with: {remedy}"
 
 
-def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, run_dir: Path) -> Iterator[str]:
+def _another_run(plan: StoredPlan, planned: RunRow, described: RunDescription, run_dir: Path) -> Iterator[str]:
     """Sentences: how the run differs from the planned run."""
     for what, said, true in (
         ("campaign", described.campaign, plan.campaign),
         ("cell", described.cell, planned.cell),
         ("seed", described.seed, planned.seed),
-        ("expectation", str(described.expected), str(planned.expected)),
+        ("expectation", str(described.expected), planned.expected),
         ("mutants", list(described.mutants), list(planned.mutants)),
     ):
         if said != true:
@@ -169,12 +167,11 @@ def _another_run(plan: StoredPlan, planned: Planned, described: RunDescription, 
         yield f"campaign.toml cannot be read: {error}"
 
 
-def _stray(run_dir: Path, any_analysis: bool) -> RunSummary:
+def _stray(run_dir: Path, any_analysis: bool) -> RunRow:
     standing = standing_of(run_dir, any_analysis=any_analysis)
     described = standing.description
-    planned = (
-        Planned(run_dir.name, "", -1, Expectation())
-        if described is None
-        else Planned(run_dir.name, described.cell, described.seed, described.expected, described.mutants)
-    )
-    return entry(planned, standing, ("the run is in no plan of the campaign",))
+    expected, planned = Expectation(), unknown_row(run_dir.name, expected=str(Expectation()))
+    if described is not None:
+        expected = described.expected
+        planned = unknown_row(run_dir.name, described.cell, described.seed, str(expected), described.mutants)
+    return decided_row(planned, expected, standing, ("the run is in no plan of the campaign",))

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.summary import RunSummary, place_of, samples
+from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.time_scale import ORDINARY
 from installation.counted import counted
@@ -62,7 +62,7 @@ class Signatures:
 
 
 def signatures_of(
-    entries: Sequence[RunSummary], baseline: Sequence[RunSummary] | None, listed: Sequence[KnownFailure], today: date
+    entries: Sequence[RunRow], baseline: Sequence[RunRow] | None, listed: Sequence[KnownFailure], today: date
 ) -> Signatures:
     """Compare the failures with a baseline, if there is one, and with the list of known failures."""
     by_run = {entry.run: _of(entry) for entry in entries}
@@ -93,7 +93,7 @@ def signatures_of(
     )
 
 
-def _of(entry: RunSummary) -> list[Signature]:
+def _of(entry: RunRow) -> list[Signature]:
     """Of a run that failed and was not expected to. An anomaly beside the expected one of a mutant is the mutant's
     own."""
     if entry.verdict != FAIL or entry.expected.startswith(FAIL):
@@ -150,18 +150,18 @@ def check_policy(policy: Policy, matrices: Mapping[str, Matrix], today: date | N
     return reports
 
 
-def mutation_score(entries: Sequence[RunSummary]) -> tuple[int, int]:
+def mutation_score(entries: Sequence[RunRow]) -> tuple[int, int]:
     """How many cells with mutants were killed as expected in each of their runs, and how many there are. Benign
     mutants, which are expected to pass, are not counted."""
     cells = _mutated_cells(entries)
     return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
 
 
-def _mutated_cells(entries: Sequence[RunSummary]) -> set[str]:
+def _mutated_cells(entries: Sequence[RunRow]) -> set[str]:
     return {entry.cell for entry in entries if entry.mutants and entry.expected.startswith(FAIL)}
 
 
-def _worlds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _worlds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     for world in policy.worlds:
         absent = sorted(
             {entry.cell for entry in entries} - {entry.cell for entry in entries if entry.world == world and entry.met}
@@ -170,7 +170,7 @@ def _worlds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFin
         yield PolicyFinding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {said}")
 
 
-def _faults(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _faults(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     confirmed: Counter[str] = Counter()
     for entry in samples(entry for entry in entries if entry.verdict != UNKNOWN):
         confirmed.update(entry.confirmed)
@@ -181,7 +181,7 @@ def _faults(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFin
         )
 
 
-def _seeds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _seeds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     if policy.seeds is None:
         return
     judged = {
@@ -195,7 +195,7 @@ def _seeds(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFind
     )
 
 
-def _clean_build(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _clean_build(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     if not policy.clean_build:
         return
     builds = sorted({entry.versions.get("brownout", "unknown") for entry in entries})
@@ -206,7 +206,7 @@ def _clean_build(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[Poli
     yield PolicyFinding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {said}")
 
 
-def _mutation_score(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     asked = policy.mutation_score
     if asked is None:
         return
@@ -226,7 +226,7 @@ def _mutation_score(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[P
     yield PolicyFinding("mutation score", verdict, f"{said}{undecided}; {asked:.0%} are required")
 
 
-def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFinding]:
+def _budgets(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     for figure, limit, unit, what in (
         ("latency_p50_ms", policy.latency_p50_ms, "ms", "median latency"),
         ("latency_p99_ms", policy.latency_p99_ms, "ms", "latency p99"),
@@ -236,7 +236,7 @@ def _budgets(policy: Policy, entries: Sequence[RunSummary]) -> Iterator[PolicyFi
             yield _budget(figure, limit, unit, what, _passes(entries))
 
 
-def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunSummary]) -> PolicyFinding:
+def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunRow]) -> PolicyFinding:
     """Of one figure, over the runs that passed as expected. A limit is multiplied by the time scale of a run's world,
     as all bounds of time are."""
     over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit * entry.time_scale]
@@ -254,11 +254,11 @@ def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[R
     return PolicyFinding("budget", PASS, f"{what}: {said}")
 
 
-def _scaled_limit(entry: RunSummary) -> str:
+def _scaled_limit(entry: RunRow) -> str:
     return "" if entry.time_scale == ORDINARY else f" (with {entry.time_scale:g} times the limit)"
 
 
-def _passes(entries: Sequence[RunSummary]) -> list[RunSummary]:
+def _passes(entries: Sequence[RunRow]) -> list[RunRow]:
     return [entry for entry in entries if entry.verdict == PASS and entry.met]
 
 
@@ -281,7 +281,7 @@ class _Compared:
         return self
 
 
-def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunSummary]) -> _Compared:
+def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunRow]) -> _Compared:
     """The comparison with a baseline, which must be of this campaign. The cells of a figure are one test, in which each
     run is only compared with runs of its cell."""
     from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
@@ -337,7 +337,7 @@ def _decided(baseline: Baseline, campaigns: Sequence[_Compared]) -> Iterator[lis
         yield findings
 
 
-def _positive(figure: Figure, entry: RunSummary) -> float | None:
+def _positive(figure: Figure, entry: RunRow) -> float | None:
     """The figure of a run; None also for zero, which has no logarithm."""
     value = figure.of(entry)
     return value if value is not None and value > 0 else None
@@ -348,7 +348,7 @@ def _first(runs: Sequence[str]) -> str:
     return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _by_cell(entries: Sequence[RunSummary], value_of: Callable[[RunSummary], float | None]) -> dict[str, list[float]]:
+def _by_cell(entries: Sequence[RunRow], value_of: Callable[[RunRow], float | None]) -> dict[str, list[float]]:
     """By cell and place."""
     found: dict[str, list[float]] = {}
     for entry in samples(entries):

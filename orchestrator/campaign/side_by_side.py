@@ -1,11 +1,11 @@
 """Two campaigns or stores side by side: verdicts, anomalies, figures and settings that differ.
 
-Theory of operation. Both sides are read from the table of their runs (`table_of_runs`), so no evidence is examined and
-runs whose verdict is missing or changed are unknown. A side may be tables alone, a copy without its store. Campaigns
-are paired by name, or, if each side is one campaign, with each other; cells are paired by name. A figure is compared
-over the runs that passed as expected: its change is the ratio of the geometric means, averaged over the cells, with a
-permutation test and a bootstrap interval. The rule of `comparison.decide`, which a baseline of the gate uses too, is
-applied to all figures of all campaigns together.
+Theory of operation. Both sides are rows of their runs (`store_index`), so no evidence is examined and runs whose
+verdict is missing or changed are unknown. A side may be tables alone, a copy without its store (`store_tables`).
+Campaigns are paired by name, or, if each side is one campaign, with each other; cells are paired by name. A figure is
+compared over the runs that passed as expected: its change is the ratio of the geometric means, averaged over the cells,
+with a permutation test and a bootstrap interval. The rule of `comparison.decide`, which a baseline of the gate uses
+too, is applied to all figures of all campaigns together.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.summary import RunSummary, place_of, samples
+import msgspec
+
+from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import PASS
 from installation.commands import command
 from orchestrator.campaign.figures import FIGURES, Figure
-from orchestrator.campaign.store_index import read_campaign
-from orchestrator.campaign.table_of_runs import FOLDER, RUNS_FILE, TableOfRuns, read_runs, read_table, runs_of
+from orchestrator.campaign.store_index import read_campaign, read_index, with_settings
+from orchestrator.campaign.store_tables import FOLDER, RUNS_FILE, as_text, read_rows
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,22 +134,22 @@ class _Pair:
     campaign: str
     earlier: str
     cell: str
-    before: tuple[RunSummary, ...]
-    after: tuple[RunSummary, ...]
+    before: tuple[RunRow, ...]
+    after: tuple[RunRow, ...]
 
 
 Sides = Mapping[str, tuple[list[float], list[float]]]
 """By cell and place, the measurements before and after."""
 
-_Cells = Mapping[str, tuple[RunSummary, ...]]
+_Cells = Mapping[str, tuple[RunRow, ...]]
 """By name of the cell, the runs that count."""
 
 
-def side_by_side(before: Path, after: Path, notify: Callable[[str], None]) -> SideBySide:
-    """Compare two directories, each a campaign's, a store, or one of tables. `notify`: as for `read_runs`. Raises
-    `UsageError` for another directory, and for tables that cannot be read."""
-    tables = _read(before, notify), _read(after, notify)
-    first, second = map(_campaigns, tables)
+def side_by_side(before: Path, after: Path) -> SideBySide:
+    """Compare two directories, each a campaign's, a store, or one of tables. Raises `UsageError` for another directory,
+    and for tables that cannot be read."""
+    (rows_before, store_before), (rows_after, store_after) = _read(before), _read(after)
+    first, second = _campaigns(rows_before), _campaigns(rows_after)
     if len(first) == len(second) == 1:  # two copies of one campaign may have different names
         names = [(next(iter(first)), next(iter(second)))]
     else:
@@ -166,7 +168,7 @@ def side_by_side(before: Path, after: Path, notify: Callable[[str], None]) -> Si
         if _is_tables(side)
     ]
     notes += [] if pairs else ["no cell is on both sides: nothing can be compared"]
-    settings, unread = _settings(pairs, *tables)
+    settings, unread = _settings(pairs, store_before, store_after)
     return SideBySide(
         before=_side(before, first),
         after=_side(after, second),
@@ -185,24 +187,25 @@ def _is_tables(path: Path) -> bool:
     return (path / RUNS_FILE).exists()
 
 
-def _read(path: Path, notify: Callable[[str], None]) -> TableOfRuns:
+def _read(path: Path) -> tuple[Sequence[RunRow], Path | None]:
+    """The rows of a side, and its store; None for tables alone."""
     if _is_tables(path):
-        return _tables_alone(path / RUNS_FILE)
+        return _tables_alone(path / RUNS_FILE), None
     try:
-        own = [run for campaign in read_campaign(path) for run in campaign.runs]
-        found = runs_of(path.parent, own) if own else read_runs(path, notify)
+        of_campaign = [row for campaign in read_campaign(path) for row in campaign.runs]
+        rows = of_campaign or [row for campaign in read_index(path) for row in campaign.runs]
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; name a campaign's directory, a store or its tables") from error
-    if found.runs:
-        return found
+    if rows:
+        return rows, path.parent if of_campaign else path
     if _is_tables(path / FOLDER):
         raise UsageError(f"{path} has tables and no run; to compare the tables alone, name {path / FOLDER}")
     raise UsageError(f"{path} is neither a campaign's directory nor a store: it has no run; see `brownout list`")
 
 
-def _tables_alone(file: Path) -> TableOfRuns:
+def _tables_alone(file: Path) -> tuple[RunRow, ...]:
     try:
-        return read_table(file)
+        return read_rows(file)
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
         raise UsageError(
@@ -211,13 +214,13 @@ def _tables_alone(file: Path) -> TableOfRuns:
         ) from error
 
 
-def _campaigns(table: TableOfRuns) -> dict[str, _Cells]:
+def _campaigns(rows: Iterable[RunRow]) -> dict[str, _Cells]:
     """By name of the campaign, its cells."""
-    found: dict[str, dict[str, list[RunSummary]]] = {}
-    for run in table.runs:
-        cells = found.setdefault(run.campaign, {})
-        if run.counts:
-            cells.setdefault(run.summary.cell, []).append(run.summary)
+    found: dict[str, dict[str, list[RunRow]]] = {}
+    for row in rows:
+        cells = found.setdefault(as_text(row.campaign), {})
+        if row.counts:
+            cells.setdefault(row.cell, []).append(row)
     return {name: {cell: tuple(runs) for cell, runs in cells.items()} for name, cells in found.items()}
 
 
@@ -260,7 +263,7 @@ def _shares(verdicts: Mapping[str, int], met: int) -> dict[str, float]:
 
 
 def _anomalies(
-    pairs: Sequence[_Pair], sides: Callable[[_Pair], tuple[Sequence[RunSummary], Sequence[RunSummary]]]
+    pairs: Sequence[_Pair], sides: Callable[[_Pair], tuple[Sequence[RunRow], Sequence[RunRow]]]
 ) -> Iterator[AnomalyChange]:
     """The anomalies of the first side that the second does not show in the same cell."""
     for pair in pairs:
@@ -300,12 +303,12 @@ def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
     return changes
 
 
-def _values(runs: Sequence[RunSummary], place: str, figure: Figure) -> list[float]:
+def _values(runs: Sequence[RunRow], place: str, figure: Figure) -> list[float]:
     passed = [run for run in _passed(samples(runs)) if place_of(run) == place]
     return [value for run in passed if (value := figure.of(run)) is not None]
 
 
-def _passed(runs: Sequence[RunSummary]) -> list[RunSummary]:
+def _passed(runs: Sequence[RunRow]) -> list[RunRow]:
     return [run for run in runs if run.verdict == PASS and run.met]
 
 
@@ -334,25 +337,25 @@ def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: Figure
     return replace(found, p=decision.p, least_p=decision.least_p, worse=decision.worse)
 
 
-def _settings(pairs: Sequence[_Pair], before: TableOfRuns, after: TableOfRuns) -> tuple[list[SettingChange], list[str]]:
-    """The settings that differ, by cell, and a sentence for each cell whose settings cannot be read. A default that
-    only one run recorded is not one: the other may be of a version that recorded none."""
+def _settings(pairs: Sequence[_Pair], before: Path | None, after: Path | None) -> tuple[list[SettingChange], list[str]]:
+    """The settings that differ, by cell, and a sentence for each cell whose settings cannot be read. `before`, `after`:
+    the sides' stores. A default that only one run recorded is not one: the other may be of a version that recorded
+    none."""
     found, unread = list[SettingChange](), list[str]()
     for pair in pairs:
-        read = list[Mapping[str, Any]]()
-        for table, campaign in ((before, pair.earlier), (after, pair.campaign)):
-            cell = (campaign, pair.cell)
-            if cell in table.settings:
-                read.append(table.settings[cell])
-            else:
-                reason = table.unread.get(cell, "the table of runs has none")
-                unread.append(f"settings of {pair.campaign}/{pair.cell} are not compared: {reason}")
-        if len(read) == 2:
-            old, new = read
+        rows = _described(pair.before[0], before), _described(pair.after[0], after)
+        reasons = [row.settings_unread or "the table of runs has none" for row in rows if not row.settings]
+        unread += [f"settings of {pair.campaign}/{pair.cell} are not compared: {reason}" for reason in reasons]
+        if not reasons:
+            old, new = (msgspec.json.decode(row.settings, type=dict[str, Any]) for row in rows)
             keys = old.keys() & new.keys() | {key for key in old.keys() ^ new.keys() if not key.startswith("defaults.")}
             changed = [key for key in sorted(keys) if old.get(key) != new.get(key)]
             found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
     return found, unread
+
+
+def _described(row: RunRow, store: Path | None) -> RunRow:
+    return row if store is None else with_settings(store, row)
 
 
 def percent(change: FigureChange) -> str:

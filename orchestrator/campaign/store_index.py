@@ -1,31 +1,32 @@
-"""The index of a store: one row for each run of each campaign, read from documents that were written before.
+"""The rows of a store's runs (`analysis.run_row`), read from documents that were written before.
 
-Theory of operation. A campaign's summary.json has the gate's decision about each run that counts, with the digest of
-the verdict that the decision is made from. No evidence is examined, so the index is not a decision. A row is unknown
-when its run's verdict is missing or has another digest. Times of files do not count, because copies do not keep them.
-Runs that the summary does not list (superseded, unfinished, or made since) show their stored verdict and say why they
-do not count.
+Theory of operation. A campaign's summary.json has the rows over which the gate decided. No evidence is examined, so
+what is read here is not a decision. A row is unknown when its run's verdict is missing or does not have the digest that
+the row names. Times of files do not count, because copies do not keep them. Runs that the summary does not list
+(superseded, unfinished, or made since) show their stored verdict and say why they do not count.
 
-`brownout list`, the page and the live server read the index, since they show the present state. Trends on the command
-line and comparisons read the table that repeats it (`table_of_runs`).
+`brownout list` with its trends, the page, comparisons, the tables and the live server read the rows through
+`read_index`, or `read_campaign` for one campaign.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import asdict, replace
 
-from analysis.summary import Int64, RunSummary, figures
-from analysis.verdict import UNKNOWN, VERDICT_FILE, Expectation
+from analysis.run_row import RunRow, unknown_row, with_findings
+from analysis.verdict import UNKNOWN, VERDICT_FILE, Verdict
+from history import strict_toml
 from history.known_digests import digest_of
-from history.regular_files import read_bytes
+from history.regular_files import read_bytes, read_text
 from installation.commands import command
 from orchestrator.campaign.matrix import is_run
 from orchestrator.campaign.plan import invocation_of
@@ -33,86 +34,27 @@ from orchestrator.campaign.plans import stamps
 from orchestrator.campaign.store import LATEST, RunDirectory
 
 SUMMARY: Final = "summary.json"
+UNDECIDED: Final = "no verdict"
+"""In place of the verdict of an analysis that has not finished."""
+_DESCRIPTION: Final = "run.toml"
+_OF_ONE_RUN: Final = frozenset(
+    ("run", "invocation", "seed", "started", "replay", "versions", "limits", "campaign", "cell", "world_reason")
+)
+"""Keys of run.toml that differ between any two runs, or that another part of a comparison shows."""
 _LONGEST_NAME: Final = 255  # bytes, on Linux's filesystems
 _SHOWN: Final = 80  # characters of a name in a message
 
 
-class CampaignSummary(msgspec.Struct):
-    """The part of a summary.json that the index reads."""
+class IndexedCampaign(msgspec.Struct, frozen=True):
+    """One campaign of a store: the part of its summary.json that is shown."""
 
-    campaign: str
+    name: str = msgspec.field(name="campaign")
     verdict: str
+    """Of the last decision; unknown without a readable summary.json."""
     reason: str
-    runs: tuple[RunSummary, ...]
+    runs: tuple[RunRow, ...]
     superseded: tuple[str, ...] = ()
-    versions: Mapping[str, tuple[str, ...]] = {}
-
-
-class _StoredVerdict(msgspec.Struct):
-    """The part of a verdict.json that the index reads of a run that its campaign's summary does not list."""
-
-    verdict: str
-    met: bool = False
-    finished: bool = False
-    expected: Expectation | None = None
-    cell: str = ""
-    seed: Int64 = -1
-    world: str = ""
-    anomalies: tuple[Mapping[str, Any], ...] = ()
-    stats: Mapping[str, Any] = {}
-    versions: Mapping[str, str] = {}
-    mutants: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class IndexedRun:
-    """One run of a store. `counts`: the last decision over its campaign rests on it. `made`: the start of its
-    invocation in ISO 8601, UTC; empty if the name of the run's directory has no time. `report`: the path of its page,
-    relative to the store; empty without one."""
-
-    campaign: str
-    summary: RunSummary
-    counts: bool
-    made: str
-    report: str
-
-    @property
-    def is_unexpected(self) -> bool:
-        """Whether the run counts and did not meet its expectation."""
-        return self.counts and not self.summary.met
-
-    def to_json(self) -> dict[str, Any]:
-        """The row of `brownout list --json`."""
-        run = self.summary
-        return {
-            "campaign": self.campaign,
-            "run": run.run,
-            "made": self.made,
-            "duration_s": run.duration_s,
-            "world": run.world,
-            "system": run.system,
-            "cell": run.cell,
-            "seed": run.seed,
-            "verdict": run.verdict,
-            "expected": run.expected,
-            "met": run.met,
-            "counts": self.counts,
-            "anomalies": list(run.anomalies),
-            "acknowledged": run.acknowledged,
-            "reasons": list(run.reasons),
-            "cause": run.cause,
-            "report": self.report,
-        }
-
-
-@dataclass(frozen=True)
-class IndexedCampaign:
-    """One campaign of a store with the decision in its summary.json; unknown without a readable one."""
-
-    name: str
-    verdict: str
-    reason: str
-    runs: tuple[IndexedRun, ...]
+    """The stamps of invocations that a later one supersedes."""
 
 
 def read_index(store: Path) -> tuple[IndexedCampaign, ...]:
@@ -136,17 +78,17 @@ def names_of_directories(path: Path) -> list[str]:
         )
 
 
-def ordered(campaigns: tuple[IndexedCampaign, ...]) -> list[IndexedRun]:
+def ordered(campaigns: Sequence[IndexedCampaign]) -> list[RunRow]:
     """All runs: unexpected ones first, then the newest first, then by name."""
     rows = [run for campaign in campaigns for run in campaign.runs]
-    rows.sort(key=lambda row: (row.campaign, row.summary.run))
+    rows.sort(key=lambda row: (row.campaign, row.run))
     rows.sort(key=lambda row: row.made, reverse=True)
     return sorted(rows, key=lambda row: not row.is_unexpected)
 
 
-def read_summary(campaign_dir: Path) -> CampaignSummary:
+def _read_summary(campaign_dir: Path) -> IndexedCampaign:
     """A campaign's summary.json. Raises `OSError`, and `ValueError` for a damaged one."""
-    summary = msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)
+    summary = msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=IndexedCampaign)
     for run in summary.runs:
         if not _is_name_of_directory(run.run):
             raise ValueError(f"{run.run[:_SHOWN]!r} is not the name of a run's directory")
@@ -161,77 +103,92 @@ def _is_name_of_directory(text: str) -> bool:
 def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
     """The campaign in a directory; nothing for a directory of something else, such as a run. Raises `OSError` when the
     directory cannot be listed."""
-    if (directory / "run.toml").exists():
+    if (directory / _DESCRIPTION).exists():
         return
+    has_summary, remedy = True, f"make it with: {command('gate', str(directory))}"
     try:
-        summary = read_summary(directory)
-        decision = (summary.verdict, summary.reason)
-    except FileNotFoundError:
-        summary = None
-        decision = (UNKNOWN, f"{SUMMARY} is missing; make it with: {command('gate', str(directory))}")
+        found = _read_summary(directory)
     except (OSError, ValueError) as error:
-        summary = None
-        decision = (UNKNOWN, f"{SUMMARY} cannot be read ({error}); make it with: {command('gate', str(directory))}")
-    counted = {} if summary is None else {run.run: run for run in summary.runs}
+        problem = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+        has_summary, found = False, IndexedCampaign("", UNKNOWN, f"{SUMMARY} {problem}; {remedy}", ())
+    counted = {row.run: row for row in found.runs}
     others = [name for name in names_of_directories(directory) if name not in counted and name != LATEST]
     uncounted = [directory / name for name in others if is_run(directory / name)]
-    if summary is None and not uncounted and not stamps(directory):
+    if not has_summary and not uncounted and not stamps(directory):
         return
-    rows = [_counted(directory, run) for run in counted.values()]
-    superseded = () if summary is None else summary.superseded
-    rows += [_uncounted(path, superseded) for path in uncounted]
-    yield IndexedCampaign(directory.name, *decision, tuple(rows))
+    rows = [_counted(directory, row) for row in counted.values()]
+    rows += [_uncounted(path, found.superseded) for path in uncounted]
+    yield replace(found, name=directory.name, runs=tuple(rows))
 
 
-def _counted(campaign_dir: Path, run: RunSummary) -> IndexedRun:
-    path = campaign_dir / run.run
+def _counted(campaign_dir: Path, row: RunRow) -> RunRow:
+    path = campaign_dir / row.run
     try:
-        is_changed = digest_of(f"{path}/{VERDICT_FILE}") != run.verdict_sha256
+        is_changed = digest_of(f"{path}/{VERDICT_FILE}") != row.verdict_sha256
         doubt = "the run was analyzed after the summary was written" if is_changed else ""
     except FileNotFoundError:
-        doubt = "" if run.verdict == UNKNOWN else f"{VERDICT_FILE} is missing"
+        doubt = "" if row.verdict == UNKNOWN else f"{VERDICT_FILE} is missing"
     except OSError as error:
         doubt = f"{VERDICT_FILE} cannot be read ({error.strerror})"
     if doubt:
         remedy = f"{doubt}; decide again with: {command('gate', str(campaign_dir))}"
-        run = replace(run, verdict=UNKNOWN, met=False, reasons=(remedy, *run.reasons))
-    return _row(path, run, counts=True)
+        row = replace(row, verdict=UNKNOWN, met=False, reasons=(remedy, *row.reasons))
+    return _placed(path, row, counts=True)
 
 
-def _uncounted(path: Path, superseded: tuple[str, ...]) -> IndexedRun:
-    name = path.name
-    blank = RunSummary(name, "", -1, UNKNOWN, "", met=False, reasons=())
-    why = "a later invocation supersedes it" if invocation_of(name) in superseded else "the summary does not list it"
+def _uncounted(path: Path, superseded: tuple[str, ...]) -> RunRow:
+    is_superseded = invocation_of(path.name) in superseded
+    reason = "a later invocation supersedes it" if is_superseded else "the summary does not list it"
+    row = unknown_row(path.name)
     try:
-        stored = msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)
+        row = stored_row(path)
+        if row.verdict == UNDECIDED:
+            row = replace(row, verdict=UNKNOWN)
     except FileNotFoundError:
-        state = "it is under way" if RunDirectory(path).is_held() else f"it has no {VERDICT_FILE}"
-        return _row(path, replace(blank, reasons=(state,)), counts=False)
+        reason = "it is under way" if RunDirectory(path).is_held() else f"it has no {VERDICT_FILE}"
     except (OSError, ValueError) as error:
-        return _row(path, replace(blank, reasons=(f"{VERDICT_FILE} cannot be read: {error}",)), counts=False)
-    stats = figures(stored.stats)
-    known = replace(
-        blank,
-        cell=stored.cell,
-        seed=stored.seed,
-        verdict=stored.verdict if stored.finished else UNKNOWN,
-        expected=str(stored.expected or ""),
-        met=stored.met and stored.finished,
-        reasons=(why,),
-        anomalies=tuple(sorted({str(each.get("name", "?")) for each in stored.anomalies})),
-        duration_s=float(stats.get("duration_s", 0.0)),
-        stats=stats,
-        world=stored.world,
-        versions=stored.versions,
-        mutants=stored.mutants,
+        reason = f"{VERDICT_FILE} cannot be read: {error}; make it again with: {command('analyze', str(path))}"
+    return _placed(path, replace(row, reasons=(reason,)), counts=False)
+
+
+def stored_row(path: Path) -> RunRow:
+    """The row of a run by its verdict.json alone, without reasons. Raises `OSError`, and `ValueError` for a damaged
+    one."""
+    verdict = msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=Verdict)
+    blank = unknown_row(path.name, verdict.cell, verdict.seed, str(verdict.expected), verdict.mutants)
+    decision = {"verdict": verdict.verdict, "met": verdict.met} if verdict.finished else {"verdict": UNDECIDED}
+    return msgspec.convert(asdict(with_findings(blank, verdict)) | decision, RunRow)
+
+
+def with_settings(store: Path, row: RunRow) -> RunRow:
+    """The row with the settings in its run.toml, or why that cannot be read."""
+    try:
+        content = strict_toml.decode(read_text(store / row.campaign / row.run / _DESCRIPTION))
+        return replace(row, settings=json.dumps(dict(_flat(content)), default=str, allow_nan=False))
+    except (OSError, ValueError) as error:
+        return replace(row, settings_unread=str(error))
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if not prefix and key in _OF_ONE_RUN:
+            continue
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _placed(path: Path, row: RunRow, *, counts: bool) -> RunRow:
+    """The row with what the place of its run in the store says."""
+    page = f"{path.parent.name}/{path.name}/report.html"
+    return replace(
+        row,
+        campaign=path.parent.name,
+        counts=counts,
+        made=_moment(invocation_of(row.run)),
+        report=page if (path / "report.html").is_file() else "",
     )
-    return _row(path, known, counts=False)
-
-
-def _row(path: Path, run: RunSummary, *, counts: bool) -> IndexedRun:
-    page = path / "report.html"
-    report = f"{path.parent.name}/{path.name}/report.html" if page.is_file() else ""
-    return IndexedRun(path.parent.name, run, counts, _moment(invocation_of(run.run)), report)
 
 
 @cache

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.summary import RunSummary
+from analysis.run_row import RunRow
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.store_index import IndexedRun
 
 _COMMIT = "brownout"
 
@@ -36,23 +35,21 @@ class TrendPoint:
         return asdict(self)
 
 
-def trends(runs: Iterable[IndexedRun]) -> Iterator[TrendPoint]:
+def trends(runs: Iterable[RunRow]) -> Iterator[TrendPoint]:
     """The invocations of each campaign, oldest first. Runs without a verdict are left out."""
-    found: dict[str, dict[str, list[IndexedRun]]] = {}
-    for row in sorted(runs, key=lambda row: (row.campaign, row.summary.run)):
-        if row.summary.world:  # known from a verdict only
-            found.setdefault(row.campaign, {}).setdefault(invocation_of(row.summary.run), []).append(row)
-    for campaign, invocations in found.items():
-        for stamp, rows in invocations.items():
-            yield _point(campaign, stamp, rows[0].made, [row.summary for row in rows])
+    found: dict[tuple[str, str], list[RunRow]] = {}
+    for row in sorted(runs, key=lambda row: (row.campaign, row.run)):
+        if row.world:  # known from a verdict only
+            found.setdefault((row.campaign, invocation_of(row.run)), []).append(row)
+    return map(_point, found.values())
 
 
-def _point(campaign: str, stamp: str, made: str, runs: Sequence[RunSummary]) -> TrendPoint:
+def _point(runs: Sequence[RunRow]) -> TrendPoint:
     met = [run for run in runs if run.met]
     return TrendPoint(
-        campaign,
-        stamp,
-        made,
+        runs[0].campaign,
+        invocation_of(runs[0].run),
+        runs[0].made,
         ", ".join(sorted({run.world for run in runs})),
         ", ".join(sorted({version for run in runs for version in _versions(run)})),
         len(runs),
@@ -62,13 +59,13 @@ def _point(campaign: str, stamp: str, made: str, runs: Sequence[RunSummary]) -> 
     )
 
 
-def _versions(run: RunSummary) -> Iterator[str]:
+def _versions(run: RunRow) -> Iterator[str]:
     """Of Brownout and of the system under test."""
     for name in dict.fromkeys((_COMMIT, run.system)):
         if name in run.versions:
             yield f"{name} {run.versions[name]}"
 
 
-def _median(runs: Sequence[RunSummary], figure: str) -> float | None:
+def _median(runs: Sequence[RunRow], figure: str) -> float | None:
     values = [run.stats[figure] for run in runs if figure in run.stats]
     return round(statistics.median(values), 3) if values else None

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +22,7 @@ def main(options: argparse.Namespace) -> int:
     from orchestrator.campaign.side_by_side import side_by_side
 
     store = Store(options.store or default_store())
-    notify = partial(say, file=sys.stderr)
-    found = side_by_side(store.find(options.before), store.find(options.after), notify)
+    found = side_by_side(store.find(options.before), store.find(options.after))
     if options.page is not None:
         try:
             write_page(options.page, found)

@@ -6,15 +6,15 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
+from analysis.run_row import RunRow
 from installation.files import default_store
 from orchestrator.campaign.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
 from orchestrator.campaign.index_page import write_index
 from orchestrator.campaign.store import Store
-from orchestrator.campaign.store_index import IndexedRun, campaign_directories, ordered, read_index
+from orchestrator.campaign.store_index import campaign_directories, ordered, read_index
 from orchestrator.campaign.trends import TrendPoint, trends
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
@@ -36,10 +36,6 @@ def main(options: argparse.Namespace) -> int:
         if options.tables:
             store.root.stat()  # a missing store is an error of --store, not of the tables
             _write_tables(store, options.master)
-        if options.trends:
-            _require_campaigns(options.campaign, store)
-            _print_trends(_points(store.root, options.campaign), as_json=options.json)
-            return 0
         campaigns = read_index(store.root)
         _require_campaigns(options.campaign, store)
     except OSError as error:
@@ -47,6 +43,11 @@ def main(options: argparse.Namespace) -> int:
             f"{store.named}: {error.strerror}; give the directory of runs with --store, or make runs with "
             "`brownout run`"
         ) from error
+    if options.trends:
+        points = trends(row for campaign in campaigns for row in campaign.runs)
+        wanted = [point for point in points if not options.campaign or point.campaign in options.campaign]
+        _print_trends(wanted, as_json=options.json)
+        return 0
     rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
     page = None
     try:
@@ -66,14 +67,6 @@ def _require_campaigns(names: Sequence[str], store: Store) -> None:
     for name in names:
         if name not in known:
             raise UsageError(f"--campaign {name}: {store.named} has no such campaign; {suggestion(name, known)}")
-
-
-def _points(store: Path, campaigns: list[str]) -> list[TrendPoint]:
-    from orchestrator.campaign.table_of_runs import read_runs, storable  # imports pyarrow
-
-    wanted = storable(campaigns)  # as the table has names
-    found = trends(read_runs(store, partial(say, file=sys.stderr)).runs)
-    return [point for point in found if not wanted or point.campaign in wanted]
 
 
 def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
@@ -111,24 +104,23 @@ def _write_tables(store: Store, master: str | None) -> None:
     say(f"tables: {folder}", file=sys.stderr)
 
 
-def _is_wanted(row: IndexedRun, options: argparse.Namespace) -> bool:
-    run = row.summary
-    text = " ".join((row.campaign, run.run, run.world, run.system, *run.anomalies, *run.reasons)).lower()
+def _is_wanted(row: RunRow, options: argparse.Namespace) -> bool:
+    text = " ".join((row.campaign, row.run, row.world, row.system, *row.anomalies, *row.reasons)).lower()
     return (
         (not options.campaign or row.campaign in options.campaign)
-        and (not options.verdict or run.verdict in options.verdict)
+        and (not options.verdict or row.verdict in options.verdict)
         and (not options.unexpected or row.is_unexpected)
         and all(word in text for words in options.search for word in words.lower().split())
     )
 
 
-def _print(rows: list[IndexedRun], most: int, page: Path | None) -> None:
+def _print(rows: list[RunRow], most: int, page: Path | None) -> None:
     shown = [
         {
             **row.to_json(),
-            "verdict": row.summary.verdict + ("" if row.counts else " (does not count)"),
-            "expected": row.summary.expected + ("" if row.summary.met or not row.counts else " - NOT MET"),
-            "length": f"{row.summary.duration_s:.0f} s" if row.summary.duration_s else "-",
+            "verdict": row.verdict + ("" if row.counts else " (does not count)"),
+            "expected": row.expected + ("" if row.met or not row.counts else " - NOT MET"),
+            "length": f"{row.duration_s:.0f} s" if row.duration_s else "-",
         }
         for row in rows[:most]
     ]
@@ -184,8 +176,7 @@ COMMAND: Final = Command(
     summary="list the runs of a store and write its page index.html",
     description="""\
 Lists every run in the store: runs that missed their expectation first, then the newest first. Also writes
-index.html into the store: the same rows with search and filters, for a browser. --trends writes no page; it
-reads .tables/runs.parquet, which is made again first if the store has changed since.
+index.html into the store: the same rows with search and filters, for a browser. --trends writes no page.
 
   brownout list                               all runs
   brownout list --unexpected                  runs that missed their expectation

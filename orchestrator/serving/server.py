@@ -33,24 +33,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import tornado.httpserver
 import tornado.netutil
 import tornado.web
+from msgspec.structs import replace
 from tornado.log import app_log
 
 from analysis.report import TEMPLATES
-from analysis.verdict import UNKNOWN, VERDICT_FILE
+from analysis.run_row import RunRow, unknown_row
 from history.growing_operations import GrowingOperations
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
 from history.reader import faults_of
-from history.regular_files import open_regular, read_bytes
+from history.regular_files import open_regular
 from installation.sanitize import visible_line
 from orchestrator.campaign.index_page import PAGE, index_of
-from orchestrator.campaign.plans import PlanError, read_plan, stamps
+from orchestrator.campaign.plans import PlanError, StoredRun, read_plan, stamps
 from orchestrator.campaign.store import LATEST, RunDirectory
-from orchestrator.campaign.store_index import read_index
+from orchestrator.campaign.store_index import UNDECIDED, read_index, stored_row
 
 PAUSE_FACTOR: Final = 20
 MOST_SECONDS: Final = 900
@@ -58,7 +58,8 @@ MOST_SECONDS: Final = 900
 _MOST_LINES: Final = 12
 _TAIL_BYTES: Final = 8 << 10
 _LOGS: Final = ("service.log", "events.jsonl")
-RUNNING, PLANNED, UNDECIDED = "running", "planned", "no verdict"
+RUNNING, PLANNED = "running", "planned"
+_OF_MATRIX: Final = ("run", "cell", "seed", "verdict", "met")
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,6 @@ class ShownFault:
     since: float
     until: float | None
     status: str
-
-
-@dataclass(frozen=True)
-class MatrixCell:
-    """One run of the plan: its verdict, or `RUNNING`, `PLANNED` or `UNDECIDED`."""
-
-    run: str
-    cell: str
-    seed: int
-    state: str
-    met: bool | None
 
 
 @dataclass(frozen=True)
@@ -103,23 +93,18 @@ class LiveRun:
 
 @dataclass(frozen=True)
 class LiveInvocation:
-    """The newest invocation of a campaign: its matrix, and the run that is under way, if any."""
+    """The newest invocation of a campaign: the rows of its plan, and the run that is under way, if any. In place of a
+    verdict that is not there a row has `RUNNING`, `PLANNED` or `UNDECIDED`."""
 
     campaign: str
     stamp: str
-    matrix: tuple[MatrixCell, ...]
+    matrix: tuple[RunRow, ...]
     running: LiveRun | None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-class _Decided(msgspec.Struct):
-    """The part of a verdict.json that the matrix shows."""
-
-    verdict: str
-    met: bool = False
-    finished: bool = False
+        matrix = [{name: getattr(row, name) for name in _OF_MATRIX} for row in self.matrix]
+        running = None if self.running is None else asdict(self.running)
+        return {"campaign": self.campaign, "stamp": self.stamp, "matrix": matrix, "running": running}
 
 
 class Live:
@@ -162,24 +147,25 @@ def invocations(store: Path, look: Callable[[Path], LiveRun]) -> Iterator[LiveIn
             plan = read_plan(directory, known[-1])
         except PlanError:
             continue
-        matrix = tuple(_cell(directory / run.id, run.cell.name, run.seed) for run in plan.runs)
-        under_way = next((each.run for each in matrix if each.state == RUNNING), None)
+        matrix = tuple(_row(directory, run) for run in plan.runs)
+        under_way = next((row.run for row in matrix if row.verdict == RUNNING), None)
         running = None if under_way is None else look(directory / under_way)
         yield LiveInvocation(directory.name, plan.stamp, matrix, running)
 
 
-def _cell(path: Path, cell: str, seed: int) -> MatrixCell:
+def _row(campaign_dir: Path, run: StoredRun) -> RunRow:
+    path, planned = campaign_dir / run.id, unknown_row(run.id, run.cell.name, run.seed)
     try:
-        stored = msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_Decided)
-        if stored.finished:
-            return MatrixCell(path.name, cell, seed, stored.verdict, stored.met)
+        stored = stored_row(path)
+        if stored.verdict != UNDECIDED:
+            return replace(planned, verdict=stored.verdict, met=stored.met)
     except FileNotFoundError:
         pass
     except (OSError, ValueError):
-        return MatrixCell(path.name, cell, seed, UNKNOWN, None)
+        return planned
     if not path.is_dir():
-        return MatrixCell(path.name, cell, seed, PLANNED, None)
-    return MatrixCell(path.name, cell, seed, RUNNING if RunDirectory(path).is_held() else UNDECIDED, None)
+        return replace(planned, verdict=PLANNED)
+    return replace(planned, verdict=RUNNING if RunDirectory(path).is_held() else UNDECIDED)
 
 
 class RunLook:

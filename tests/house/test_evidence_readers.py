@@ -49,19 +49,20 @@ ALLOWED: Final = frozenset(
         ("orchestrator/campaign/store.py", "Path('/proc/locks').read_text(encoding='ascii')"),
         (  # an index of 10,000 runs, which decides nothing
             "orchestrator/campaign/store_index.py",
-            "msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=CampaignSummary)",
+            "msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=IndexedCampaign)",
         ),
         (
             "orchestrator/campaign/store_index.py",
-            "msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=_StoredVerdict)",
+            "msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=Verdict)",
         ),
-        (  # of 10,000 runs, as above
-            "orchestrator/campaign/table_of_runs.py",
-            "msgspec.json.decode(row[name] or '', type=kind)",
+        (  # columns of a table with checksums
+            "orchestrator/campaign/store_tables.py",
+            "msgspec.json.decode(columns[name] or '', type=kind)",
         ),
-        ("orchestrator/campaign/table_of_runs.py", "open(path, 'wb')"),  # in a directory that was just made
+        ("orchestrator/campaign/side_by_side.py", "msgspec.json.decode(row.settings, type=dict[str, Any])"),
+        ("orchestrator/campaign/store_tables.py", "open(path, 'wb')"),  # in a directory that was just made
         (
-            "orchestrator/campaign/table_of_runs.py",
+            "orchestrator/campaign/store_tables.py",
             "os.open(folder / '.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
         ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before

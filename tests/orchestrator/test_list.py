@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from analysis.summary import RunSummary
-from orchestrator.campaign.store_index import IndexedCampaign, IndexedRun, ordered
+from analysis.run_row import RunRow
+from orchestrator.campaign.store_index import IndexedCampaign, ordered
 from tests.orchestrator.stored_campaign import NAME, StoredCampaign, ask
 
 
@@ -39,6 +39,17 @@ def summarized(store: Path, name: str = NAME, **changes: Any) -> Path:
     content = {"campaign": name, "verdict": "pass", "reason": "as expected", "runs": [entry | changes]}
     (store / name / "summary.json").write_text(json.dumps(content))
     return directory
+
+
+def judged(run: Path, **changes: Any) -> Path:
+    """A run's directory with a finished verdict that no summary names."""
+    run.mkdir()
+    (run / "run.toml").touch()
+    content: dict[str, Any] = {"cell": "main", "seed": 1, "verdict": "fail", "met": False, "finished": True}
+    content |= dict.fromkeys(("run", "campaign", "upper_bound", "world", "replay"), "")
+    content |= {key: [] for key in ("reasons", "anomalies", "checks", "faults", "never_seen", "limits")}
+    (run / "verdict.json").write_text(json.dumps(content | {"expected": {}, "stats": {}} | changes))
+    return run
 
 
 def rows(store: Path, *options: str) -> list[dict[str, Any]]:
@@ -119,16 +130,33 @@ def test_a_link_that_leads_to_itself_is_not_a_run(tmp_path: Path) -> None:
 
 def test_a_run_without_summary_shows_its_stored_verdict_and_does_not_count(tmp_path: Path) -> None:
     directory = summarized(tmp_path)
-    other = directory.parent / "20260101T000000aa-main-1"
-    other.mkdir()
-    (other / "run.toml").touch()
-    (other / "verdict.json").write_text(json.dumps({"verdict": "fail", "met": False, "finished": True, "cell": "main"}))
+    other = judged(directory.parent / "20260101T000000aa-main-1", stats={"acknowledged": 7})
     unfinished = directory.parent / "20260103T000000aa-main-1"
     unfinished.mkdir()
     (unfinished / "run.toml").touch()
+    interrupted = judged(directory.parent / "20260104T000000aa-main-1", verdict="pass", met=True, finished=False)
     found = {row["run"]: (row["verdict"], row["counts"], row["reasons"]) for row in rows(tmp_path)}
     assert found[other.name] == ("fail", False, ["the summary does not list it"])
+    assert found[interrupted.name] == ("unknown", False, ["the summary does not list it"])
     assert found[unfinished.name] == ("unknown", False, ["it has no verdict.json"])
+
+
+def test_a_row_without_summary_has_the_findings_of_its_verdict(tmp_path: Path) -> None:
+    directory = summarized(tmp_path)
+    other = judged(directory.parent / "20260101T000000aa-main-1", stats={"acknowledged": 7, "duration_s": 2.5})
+    (found,) = (row for row in rows(tmp_path) if row["run"] == other.name)
+    assert (found["acknowledged"], found["duration_s"], found["expected"]) == (7, 2.5, "pass")
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"verdict": "pass", "met": true, "finished": true}'])
+def test_a_verdict_that_lacks_fields_is_unknown_and_names_the_remedy(tmp_path: Path, content: str) -> None:
+    directory = summarized(tmp_path)
+    other = judged(directory.parent / "20260101T000000aa-main-1")
+    (other / "verdict.json").write_text(content)
+    (found,) = (row for row in rows(tmp_path) if row["run"] == other.name)
+    assert (found["verdict"], found["met"], found["counts"]) == ("unknown", False, False)
+    assert "verdict.json cannot be read" in found["reasons"][0]
+    assert f"./brownout analyze {other}" in found["reasons"][0]
 
 
 def test_rows_are_filtered_by_campaign_verdict_and_words(tmp_path: Path) -> None:
@@ -144,9 +172,8 @@ def test_rows_are_filtered_by_campaign_verdict_and_words(tmp_path: Path) -> None
 
 
 def test_order_is_unexpected_first_then_newest_first() -> None:
-    def row(run: str, made: str, *, met: bool, counts: bool = True) -> IndexedRun:
-        summary = RunSummary(run, "main", 1, "pass", "pass", met=met, reasons=())
-        return IndexedRun("c", summary, counts, made, "")
+    def row(run: str, made: str, *, met: bool, counts: bool = True) -> RunRow:
+        return RunRow(run, "main", 1, "pass", "pass", met, (), counts=counts, made=made)
 
     given = (
         row("a", "1", met=True),
@@ -154,7 +181,7 @@ def test_order_is_unexpected_first_then_newest_first() -> None:
         row("c", "0", met=False),
         row("d", "3", met=False, counts=False),
     )
-    assert [each.summary.run for each in ordered((IndexedCampaign("c", "fail", "", given),))] == ["c", "d", "b", "a"]
+    assert [each.run for each in ordered((IndexedCampaign("c", "fail", "", given),))] == ["c", "d", "b", "a"]
 
 
 def test_text_of_a_run_is_escaped_in_the_page(tmp_path: Path) -> None:
@@ -173,11 +200,8 @@ def test_trends_have_a_row_for_each_invocation_also_of_superseded_ones(tmp_path:
     stats = {"latency_p99_ms": 12.5, "longest_outage_s": 1.5}
     versions = {"brownout": "abc", "python": "3"}
     directory = summarized(tmp_path, stats=stats, versions=versions)
-    earlier = directory.parent / "20260101T000000aa-main-1"
-    earlier.mkdir()
-    (earlier / "run.toml").touch()
-    verdict = {"verdict": "fail", "finished": True, "world": "process", "stats": stats, "versions": {"brownout": "ab"}}
-    (earlier / "verdict.json").write_text(json.dumps(verdict))
+    versions = {"brownout": "ab"}
+    judged(directory.parent / "20260101T000000aa-main-1", world="process", stats=stats, versions=versions)
     first, second = rows(tmp_path, "--trends")
     assert (first["version"], first["met"], first["latency_p99_ms"]) == ("brownout ab", 0, None)
     assert (second["version"], second["met"], second["latency_p99_ms"]) == ("brownout abc", 1, 12.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.summary import RunSummary
+from analysis.run_row import RunRow
 from orchestrator.campaign.gate import decide
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.seed_list import read_seed_list
@@ -51,8 +51,8 @@ def test_cells_and_seeds_can_be_chosen() -> None:
         expand(campaign(TWO_CELLS), "s", cells=["fix"])
 
 
-def entry(run: str, verdict: str, expected: str = "pass", *, met: bool | None = None) -> RunSummary:
-    return RunSummary(run, "main", 1, verdict, expected, met=verdict == expected if met is None else met, reasons=())
+def entry(run: str, verdict: str, expected: str = "pass", *, met: bool | None = None) -> RunRow:
+    return RunRow(run, "main", 1, verdict, expected, met=verdict == expected if met is None else met, reasons=())
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def entry(run: str, verdict: str, expected: str = "pass", *, met: bool | None = 
         ([], "unknown", 2),
     ],
 )
-def test_the_gate_decides(runs: list[RunSummary], verdict: str, code: int) -> None:
+def test_the_gate_decides(runs: list[RunRow], verdict: str, code: int) -> None:
     decision = decide(runs)
     assert (decision.verdict, decision.exit_code) == (verdict, code)
 

@@ -56,7 +56,7 @@ def test_a_worker_with_other_code_of_the_analysis_does_no_task(
 
 @pytest.mark.spark
 def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.campaign.table_of_runs.RUNS_PER_GROUP", 1)
+    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", 1)
     store = Store(tmp_path / "a store's")
     runs = StoredCampaign(store.root).made()
     (runs[0] / "tables" / "seconds.parquet").unlink()

@@ -208,9 +208,9 @@ def test_the_run_that_is_under_way_is_shown_with_its_operations_and_faults(copy:
     first, second = sorted(path.parent for path in copy.path.glob("*/run.toml"))
     with under_way(second):
         (seen,) = Live(copy.store).look()
-    assert [(each.run, each.state, each.met) for each in seen.matrix] == [
+    assert [(row.run, row.verdict, row.met) for row in seen.matrix] == [
         (first.name, "pass", True),
-        (second.name, "running", None),
+        (second.name, "running", False),
     ]
     assert seen.running is not None
     assert seen.running.total == sum(seen.running.acknowledged) > 0
@@ -231,7 +231,7 @@ def test_a_run_that_ended_without_verdict_is_not_called_running(copy: StoredCamp
     run = sorted(path.parent for path in copy.path.glob("*/run.toml"))[0]
     (run / "verdict.json").unlink()
     (seen,) = Live(copy.store).look()
-    assert ([each.state for each in seen.matrix], seen.running) == (["no verdict", "pass"], None)
+    assert ([row.verdict for row in seen.matrix], seen.running) == (["no verdict", "pass"], None)
 
 
 def test_a_run_without_record_or_with_a_damaged_one_is_starting(tmp_path: Path) -> None:

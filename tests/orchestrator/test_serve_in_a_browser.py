@@ -98,7 +98,7 @@ def test_faults_appear_while_they_are_in_force_and_the_verdict_at_the_end(tmp_pa
 @pytest.mark.parametrize("width", [1280, 400])
 def test_names_of_faults_are_readable_above_full_bars(tmp_path: Path, tab: BrowserPage, width: int, dark: bool) -> None:
     invocation = {"campaign": "busy", "stamp": "20260101T000000Z", "running": BUSY, "matrix": [
-        {"run": "random-1", "cell": "random", "seed": 1, "state": "running", "met": None}]}  # fmt: skip
+        {"run": "random-1", "cell": "random", "seed": 1, "verdict": "running", "met": False}]}  # fmt: skip
     with served(tmp_path) as server:
         tab.go(f"{server.base}/live", width=width, dark=dark)
         tab.until("document.getElementById('title').textContent === 'The store has no invocation'")

@@ -1,8 +1,8 @@
-"""Trends and comparisons read the table of a store's runs, which is made again when it is not the store's."""
+"""The table `runs` of a store, and comparisons with such a table alone."""
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import json
 import os
 import random
@@ -14,15 +14,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from orchestrator.campaign.store_tables import read_rows
 from tests.orchestrator.stored_campaign import NAME, Answer, StoredCampaign, ask
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A decided campaign of two runs, in a path with spaces and quotes."""
+    """A decided campaign of two runs and its tables, in a path with spaces and quotes."""
     campaign = StoredCampaign(tmp_path / "a store's")
     campaign.made()
     assert ask("gate", campaign.path).code == 0
+    assert ask("list", "--store", campaign.store, "--tables").code == 0
     return campaign.store
 
 
@@ -47,120 +49,59 @@ def rows_of(store: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def state_of(file: Path) -> tuple[int, int]:
-    """A replaced file has another one."""
-    return file.stat().st_ino, file.stat().st_mtime_ns
-
-
 def test_a_row_has_the_decision_as_it_is_listed(store: Path) -> None:
-    trends(store)
     listed = {row["run"]: row for row in ask("list", "--store", store, "--json").json}
     rows = rows_of(store)
     assert len(rows) == len(listed) == 2
     for row in rows:
-        same = row.keys() & listed[row["run"]].keys()
-        assert same >= {"campaign", "made", "verdict", "met", "counts", "anomalies", "reasons", "system", "duration_s"}
-        assert {name: row[name] for name in same} == {name: listed[row["run"]][name] for name in same}
+        assert {name: row[name] for name in listed[row["run"]]} == listed[row["run"]]
     assert [bool(row["settings"]) for row in rows] == [True, False], "only the first run of a cell has settings"
     assert json.loads(rows[0]["settings"])["world"] == "paper"
 
 
-def test_a_current_table_is_read_and_not_written(store: Path) -> None:
-    first = trends(store)
-    written = state_of(runs_of(store))
-    assert trends(store) == first
-    compared(store, store)
-    assert state_of(runs_of(store)) == written
-
-
-def test_a_copy_of_the_store_has_a_current_table(store: Path, tmp_path: Path) -> None:
-    first = trends(store)
-    copy = shutil.copytree(store, tmp_path / "copy", symlinks=True)
-    written = state_of(runs_of(copy))
-    assert trends(copy) == first
-    assert state_of(runs_of(copy)) == written
-
-
-@pytest.mark.parametrize("change", ["newer verdict", "no verdict", "no summary", "another run"])
-def test_a_table_of_an_earlier_state_is_not_used(store: Path, change: str) -> None:
+@pytest.mark.parametrize("change", ["newer verdict", "no verdict", "no summary", "another run", "damaged table"])
+def test_trends_show_the_present_state_whatever_the_table_has(store: Path, change: str) -> None:
     assert [(point["met"], point["runs"]) for point in trends(store)] == [(2, 2)]
-    summary = store / NAME / "summary.json"
     run = sorted(path.parent for path in store.glob("*/*/verdict.json"))[0]
+    expected = [(1, 2)] if "verdict" in change else [(2, 2)]
     if change == "newer verdict":
         with (run / "verdict.json").open("a") as file:
             file.write("\n")
-        expected = [(1, 2)]
     elif change == "no verdict":
         (run / "verdict.json").unlink()
-        expected = [(1, 2)]
     elif change == "no summary":
-        summary.unlink()
-        expected = [(2, 2)]
+        (store / NAME / "summary.json").unlink()
+    elif change == "damaged table":
+        runs_of(store).write_bytes(b"PAR1")
     else:
         shutil.copytree(run, run.with_name("20260101T000000aa-main-1"))
         expected = [(1, 1), (2, 2)]
-    assert [(point["met"], point["runs"]) for point in trends(store)] == expected
-    assert {row["run"]: row["counts"] for row in rows_of(store)}[run.name] is (change != "no summary")
-
-
-def test_trends_and_comparison_write_the_table_that_list_writes(store: Path) -> None:
-    assert ask("list", "--store", store, "--tables").code == 0
     whole = runs_of(store).read_bytes()
-    runs_of(store).unlink()
-    trends(store)
-    assert runs_of(store).read_bytes() == whole
-    runs_of(store).unlink()
+    assert [(point["met"], point["runs"]) for point in trends(store)] == expected
     compared(store, store)
-    assert runs_of(store).read_bytes() == whole
+    assert runs_of(store).read_bytes() == whole, "only `list --tables` writes tables"
 
 
-@pytest.mark.parametrize("damage", ["torn", "foreign", "older columns", "another form", "a directory", "no value"])
-def test_a_damaged_table_is_replaced(store: Path, damage: str) -> None:
-    first = trends(store)
-    whole, file = runs_of(store).read_bytes(), runs_of(store)
-    table = pq.ParquetFile(file).read()
-    if damage == "torn":
-        file.write_bytes(whole[: len(whole) // 2])
-    elif damage == "foreign":
-        pq.write_table(pa.table({"animal": ["cat"]}), file)
-    elif damage == "older columns":
-        pq.write_table(table.drop_columns(["settings"]), file)
-    elif damage == "another form":
-        stamp = table.schema.metadata[b"brownout.store"]
-        pq.write_table(table.replace_schema_metadata({b"brownout.store": b"0" + stamp[1:]}), file)
-    elif damage == "no value":
-        column = table.schema.names.index("met")
-        pq.write_table(table.set_column(column, "met", pa.nulls(table.num_rows, pa.bool_())), file)
-    else:
-        file.unlink()
-        file.mkdir()
-    assert trends(store) == first
-    assert file.read_bytes() == whole
-
-
-def test_a_changed_bit_has_no_influence(store: Path) -> None:
-    first = trends(store)
-    whole, file, drawn = runs_of(store).read_bytes(), runs_of(store), random.Random(1)
-    for _ in range(60):
+def test_a_changed_bit_of_a_table_has_no_influence(store: Path, tmp_path: Path) -> None:
+    """The rows of such a table are refused, or they are those of the whole table."""
+    rows = read_rows(runs_of(store))
+    whole, file, drawn = runs_of(store).read_bytes(), tmp_path / "runs.parquet", random.Random(1)
+    for _ in range(200):
         changed = bytearray(whole)
         changed[drawn.randrange(len(whole))] ^= 1 << drawn.randrange(8)
         file.write_bytes(changed)
-        assert trends(store) == first
+        with contextlib.suppress(OSError, ValueError):
+            assert read_rows(file) == rows
 
 
-@pytest.mark.parametrize("obstacle", ["not writable", "another process writes"])
-def test_a_table_that_cannot_be_written_is_not_needed(store: Path, obstacle: str) -> None:
-    expected = trends(store), compared(store, store)
-    runs_of(store).unlink()
-    if obstacle == "not writable":
-        shutil.rmtree(store / ".tables")
-        (store / ".tables").touch()  # a directory without write permission does not stop root
-        assert (trends(store), compared(store, store)) == expected
-        return
-    with open(store / ".tables" / ".lock", "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        assert (trends(store), compared(store, store)) == expected
-    assert not runs_of(store).exists()
+@pytest.mark.parametrize("column", ["seed", "met", "counts", "campaign"])
+def test_a_table_without_a_value_of_a_run_is_refused(store: Path, column: str) -> None:
+    table = pq.ParquetFile(runs_of(store)).read()
+    index = table.schema.names.index(column)
+    empty = pa.nulls(table.num_rows, table.schema.field(column).type)
+    pq.write_table(table.set_column(index, column, empty), runs_of(store))
+    with pytest.raises(ValueError, match=rf"\$\.{column}"):
+        read_rows(runs_of(store))
 
 
 def test_tables_alone_are_a_side_of_a_comparison(store: Path, tmp_path: Path) -> None:
@@ -179,12 +120,13 @@ def test_tables_alone_are_a_side_of_a_comparison(store: Path, tmp_path: Path) ->
     assert compared(tables, tables)["cells"] == whole["cells"]
 
 
-@pytest.mark.parametrize("damage", ["torn", "older columns", "a directory"])
+@pytest.mark.parametrize("damage", ["torn", "foreign", "older columns", "a directory"])
 def test_damaged_tables_alone_are_wrong_usage(store: Path, tmp_path: Path, damage: str) -> None:
-    trends(store)
     file = shutil.copytree(store / ".tables", tmp_path / "tables") / "runs.parquet"
     if damage == "torn":
         file.write_bytes(file.read_bytes()[:-9])
+    elif damage == "foreign":
+        pq.write_table(pa.table({"animal": pa.array([], pa.string())}), file)
     elif damage == "older columns":
         pq.write_table(pq.ParquetFile(file).read().drop_columns(["settings"]), file)
     else:
@@ -195,7 +137,6 @@ def test_damaged_tables_alone_are_wrong_usage(store: Path, tmp_path: Path, damag
 
 
 def test_a_store_without_its_runs_keeps_its_table(store: Path) -> None:
-    trends(store)
     whole = runs_of(store).read_bytes()
     shutil.rmtree(store / NAME)
     assert trends(store) == []
@@ -234,6 +175,17 @@ def test_a_number_that_no_table_can_have_is_a_damaged_summary(store: Path, key: 
     content = json.loads(summary.read_text())
     content["runs"][0][key] = 1 << 64
     summary.write_text(json.dumps(content))
-    trends(store)
     assert ask("list", "--store", store, "--tables").code == 0
     assert {row["counts"] for row in rows_of(store)} == {False}
+
+
+@pytest.mark.parametrize("key", ["seed", "acknowledged"])
+def test_a_verdict_with_a_number_that_no_table_can_have_is_unknown(store: Path, key: str) -> None:
+    run = sorted(path.parent for path in store.glob("*/*/verdict.json"))[0]
+    content = json.loads((run / "verdict.json").read_text())
+    (content if key == "seed" else content["stats"])[key] = 1 << 64
+    other = run.with_name("20260101T000000aa-main-1")
+    shutil.copytree(run, other)
+    (other / "verdict.json").write_text(json.dumps(content))
+    assert ask("list", "--store", store, "--tables").code == 0
+    assert [row["verdict"] for row in rows_of(store) if row["run"] == other.name] == ["unknown"]

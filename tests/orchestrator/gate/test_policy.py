@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import date
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from analysis.summary import RunSummary
+from analysis.run_row import RunRow
 from orchestrator.campaign import policy_checks
 from orchestrator.campaign.comparison import compare
 from orchestrator.campaign.gate import decide
@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 TODAY = date(2030, 1, 1)
 
 
-def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) -> RunSummary:
+def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) -> RunRow:
     fields = {
         "expected": "pass",
         "met": verdict == "pass",
@@ -41,7 +41,7 @@ def run(seed: int, verdict: str = "pass", cell: str = "main", **changes: Any) ->
         "duration_s": 10.0,
         "system": "etcd",
     }
-    return RunSummary(f"s-{cell}-{seed}", cell, seed, verdict, **{**fields, **changes})
+    return RunRow(f"s-{cell}-{seed}", cell, seed, verdict, **{**fields, **changes})
 
 
 def policy(tmp_path: Path, text: str) -> Policy:
@@ -49,7 +49,7 @@ def policy(tmp_path: Path, text: str) -> Policy:
     return read_policy(tmp_path / "gate.toml")
 
 
-def verdicts(tmp_path: Path, text: str, *entries: RunSummary) -> tuple[str, list[str]]:
+def verdicts(tmp_path: Path, text: str, *entries: RunRow) -> tuple[str, list[str]]:
     """The decision, and the sentences about demands that were not granted."""
     plans: tuple[StoredPlan, ...] = ()
     report = check_policy(policy(tmp_path, text), {"c": Matrix(plans, (), entries, ())}, TODAY)["c"]
