@@ -47,16 +47,16 @@ class SystemFiles:
 
 def all_systems(root: Path = SYSTEMS) -> list[SystemFiles]:
     """All systems under `root`, by name. Raises `InputError` for an invalid description."""
-    found = (path for path in root.iterdir() if (path / description.FILE_NAME).is_file() or (path / _VERSIONS).is_dir())
-    return sorted((SystemFiles(_name(path), path, _versions(path)) for path in found), key=lambda each: each.name)
+    paths = (path for path in root.iterdir() if (path / description.FILE_NAME).is_file() or (path / _VERSIONS).is_dir())
+    return sorted((SystemFiles(_name(path), path, _versions(path)) for path in paths), key=lambda system: system.name)
 
 
 def find_system(name: str, root: Path = SYSTEMS) -> SystemFiles:
     """The system of this name. Raises `InputError`, with the nearest known name, for an unknown name."""
-    known = {each.name: each for each in all_systems(root)}
-    if name not in known:
-        raise InputError(f"unknown system {name!r}; {suggestion(name, known)}")
-    return known[name]
+    systems = {system.name: system for system in all_systems(root)}
+    if name not in systems:
+        raise InputError(f"unknown system {name!r}; {suggestion(name, systems)}")
+    return systems[name]
 
 
 def new_lock_path(name: str, version: str, root: Path = SYSTEMS) -> Path:

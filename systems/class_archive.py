@@ -120,10 +120,10 @@ def _write(service: Service, root: ProgramRoot) -> None:
 
 
 def _prepare(service: Service, root: ProgramRoot) -> None:
-    for words in service.prepare:
+    for command in service.prepare:
         try:
             done = subprocess.run(
-                root.command(words),
+                root.command(command),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 encoding="utf-8",
@@ -133,13 +133,13 @@ def _prepare(service: Service, root: ProgramRoot) -> None:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            raise ArchiveError(f"{shlex.join(words)} took longer than {error.timeout:g} s") from error
+            raise ArchiveError(f"{shlex.join(command)} took longer than {error.timeout:g} s") from error
         if done.returncode:
-            raise ArchiveError(f"{shlex.join(words)} failed: {(done.stderr or done.stdout).strip()[-_LAST_WORDS:]}")
+            raise ArchiveError(f"{shlex.join(command)} failed: {(done.stderr or done.stdout).strip()[-_LAST_WORDS:]}")
 
 
 def _run(service: Service, root: ProgramRoot, archive: str, address: tuple[str, int], log: Path) -> None:
-    command = [_MADE + archive if word.startswith(USED) else word for word in service.command]
+    command = [_MADE + archive if part.startswith(USED) else part for part in service.command]
     # Its own process group: after Ctrl-C this process stops it; if this process is killed, `timeout` stops it.
     command = ["timeout", f"--kill-after={_LONGEST_S}", str(_LONGEST_S), *root.command(command)]
     with (
@@ -178,5 +178,5 @@ def _await_port(process: subprocess.Popen[bytes], address: tuple[str, int], give
 
 
 def _last_words(log: Path) -> str:
-    said = log.read_text(encoding="utf-8", errors="replace").strip()
-    return f"its last output: {said[-_LAST_WORDS:] or 'empty'}"
+    output = log.read_text(encoding="utf-8", errors="replace").strip()
+    return f"its last output: {output[-_LAST_WORDS:] or 'empty'}"

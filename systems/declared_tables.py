@@ -66,12 +66,12 @@ def read_optional(table: Table, key: str, shape: Shape, default: Any) -> Any:
 
 def read_key(table: Table, key: str, shape: Shape) -> Any:
     """The value of one key. Raises `InputError` if it is missing or does not have the shape."""
-    least, most, items = shape.get("minimum"), shape.get("maximum"), shape.get("items", {})
+    minimum, maximum, items = shape.get("minimum"), shape.get("maximum"), shape.get("items", {})
     match shape.get("type"):
         case "integer":
-            return table.integer(key, minimum=least, maximum=most)
+            return table.integer(key, minimum=minimum, maximum=maximum)
         case "number":
-            return table.number(key, minimum=least, maximum=most)
+            return table.number(key, minimum=minimum, maximum=maximum)
         case "boolean":
             return table.boolean(key)
         case "string":
@@ -117,7 +117,7 @@ def _fits(value: Any, shape: Shape) -> bool:
     if "anyOf" in shape:
         return any(_fits(value, option) for option in shape["anyOf"])
     if "enum" in shape:
-        return any(value == word and type(value) is type(word) for word in shape["enum"])
+        return any(value == choice and type(value) is type(choice) for choice in shape["enum"])
     match shape.get("type"), value:
         case None, _:
             return True
@@ -153,7 +153,7 @@ def schema(declared: type[msgspec.Struct], words: Words = NO_WORDS) -> dict[str,
     """The JSON Schema of a table (draft 7, which editors of TOML know)."""
     explained, by_key = texts(declared), shapes(declared, words)
     described = {
-        key: {word: value for word, value in shape.items() if word not in ("names", "title")}
+        key: {keyword: value for keyword, value in shape.items() if keyword not in ("names", "title")}
         | {"description": explained[key]}
         for key, shape in by_key.items()
     }

@@ -133,7 +133,7 @@ def read(path: Path) -> Description:
         root.refuse(f"name: {name!r} cannot name a system; use small letters, digits, '.', '_' and '-'", "name")
     collect, log, machine = root.table("collect"), root.table("log"), root.table("machine")
     settings = root.table("settings")
-    found = Description(
+    description = Description(
         name=name,
         title=root.text("title", name),
         directory=path.resolve().parent,
@@ -150,11 +150,11 @@ def read(path: Path) -> Description:
         programs=_texts(machine.table("programs")),
         playbook_role=machine.text("playbook_role", "") or None,
     )
-    if not found.workloads:
+    if not description.workloads:
         root.refuse('workloads is empty; name what can be tested, such as ["register"]', "workloads")
     for table in (collect, log, machine, settings, root):
         table.done()
-    return found
+    return description
 
 
 def _versions(table: Table) -> dict[str, dict[str, str]]:
@@ -306,20 +306,20 @@ def _commands(table: Table, key: str) -> tuple[tuple[str, ...], ...]:
 
 def _variables(table: Table) -> dict[str, str]:
     """Environment variables. A shell passes them on, so their names must be valid in a shell."""
-    found = _texts(table)
-    for name in found:
+    variables = _texts(table)
+    for name in variables:
         if not _VARIABLE.fullmatch(name):
             table.refuse(f"{name!r} cannot name a variable; use letters, digits and '_'", name)
-    return found
+    return variables
 
 
 def _texts(table: Table) -> dict[str, str]:
     """Texts by key; numbers and truth values become text as they are written."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for key in table.data:
         value = table.raw(key, None)
         if not isinstance(value, str | int | float):
             table.refuse(f"{key}: {value!r} is neither a text nor a number; put a key with dots in quotes", key)
-        found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+        texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
     table.done()
-    return found
+    return texts

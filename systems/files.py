@@ -52,11 +52,11 @@ class FileCache:
         """The directory with all files of a version. Raises `InputError` when a file is missing or does not match the
         lock. A file whose size and time have not changed since it was hashed is not hashed again."""
         directory = self.directory(lock)
-        again = f"run: brownout system fetch {lock.system} {lock.version}"
+        remedy = f"run: brownout system fetch {lock.system} {lock.version}"
         if not directory.is_dir():
-            raise InputError(f"the files of {lock.system} {lock.version} are not on this machine; {again}")
+            raise InputError(f"the files of {lock.system} {lock.version} are not on this machine; {remedy}")
         if trouble := _trouble(directory, lock):
-            raise InputError(f"{trouble}; {again}")
+            raise InputError(f"{trouble}; {remedy}")
         return directory
 
     def is_fetched(self, lock: Lock) -> bool:
@@ -87,9 +87,9 @@ class FileCache:
     def _fetch(self, lock: Lock, draft: Path, on_progress: Progress, get_maven: Callable[[], None]) -> None:
         draft.mkdir()
         try:
-            wanted = [file for file in lock.files if not self._take_held(lock, file, draft)]
-            if wanted:
-                self._download(lock, wanted, draft, on_progress, get_maven)
+            missing_files = [file for file in lock.files if not self._take_held(lock, file, draft)]
+            if missing_files:
+                self._download(lock, missing_files, draft, on_progress, get_maven)
             on_progress(f"hashes of the lock match: {counted(len(lock.files), 'file')}")
             _write_stamp(draft, lock)
             _replace(draft, self.directory(lock))
@@ -113,33 +113,33 @@ class FileCache:
     def _download(
         self,
         lock: Lock,
-        wanted: Sequence[LockedFile],
+        missing_files: Sequence[LockedFile],
         draft: Path,
         on_progress: Progress,
         get_maven: Callable[[], None],
     ) -> None:
         try:
             get_maven()
-            size = sum(file.size for file in wanted)
-            on_progress(f"asking Maven for {counted(len(wanted), 'file')}, {size / 1e6:.0f} MB")
-            found = maven.download([file.coordinate for file in wanted], draft / _SCRATCH, on_progress)
+            size = sum(file.size for file in missing_files)
+            on_progress(f"asking Maven for {counted(len(missing_files), 'file')}, {size / 1e6:.0f} MB")
+            paths = maven.download([file.coordinate for file in missing_files], draft / _SCRATCH, on_progress)
         except (maven.MavenError, InputError) as error:
-            raise InputError(self._how_by_hand(lock, wanted, str(error))) from error
-        for file in wanted:
-            kept = f"~/.m2/repository/{file.coordinate.group.replace('.', '/')}/{file.coordinate.artifact}"
+            raise InputError(self._how_by_hand(lock, missing_files, str(error))) from error
+        for file in missing_files:
+            cache = f"~/.m2/repository/{file.coordinate.group.replace('.', '/')}/{file.coordinate.artifact}"
             _check(
-                found[file.coordinate],
+                paths[file.coordinate],
                 file,
-                f"remove {kept} (Maven's cache; its settings may name another directory) and fetch again; if the "
+                f"remove {cache} (Maven's cache; its settings may name another directory) and fetch again; if the "
                 "error remains, do not use the file: Maven's repository has another file than the one that was locked",
             )
-            found[file.coordinate].rename(draft / file.name)
+            paths[file.coordinate].rename(draft / file.name)
         shutil.rmtree(draft / _SCRATCH)
 
-    def _how_by_hand(self, lock: Lock, wanted: Sequence[LockedFile], why: str) -> str:
-        listed = "\n".join(f"  {file.name}  {file.coordinate}  sha256 {file.sha256}" for file in wanted)
+    def _how_by_hand(self, lock: Lock, missing_files: Sequence[LockedFile], reason: str) -> str:
+        listed = "\n".join(f"  {file.name}  {file.coordinate}  sha256 {file.sha256}" for file in missing_files)
         return (
-            f"Maven could not bring the files of {lock.system} {lock.version}: {why}\n"
+            f"Maven could not bring the files of {lock.system} {lock.version}: {reason}\n"
             "With a network, run the same command again. Without one, put these files into\n"
             f"  {self.by_hand(lock)}\nand run it again; they are checked by their hashes:\n{listed}"
         )
@@ -156,17 +156,17 @@ def _trouble(directory: Path, lock: Lock) -> str:
             return f"{path}: is missing"
         if status.st_size != file.size:
             return f"{path}: has {status.st_size} bytes instead of {file.size}"
-        if stamp.get(file.name) != [file.sha256, status.st_mtime_ns] and (found := sha256_of(path)) != file.sha256:
-            return f"{path}: has the SHA-256 hash {found} instead of {file.sha256}"
+        if stamp.get(file.name) != [file.sha256, status.st_mtime_ns] and (digest := sha256_of(path)) != file.sha256:
+            return f"{path}: has the SHA-256 hash {digest} instead of {file.sha256}"
     return ""
 
 
 def _check(path: Path, file: LockedFile, remedy: str) -> None:
     """Raises `InputError` when a file does not match the lock."""
-    found = sha256_of(path)
-    if found != file.sha256 or path.stat().st_size != file.size:
+    digest = sha256_of(path)
+    if digest != file.sha256 or path.stat().st_size != file.size:
         raise InputError(
-            f"{path}: is not the {file.name} of the lock: its SHA-256 hash is {found} ({path.stat().st_size} bytes),"
+            f"{path}: is not the {file.name} of the lock: its SHA-256 hash is {digest} ({path.stat().st_size} bytes),"
             f" wanted {file.sha256} ({file.size} bytes); {remedy}"
         )
 

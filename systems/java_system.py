@@ -56,9 +56,9 @@ class Java:
         it in /etc)."""
         etc = Path("/etc")
         targets = {link.resolve() for link in self.home.rglob("*") if link.is_symlink() and link.exists()}
-        linked = {each if each.is_dir() else each.parent for each in targets}
-        configuration = {each for each in linked if etc in each.parents}  # not /etc itself: nodes have their own
-        outermost = (each for each in configuration if not configuration.intersection(each.parents))
+        linked = {path if path.is_dir() else path.parent for path in targets}
+        configuration = {path for path in linked if etc in path.parents}  # not /etc itself: nodes have their own
+        outermost = (path for path in configuration if not configuration.intersection(path.parents))
         return self.home, *sorted(outermost)
 
 
@@ -77,9 +77,9 @@ def find_java(
             too_old.append(f"{program} (Java {version})")
         else:
             return Java(program, version)
-    found = f"only {', '.join(too_old)}" if too_old else "none in JAVA_HOME, PATH and the usual directories"
+    offer = f"only {', '.join(too_old)}" if too_old else "none in JAVA_HOME, PATH and the usual directories"
     raise InputError(
-        f"Java {at_least} or later is needed, but there is {found}; install one, on Debian for example with "
+        f"Java {at_least} or later is needed, but there is {offer}; install one, on Debian for example with "
         "./brownout install-packages default-jre-headless, or set JAVA_HOME to its directory"
     )
 
@@ -98,22 +98,22 @@ def java_version(program: Path) -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(done.stderr + done.stdout)
-    return int(found[1]) if found and done.returncode == 0 else None
+    match = _VERSION.search(done.stderr + done.stdout)
+    return int(match[1]) if match and done.returncode == 0 else None
 
 
 def _candidates(environment: Mapping[str, str], usual_homes: Sequence[str]) -> Iterator[Path]:
     """Programs called java, each file once, under the first path at which it is found."""
     homes = [environment["JAVA_HOME"]] if environment.get("JAVA_HOME") else []
     named = [Path(home) / "bin" / "java" for home in homes]
-    named += [Path(each) / "java" for each in environment.get("PATH", "").split(":") if each.startswith("/")]
+    named += [Path(path) / "java" for path in environment.get("PATH", "").split(":") if path.startswith("/")]
     for pattern in usual_homes:
         named += sorted(Path("/").glob(pattern.lstrip("/") + "/bin/java"), reverse=True)
-    seen: set[Path] = set()
+    real_paths: set[Path] = set()
     for program in named:
         real = program.resolve()
-        if real not in seen and os.access(program, os.X_OK) and program.is_file():
-            seen.add(real)
+        if real not in real_paths and os.access(program, os.X_OK) and program.is_file():
+            real_paths.add(real)
             yield program
 
 
@@ -161,12 +161,12 @@ class JavaSystem(System):
 
     def files(self) -> dict[str, Path]:
         """The jars only: a class archive in the same directory belongs to this machine's Java."""
-        return {each.name: Path(self.files_dir) / each.name for each in self.lock.files}
+        return {file.name: Path(self.files_dir) / file.name for file in self.lock.files}
 
     @property
     def class_path(self) -> tuple[str, ...]:
         """The names of the jars, always in the same order: a class archive is valid for one class path."""
-        return tuple(sorted(each.name for each in self.lock.files))
+        return tuple(sorted(file.name for file in self.lock.files))
 
     @property
     def class_archive(self) -> Path:
@@ -195,7 +195,7 @@ class JavaSystem(System):
 
     def _archive(self, kind: str, *java: str) -> Path:
         roles = self.description.roles.values()
-        options = [word for role in roles for word in role.command]
+        options = [option for role in roles for option in role.command]
         templates = [read_text(self.description.directory / name) for role in roles for name in role.files.values()]
         digest = hashlib.sha256("\0".join([*java, *options, *templates]).encode()).hexdigest()
         return Path(self.files_dir) / f"{kind}-{digest[:16]}.jsa"

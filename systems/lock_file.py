@@ -104,16 +104,16 @@ def write(path: Path, files: Iterable[LockedFile], comment: str) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def _parse(where: str, line: str) -> LockedFile:
+def _parse(place: str, line: str) -> LockedFile:
     parts = line.split()
     if len(parts) != 3:
-        raise InputError(f"{where}: {line.strip()!r} is not of the form `coordinate sha256 size`")
+        raise InputError(f"{place}: {line.strip()!r} is not of the form `coordinate sha256 size`")
     coordinate, sha256, size = parts
     if not _SHA256.fullmatch(sha256):
-        raise InputError(f"{where}: {sha256!r} is not a SHA-256 hash of 64 hexadecimal digits")
+        raise InputError(f"{place}: {sha256!r} is not a SHA-256 hash of 64 hexadecimal digits")
     if not (size.isascii() and size.isdigit()):
-        raise InputError(f"{where}: the size {size!r} is not a number of bytes")
+        raise InputError(f"{place}: the size {size!r} is not a number of bytes")
     try:
         return LockedFile(Coordinate.parse(coordinate), sha256, int(size))
     except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"{place}: {error}") from None

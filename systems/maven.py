@@ -45,11 +45,11 @@ def download(
     (scratch / "pom.xml").write_text(_project(coordinates, dependencies=dependencies), encoding="utf-8")
     options = ["-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={jars}"]
     _run(["mvn", "-B", "-Dstyle.color=never", "-f", str(scratch / "pom.xml"), _GOAL, *options], scratch, on_progress)
-    found = {_coordinate(path.relative_to(jars)): path for path in sorted(jars.rglob("*.jar"))}
-    absent = [str(coordinate) for coordinate in coordinates if coordinate not in found]
+    paths = {_coordinate(path.relative_to(jars)): path for path in sorted(jars.rglob("*.jar"))}
+    absent = [str(coordinate) for coordinate in coordinates if coordinate not in paths]
     if absent:
         raise MavenError(f"Maven ended without an error, but did not fetch {', '.join(absent)}")
-    return found
+    return paths
 
 
 def resolve(coordinates: Collection[Coordinate], without: Collection[str], on_progress: Progress) -> list[LockedFile]:
@@ -58,16 +58,16 @@ def resolve(coordinates: Collection[Coordinate], without: Collection[str], on_pr
     Raises `InputError` when Maven cannot resolve them, and for a pattern that matches no artifact."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            found = download(coordinates, Path(scratch) / "maven", on_progress, dependencies=True)
+            paths = download(coordinates, Path(scratch) / "maven", on_progress, dependencies=True)
         except MavenError as error:
             raise InputError(f"Maven could not resolve {', '.join(map(str, coordinates))}: {error}") from error
         for pattern in without:
-            if not fnmatch.filter([each.artifact for each in found], pattern):
+            if not fnmatch.filter([coordinate.artifact for coordinate in paths], pattern):
                 raise InputError(f"--without {pattern}: no artifact has such a name; remove it, or correct it")
         return sorted(
-            LockedFile(each, sha256_of(path), path.stat().st_size)
-            for each, path in found.items()
-            if not any(fnmatch.fnmatch(each.artifact, pattern) for pattern in without)
+            LockedFile(coordinate, sha256_of(path), path.stat().st_size)
+            for coordinate, path in paths.items()
+            if not any(fnmatch.fnmatch(coordinate.artifact, pattern) for pattern in without)
         )
 
 
@@ -75,10 +75,10 @@ def _project(coordinates: Collection[Coordinate], *, dependencies: bool) -> str:
     """A Maven project that only depends on the coordinates."""
     alone = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
     entries = []
-    for each in coordinates:
-        fields = {"groupId": each.group, "artifactId": each.artifact, "version": each.version}
-        if each.classifier:
-            fields["classifier"] = each.classifier
+    for coordinate in coordinates:
+        fields = {"groupId": coordinate.group, "artifactId": coordinate.artifact, "version": coordinate.version}
+        if coordinate.classifier:
+            fields["classifier"] = coordinate.classifier
         inner = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in fields.items())
         entries.append(f"<dependency>{inner}{'' if dependencies else alone}</dependency>")
     identity = "<groupId>brownout</groupId><artifactId>files</artifactId><version>1</version>"
@@ -101,7 +101,7 @@ def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
     if program is None:
         raise MavenError("this machine has no program mvn")
     errors: list[str] = []
-    last = ""
+    last_line = ""
     # Its own process group: after Ctrl-C this process stops Maven and all processes that Maven started.
     with subprocess.Popen(
         [program, *command[1:]],
@@ -116,18 +116,18 @@ def _run(command: list[str], directory: Path, on_progress: Progress) -> None:
         try:
             assert process.stdout is not None
             for line in process.stdout:
-                last = line.strip() or last
-                if found := _DOWNLOADED.search(line):
-                    on_progress(f"downloaded {found[1]}")
-                elif found := _ERROR.search(line):
-                    errors.append(found[1])
+                last_line = line.strip() or last_line
+                if match := _DOWNLOADED.search(line):
+                    on_progress(f"downloaded {match[1]}")
+                elif match := _ERROR.search(line):
+                    errors.append(match[1])
             code = process.wait()
         except BaseException:
             _end(process)
             raise
     if code:
-        said = errors[0] if errors else last or "it said nothing"
-        raise MavenError(f"Maven ended with exit code {code}: {said[:_SHOWN_CHARACTERS]}")
+        reason = errors[0] if errors else last_line or "it said nothing"
+        raise MavenError(f"Maven ended with exit code {code}: {reason[:_SHOWN_CHARACTERS]}")
 
 
 def _end(process: subprocess.Popen[str]) -> None:

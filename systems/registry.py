@@ -55,7 +55,7 @@ _UNWRAPPED = "observe"
 
 def known() -> dict[str, Path]:
     """The systems that come with Brownout: their directories, by name."""
-    return {each.name: each.directory for each in catalog.all_systems() if each.is_described}
+    return {system.name: system.directory for system in catalog.all_systems() if system.is_described}
 
 
 def load_system(name: str = DEFAULT, *, version: str | None = None, directory: Path | None = None) -> System:
@@ -70,8 +70,8 @@ def load_system(name: str = DEFAULT, *, version: str | None = None, directory: P
         directory = places[name]
     description = read(directory)
     if description.name != name:
-        where = place_of_key(description.directory / FILE_NAME, "name")
-        raise InputError(f"{where}: its name is {description.name!r}, but {name!r} was requested")
+        place = place_of_key(description.directory / FILE_NAME, "name")
+        raise InputError(f"{place}: its name is {description.name!r}, but {name!r} was requested")
     return family(description)(description, version)
 
 
@@ -79,45 +79,45 @@ def family(description: Description) -> type[System]:
     """The class that a description names; `System` by default. Raises `InputError`."""
     if description.class_name is None:
         return System
-    where = f"{place_of_key(description.directory / FILE_NAME, 'class')}: class"
+    place = f"{place_of_key(description.directory / FILE_NAME, 'class')}: class"
     file_name, colon, class_name = description.class_name.partition(":")
     path = description.directory / file_name
     if not colon or not path.is_file():
-        raise InputError(f'{where}: {description.class_name!r} is not "parser.py:Class" with an existing file')
+        raise InputError(f'{place}: {description.class_name!r} is not "parser.py:Class" with an existing file')
     try:
         module = _module(path)
     except (Exception, SystemExit) as error:  # a user's module may call `sys.exit(...)`
-        raise InputError(f"{where}: {path} cannot be loaded: {place_of(error)}") from error
-    found = getattr(module, class_name, None)
-    if found is None:
-        raise InputError(f"{where}: {path} has no {class_name}")
-    if not (isinstance(found, type) and issubclass(found, System)):
-        raise InputError(f"{where}: {class_name} is not a brownout_api.System; derive it from that")
-    return telling(found, description.directory) if description.own_directory else found
+        raise InputError(f"{place}: {path} cannot be loaded: {place_of(error)}") from error
+    class_ = getattr(module, class_name, None)
+    if class_ is None:
+        raise InputError(f"{place}: {path} has no {class_name}")
+    if not (isinstance(class_, type) and issubclass(class_, System)):
+        raise InputError(f"{place}: {class_name} is not a brownout_api.System; derive it from that")
+    return telling(class_, description.directory) if description.own_directory else class_
 
 
-def telling(found: type[System], directory: Path) -> type[System]:
+def telling(class_: type[System], directory: Path) -> type[System]:
     """The class with its user-defined methods wrapped: an unforeseen exception becomes an `InputError` with file and
     line. `directory`: the directory of the user's files."""
-    own: dict[str, Any] = {"__module__": found.__module__, "__doc__": found.__doc__}
+    namespace: dict[str, Any] = {"__module__": class_.__module__, "__doc__": class_.__doc__}
     for name in dir(System):
-        theirs = inspect.getattr_static(found, name)
+        theirs = inspect.getattr_static(class_, name)
         if name == _UNWRAPPED or (name.startswith("_") and name != "__init__"):
             continue
         if theirs is inspect.getattr_static(System, name):
             continue
         if isinstance(theirs, FunctionType):
-            own[name] = _telling(theirs, directory)
+            namespace[name] = _telling(theirs, directory)
         elif isinstance(theirs, property) and theirs.fget is not None:
-            own[name] = property(_telling(theirs.fget, directory))
-    return cast("type[System]", type(found.__name__, (found,), own))
+            namespace[name] = property(_telling(theirs.fget, directory))
+    return cast("type[System]", type(class_.__name__, (class_,), namespace))
 
 
 def _telling(method: Callable[..., Any], directory: Path) -> Callable[..., Any]:
     @functools.wraps(method)
-    def checked(*given: Any, **named: Any) -> Any:
+    def checked(*arguments: Any, **named: Any) -> Any:
         try:
-            return method(*given, **named)
+            return method(*arguments, **named)
         except (InputError, ClusterError):  # their messages are meant for users
             raise
         except (Exception, SystemExit) as error:

@@ -51,16 +51,16 @@ def settings_used(directory: Path, role: RoleDescription) -> frozenset[str] | No
     check reports that)."""
     if role.setting_argument:
         return None
-    found: set[str] = set()
+    keys: set[str] = set()
     try:
         for text in _texts(directory, role):
             named = _named(jinja2.Environment().parse(text))
             if named is None:
                 return None
-            found |= named
+            keys |= named
     except (OSError, UnicodeDecodeError, jinja2.TemplateError):
         return None
-    return frozenset(found)
+    return frozenset(keys)
 
 
 def _texts(directory: Path, role: RoleDescription) -> Iterator[str]:
@@ -75,8 +75,8 @@ def _named(template: nodes.Template) -> set[str] | None:
     """The keys of settings that are used by name; None if the template uses settings in another way."""
     if any(template.find_all((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends))):
         return None
-    keys = [key for each in template.find_all((nodes.Getattr, nodes.Getitem)) if (key := _key(each)) is not None]
-    uses = sum(each.name == _SETTINGS for each in template.find_all(nodes.Name))
+    keys = [key for node in template.find_all((nodes.Getattr, nodes.Getitem)) if (key := _key(node)) is not None]
+    uses = sum(node.name == _SETTINGS for node in template.find_all(nodes.Name))
     return set(keys) if len(keys) == uses else None
 
 
@@ -155,11 +155,11 @@ class System:
         used = settings_used(self.description.directory, self.description.roles[role])
         if used is None or key in used:
             return None
-        where = self.description.directory / FILE_NAME
+        path = self.description.directory / FILE_NAME
         hint = (
             suggestion(key, used) if used else "templates use a setting as {{ settings.KEY }}, or by setting_argument"
         )
-        return f"{key}: no template of [roles.{role}] in {where} uses it, so that it would have no effect; {hint}"
+        return f"{key}: no template of [roles.{role}] in {path} uses it, so that it would have no effect; {hint}"
 
     def defaults(self, role: str) -> Mapping[str, str]:
         """The settings of this version that a campaign may change, with their defaults; empty if only the program knows
@@ -178,22 +178,22 @@ class System:
         Raises `InputError` for a node without a role or with several, a role without a node, and unknown names.
         """
         roles, names = self.description.roles, [f"n{number}" for number in range(1, count + 1)]
-        given = dict(asked)
-        for name, wanted in given.items():
+        assignment = dict(asked)
+        for name, role_name in assignment.items():
             if name not in names:
                 raise InputError(f"roles: unknown node {name}; the nodes are n1 to n{count}")
-            if wanted not in roles:
-                raise InputError(f"roles: {self.name} has no role {wanted!r}; {suggestion(wanted, roles)}")
+            if role_name not in roles:
+                raise InputError(f"roles: {self.name} has no role {role_name!r}; {suggestion(role_name, roles)}")
         if not asked:
             for role in roles.values():
                 if role.nodes in ("first", "last"):
-                    given.setdefault(names[0 if role.nodes == "first" else -1], role.name)
-        unassigned = [name for name in names if name not in given]
+                    assignment.setdefault(names[0 if role.nodes == "first" else -1], role.name)
+        unassigned = [name for name in names if name not in assignment]
         takers = [role.name for role in roles.values() if role.nodes in ("all", "rest")]
         if unassigned and not takers:
             raise InputError(f"roles: {unassigned[0]} has no role; give each node one of: {', '.join(roles)}")
-        given |= dict.fromkeys(unassigned, takers[0] if takers else "")
-        idle = [role for role in takers if role not in given.values()]
+        assignment |= dict.fromkeys(unassigned, takers[0] if takers else "")
+        idle = [role for role in takers if role not in assignment.values()]
         if idle and unassigned:
             raise InputError(
                 f"roles: no node has the role {idle[0]}, because {takers[0]} takes all remaining nodes; assign roles "
@@ -202,12 +202,12 @@ class System:
         if idle and not asked:
             raise InputError(f"roles: no node has the role {idle[0]}; give [topology] more nodes")
         alone = [role.name for role in roles.values() if role.nodes in ("first", "last")]
-        needed = [name for name in alone if not asked and name not in given.values()]
+        needed = [name for name in alone if not asked and name not in assignment.values()]
         if needed:
             raise InputError(
                 f"roles: no node has the role {needed[0]}; {self.name} needs more than {counted(count, 'node')}"
             )
-        return tuple(given[name] for name in names)
+        return tuple(assignment[name] for name in names)
 
     def make_files(self, root: MachineRoot, on_progress: Callable[[str], None]) -> Mapping[str, Path]:
         """Additional files of machines, made by their own programs: see `Software`. By default: no files."""
@@ -274,8 +274,8 @@ class Deployed:
     @property
     def identity(self) -> str | None:
         """As `System.identity`; None if a campaign's settings give the cluster another id."""
-        given = [keys for each in self.settings.values() for keys in (each.common, *each.per_node.values())]
-        is_given = any("cluster.id" in keys for keys in given)
+        tables = [keys for part in self.settings.values() for keys in (part.common, *part.per_node.values())]
+        is_given = any("cluster.id" in keys for keys in tables)
         return None if is_given else self.system.identity(self.cluster_id)
 
     @property
@@ -366,7 +366,7 @@ class Deployed:
                 "node": node,
                 "nodes": nodes,
                 "role_nodes": {
-                    name: [each for each in nodes if self.roles[each.id - 1] == name]
+                    name: [place for place in nodes if self.roles[place.id - 1] == name]
                     for name in system.description.roles
                 },
                 "system_dir": str(system.description.directory) if node.is_local else REMOTE_SYSTEM_DIR,
@@ -385,14 +385,14 @@ class Deployed:
 def _environment(directory: Path) -> jinja2.Environment:
     """One for each directory of a process, so that a template is compiled once and not for each node. A changed file is
     compiled again."""
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(directory),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
     )
-    made.globals["required"] = _required
-    return made
+    environment.globals["required"] = _required
+    return environment
 
 
 class _Templates:
@@ -409,12 +409,12 @@ class _Templates:
         pairs = settings.items() if text else ()
         return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
 
-    def fill(self, text: str, where: str, **more: str) -> str:
-        """Render one text. Raises `InputError` with its place. `more`: values for this text alone."""
+    def fill(self, text: str, dotted_key: str, **extra: str) -> str:
+        """Render one text. Raises `InputError` with its place. `extra`: values for this text alone."""
         try:
-            return self._environment.from_string(text).render(self._values, **more)
+            return self._environment.from_string(text).render(self._values, **extra)
         except Exception as error:  # an expression in a template can raise any Python exception
-            place = f"{self._place(*where.split('.'))} {where}"
+            place = f"{self._place(*dotted_key.split('.'))} {dotted_key}"
             raise InputError(f"{place}: {text!r} cannot be rendered: {_why(error)}") from error
 
     def file(self, path: str, name: str) -> str:
@@ -426,15 +426,15 @@ class _Templates:
             raise InputError(f"{self._place('files', path)} files: {path!r}: there is no template {missing}") from None
         except Exception as error:
             frames = traceback.extract_tb(error.__traceback__)  # Jinja adds frames with the template's lines
-            found = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
-            line = getattr(error, "lineno", None) or (found[-1] if found else None)
-            where = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
-            raise InputError(f"{where}: the template cannot be rendered: {_why(error)}") from error
+            lines = [frame.lineno for frame in frames if frame.filename.endswith(f"/{name}")]
+            line = getattr(error, "lineno", None) or (lines[-1] if lines else None)
+            place = f"{self._description.directory}/{name}" + (f":{line}" if line else "")
+            raise InputError(f"{place}: the template cannot be rendered: {_why(error)}") from error
 
     def _place(self, *keys: str) -> str:
         """The place of a key of the role in the description."""
-        where = place_of_key(self._description.directory / FILE_NAME, "roles", self._role, *keys)
-        return f"{where}: [roles.{self._role}]"
+        place = place_of_key(self._description.directory / FILE_NAME, "roles", self._role, *keys)
+        return f"{place}: [roles.{self._role}]"
 
 
 def _required(value: str, otherwise: str) -> str:

@@ -292,12 +292,12 @@ def place_of_key(path: Path, *keys: str | int) -> str:
     return f"{source.name}:{source.line(keys)}"
 
 
-def suggestion(word: str, known: Collection[str]) -> str:
+def suggestion(word: str, names: Collection[str]) -> str:
     """`did you mean "x"?`, or the list of known words when none of them is near."""
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    near = difflib.get_close_matches(word, sorted(names), n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"known: {', '.join(sorted(known))}" if known else "nothing is known here"
+    return f"known: {', '.join(sorted(names))}" if names else "nothing is known here"
 
 
 def _number(value: float) -> str:
@@ -326,5 +326,5 @@ def _line_of(name: str, text: str) -> int:
 
 def _line_in(message: str) -> int:
     """`tomllib` reports `(at line 3, column 4)` or `(at end of document)`."""
-    _, found, rest = message.partition("at line ")
-    return int(rest.split(",")[0]) if found else 1
+    _, marker, tail = message.partition("at line ")
+    return int(tail.split(",")[0]) if marker else 1

@@ -70,8 +70,8 @@ class View:
             f"{number}: leader {p.leader or 'none'}, in sync {','.join(p.isr) or 'no broker'}"
             for number, p in sorted(self.partitions.items())
         ]
-        seen = f"controller {self.controller or 'unknown'}, unfenced {','.join(sorted(self.unfenced)) or 'no broker'}"
-        return "; ".join([seen, *(f"partition {state}" for state in states), *self.complaints])
+        head = f"controller {self.controller or 'unknown'}, unfenced {','.join(sorted(self.unfenced)) or 'no broker'}"
+        return "; ".join([head, *(f"partition {state}" for state in states), *self.complaints])
 
 
 class Observer(Protocol):

@@ -81,7 +81,7 @@ class Kraft(JavaSystem):
         if settings.get(_TIERED) != "true" or self._has_store(self.version):
             return None
         store = replace(_STORE, version=self.version)
-        able = [each for each in self.description.versions if each != self.version and self._has_store(each)]
+        able = [version for version in self.description.versions if self._has_store(version)]
         return (
             f"{where}: {_TIERED}: version {self.version} has no {store.file_name}, which contains the store of remote "
             f"segments; use version {' or '.join(able) or 'of a lock that lists it'}"
@@ -89,7 +89,7 @@ class Kraft(JavaSystem):
 
     def _has_store(self, version: str) -> bool:
         files = Lock.read(lock_path(self.description.directory, version), self.name, version).files
-        return any(each.coordinate == replace(_STORE, version=version) for each in files)
+        return any(file.coordinate == replace(_STORE, version=version) for file in files)
 
     def effective(self, role: str, given: Mapping[str, str], time_scale: float) -> dict[str, str]:
         """The time scale also multiplies timeouts that the campaign does not set."""

@@ -205,24 +205,24 @@ class ZooKeeperObserver:
         return f"the term of the controller {controller} was ended"
 
     def _elect_leader(self, node: str, partition: int) -> str | None:
-        wanted = next((broker.id for broker in self._brokers.values() if broker.name == node), None)
+        broker_id = next((broker.id for broker in self._brokers.values() if broker.name == node), None)
         state = self._partitions().get(partition)
-        if wanted is None or state is None or node not in state.replicas:
+        if broker_id is None or state is None or node not in state.replicas:
             return f"{node} has no replica of partition {partition}"
         for path in (REASSIGNMENT, ELECTION):
             if self._znodes.read(path) is not None:
                 return f"the controller is still busy with {path}"
         content: dict[str, Any] = {"topic": self._topic, "partition": partition}
         if state.replicas[0] != node:
-            others = [number for number in self._replicas()[partition] if number != wanted]
-            self._create(REASSIGNMENT, {"version": 1, "partitions": [{**content, "replicas": [wanted, *others]}]})
+            other_ids = [number for number in self._replicas()[partition] if number != broker_id]
+            self._create(REASSIGNMENT, {"version": 1, "partitions": [{**content, "replicas": [broker_id, *other_ids]}]})
             return f"{state.replicas[0]} is preferred; the controller was asked to prefer {node}"
         if state.leader != node:
             self._create(ELECTION, {"version": 1, "partitions": [content]})
             return f"the leader is {state.leader or 'unknown'}; the controller was asked to elect {node}"
         # The broker may not know of its election yet; until then it rejects clients.
-        leader = self._ask(self._brokers[wanted], self._topic, self._report_s).leaders.get(partition, -1)
-        return None if leader == wanted else f"{node} was elected, but does not yet report it to clients"
+        leader = self._ask(self._brokers[broker_id], self._topic, self._report_s).leaders.get(partition, -1)
+        return None if leader == broker_id else f"{node} was elected, but does not yet report it to clients"
 
     def _controller(self) -> str | None:
         content = self._znodes.read(CONTROLLER)
@@ -235,18 +235,18 @@ class ZooKeeperObserver:
         content = self._znodes.read(f"{TOPICS}/{self._topic}")
         if content is None:
             return {}
-        return {int(number): [int(each) for each in ids] for number, ids in json.loads(content)["partitions"].items()}
+        return {int(number): [int(text) for text in ids] for number, ids in json.loads(content)["partitions"].items()}
 
     def _partitions(self) -> dict[int, PartitionState]:
-        found = {}
+        states = {}
         for number, replicas in sorted(self._replicas().items()):
             content = self._znodes.read(f"{TOPICS}/{self._topic}/partitions/{number}/state")
             # The controller writes this znode when it has chosen the first leader.
             state: dict[str, Any] = json.loads(content) if content else {"leader": -1, "leader_epoch": -1, "isr": []}
             leader = None if state["leader"] < 0 else self._name(state["leader"])
             isr, names = self._names(state["isr"]), self._names(replicas)
-            found[number] = PartitionState(leader, int(state["leader_epoch"]), isr, names)
-        return found
+            states[number] = PartitionState(leader, int(state["leader_epoch"]), isr, names)
+        return states
 
     def _name(self, number: int) -> str:
         return self._brokers[number].name if number in self._brokers else str(number)
@@ -310,5 +310,5 @@ class ZooKeeperKafka(JavaSystem):
         return {**super().variables(node, cluster_id), "has_admin": int(self.version.split(".")[0]) >= 3}
 
     def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> ZooKeeperObserver:
-        zookeepers = [f"{each.address}:{each.port}" for each in members if each.role == _ZOOKEEPER]
+        zookeepers = [f"{member.address}:{member.port}" for member in members if member.role == _ZOOKEEPER]
         return ZooKeeperObserver(members, topic, ZooKeeperClient(zookeepers, time_scale), time_scale)

@@ -42,8 +42,8 @@ class EtcdClient(RegisterClient):
         self._find_member()
 
     def read(self, key: str) -> int | None:
-        found = self._ask("/v3/kv/range", self._range(key)).get("kvs", [])
-        return _number(decoded(found[0].get("value", ""))) if found else None
+        entries = self._ask("/v3/kv/range", self._range(key)).get("kvs", [])
+        return _number(decoded(entries[0].get("value", ""))) if entries else None
 
     def write(self, key: str, value: int) -> None:
         self._change("/v3/kv/put", _put(key, value))

@@ -87,11 +87,11 @@ class EtcdObserver:
         statuses = {member.name: answer for member, answer in answers.items() if isinstance(answer, _Status)}
         complaints = tuple(answer for answer in answers.values() if isinstance(answer, str))
         self._names |= {status.id: name for name, status in statuses.items()}
-        newest = max((each for each in statuses.values() if each.leader), key=lambda each: each.term, default=None)
+        newest = max((state for state in statuses.values() if state.leader), key=lambda state: state.term, default=None)
         if newest is None:
             return View(complaints=complaints)
         following = {
-            name for name, each in statuses.items() if (each.leader, each.term) == (newest.leader, newest.term)
+            name for name, state in statuses.items() if (state.leader, state.term) == (newest.leader, newest.term)
         }
         controller = self._names.get(newest.leader or "")
         return View(controller=controller, epoch=newest.term, unfenced=frozenset(following), complaints=complaints)
@@ -113,7 +113,7 @@ class EtcdObserver:
             finally:
                 gateway.close()
             leader = str(answer.get("leader", "0"))
-            known = None if leader == "0" else leader
-            return _Status(str(answer["header"]["member_id"]), known, int(answer.get("raftTerm", 0)))
+            leader_id = None if leader == "0" else leader
+            return _Status(str(answer["header"]["member_id"]), leader_id, int(answer.get("raftTerm", 0)))
         except (OSError, http.client.HTTPException, GatewayError, ValueError, KeyError, TypeError) as error:
             return f"{member.name} does not answer ({error})"

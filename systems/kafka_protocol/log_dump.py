@@ -132,11 +132,11 @@ def _fields(batch: DumpedBatch) -> dict[str, Any]:
 
 def _record_lines(data: bytes, batch: DumpedBatch) -> Iterator[str]:
     try:
-        found = read_records(data, batch.position)
+        records = read_records(data, batch.position)
     except (UnsupportedCompression, CorruptBatch) as error:
         yield str(error)
         return
-    yield from (_record_line(record) for record in found)
+    yield from (_record_line(record) for record in records)
 
 
 def _record_line(record: Record) -> str:

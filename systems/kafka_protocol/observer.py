@@ -57,31 +57,31 @@ def elect_leader(
     asking: Asking,
     address: tuple[str, int],
     state: PartitionState,
-    wanted: tuple[str, int],
+    target: tuple[str, int],
     replicas: Sequence[int],
     partition: tuple[str, int],
     timeout_s: float,
 ) -> str | None:
     """The next step, sent to the broker at `address`; None when the node is the leader, otherwise what was done.
 
-    `wanted`: the node's name and id; `replicas`: the ids of the replicas of `state`; `partition`: topic and number.
+    `target`: the node's name and id; `replicas`: the ids of the replicas of `state`; `partition`: topic and number.
     """
-    (node, number), (topic, index) = wanted, partition
+    (node, number), (topic, index) = target, partition
     if node not in state.replicas:
         return f"{node} has no replica of partition {index}"
     if state.leader == node:
         return None
     try:
         if state.replicas[0] != node:
-            moved = ReassignablePartition(index, [number, *(each for each in replicas if each != number)])
+            moved = ReassignablePartition(index, [number, *(peer for peer in replicas if peer != number)])
             reassign = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
             asking.ask(address, reassign, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
         elect = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(topic, [index])])
         answer = asking.ask(address, elect, ElectLeadersResponse, ELECT_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
         return str(error)
-    results = [each for found in answer.replica_election_results for each in found.partition_result]
-    refused = next((each for each in results if each.error_code != ErrorCode.NONE), None)
+    results = [result for topic_result in answer.replica_election_results for result in topic_result.partition_result]
+    refused = next((result for result in results if result.error_code != ErrorCode.NONE), None)
     return f"the leader is {state.leader or 'unknown'}" + ("" if refused is None else f": {refused.error_message}")
 
 
@@ -116,8 +116,8 @@ class KafkaObserver:
 
     def view(self) -> View:
         """The state of the cluster now; an empty view with complaints when no node answers."""
-        found = self._asking.each(self._ask, (*self.controllers, *self.members))
-        quorum, answers = found[: len(self.controllers)], found[len(self.controllers) :]
+        replies = self._asking.each(self._ask, (*self.controllers, *self.members))
+        quorum, answers = replies[: len(self.controllers)], replies[len(self.controllers) :]
         brokers = _newest(answers)
         complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
         controller = _newest(quorum) if self.controllers else brokers
@@ -166,33 +166,33 @@ class KafkaObserver:
     def configure(self, settings: Mapping[str, str], node: str | None) -> str | None:
         """See `systems.view.TopicControl`. A node's settings are changed at the node."""
         view = self.view()
-        own = next((member for member in self.members if member.name == node), None)
-        asked = self._reaching_controller(view) if node is None else own
-        if asked is None:
+        target = next((member for member in self.members if member.name == node), None)
+        recipient = self._reaching_controller(view) if node is None else target
+        if recipient is None:
             return "; ".join(view.complaints) or "no node answers"
-        resource = (topic_control.TOPIC, self.topic) if own is None else (topic_control.BROKER, str(own.id))
-        return topic_control.configure(self._asking, self._address(asked), resource, settings, self._patience_s)
+        resource = (topic_control.TOPIC, self.topic) if target is None else (topic_control.BROKER, str(target.id))
+        return topic_control.configure(self._asking, self._address(recipient), resource, settings, self._patience_s)
 
     def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
         """See `systems.view.TopicControl`."""
         view = self.view()
-        asked = self._reaching_controller(view)
-        if asked is None:
+        recipient = self._reaching_controller(view)
+        if recipient is None:
             return "; ".join(view.complaints) or "no node answers"
         ids = {name: number for number, name in self._by_id.items()}
-        where = (self.topic, partition)
+        place = (self.topic, partition)
         replicas = [ids[name] for name in nodes]
-        return topic_control.reassign(self._asking, self._address(asked), where, replicas, self._patience_s)
+        return topic_control.reassign(self._asking, self._address(recipient), place, replicas, self._patience_s)
 
     def offsets(self, partition: int) -> Mapping[str, int] | str:
         """See `systems.view.TopicControl`."""
         view = self.view()
         state = view.partitions.get(partition)
-        leader = next((each for each in self.members if state is not None and each.name == state.leader), None)
+        leader = next((member for member in self.members if state is not None and member.name == state.leader), None)
         if leader is None:
             return "; ".join(view.complaints) or f"partition {partition} has no leader"
-        where = (self.topic, partition)
-        return topic_control.offsets(self._asking, self._address(leader), where, self._patience_s)
+        place = (self.topic, partition)
+        return topic_control.offsets(self._asking, self._address(leader), place, self._patience_s)
 
     @property
     def _patience_s(self) -> float:
@@ -211,15 +211,15 @@ class KafkaObserver:
         """See `systems.view.Elector`; for partitions only."""
         view = self.view()
         state = view.partitions.get(partition) if partition is not None else None
-        asked = next((member for member in self.members if member.name == view.controller), None)
-        if asked is None:  # the controller is not a broker, and does not accept this request from clients
-            asked = next((member for member in self.members if member.name in view.unfenced), None)
-        if state is None or asked is None:
+        recipient = next((member for member in self.members if member.name == view.controller), None)
+        if recipient is None:  # the controller is not a broker, and does not accept this request from clients
+            recipient = next((member for member in self.members if member.name in view.unfenced), None)
+        if state is None or recipient is None:
             return "; ".join(view.complaints) or "no node answers"
         ids = {name: number for number, name in self._by_id.items()}
         return elect_leader(
             self._asking,
-            (asked.address, asked.port),
+            (recipient.address, recipient.port),
             state,
             (node, ids[node]),
             [ids[name] for name in state.replicas if name in ids],

@@ -86,12 +86,12 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
     broker after a pause that doubles each time.
     """
     deadline, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
-    known: dict[int, Address] = {}
+    addresses: dict[int, Address] = {}
     target, was_named, complaint = random.choice(bootstrap), False, "no broker was asked"
     while time.monotonic() < deadline:
         try:
             cluster = _metadata(target)
-            known |= {broker.node_id: (broker.host, broker.port) for broker in cluster.brokers}
+            addresses |= {broker.node_id: (broker.host, broker.port) for broker in cluster.brokers}
             result = _ask(target)
         except requests.RequestError as error:
             complaint, result = str(error), None
@@ -99,14 +99,14 @@ def describe(bootstrap: Sequence[Address], *, timeout_s: float) -> QuorumState:
             return _state(cluster.cluster_id or "", result)
         if result is not None:
             complaint = f"{target[0]}:{target[1]}: {ErrorCode(result.error_code).name}, leader {result.leader_id}"
-            leader = known.get(result.leader_id, target)
+            leader = addresses.get(result.leader_id, target)
             if leader != target and not was_named:
                 target, was_named = leader, True
                 continue
         time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        target, was_named = random.choice([*bootstrap, *known.values()]), False
-    if not known:
+        target, was_named = random.choice([*bootstrap, *addresses.values()]), False
+    if not addresses:
         raise InputError(f"no broker answered within {timeout_s:g} s; last: {complaint}; name a broker that runs")
     raise ClusterError(f"no leader of the quorum answered within {timeout_s:g} s; last: {complaint}")
 
@@ -145,7 +145,7 @@ def _state(cluster_id: str, result: DescribeQuorumPartitionResult) -> QuorumStat
         result.high_watermark,
         tuple(sorted(replica.replica_id for replica in result.current_voters)),
         tuple(sorted(replica.replica_id for replica in result.observers)),
-        tuple(sorted(lines, key=lambda each: (each.status != "Leader", each.status, each.replica_id))),
+        tuple(sorted(lines, key=lambda entry: (entry.status != "Leader", entry.status, entry.replica_id))),
     )
 
 

@@ -27,22 +27,22 @@ def ask(
 ) -> Response:
     """Send one request on a new connection and return the answer. Raises `RequestError`."""
     deadline = time.monotonic() + timeout_s
-    where = f"{address[0]}:{address[1]}"
+    place = f"{address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, timeout=timeout_s) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.sendall(encode_request(request, version, 1, CLIENT_ID))
             (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, deadline))
             if not 0 < length <= _LARGEST_ANSWER:
-                raise RequestError(f"{where}: an answer of {length} bytes is not the Kafka protocol")
+                raise RequestError(f"{place}: an answer of {length} bytes is not the Kafka protocol")
             body = _receive(connection, length, deadline)
     except OSError as error:
-        raise RequestError(f"{where}: {error}") from error
+        raise RequestError(f"{place}: {error}") from error
     try:
         _, position = decode_response_header(api_of(request), version, body)
         return decode(answer, version, body, position)[0]
     except DecodeError as error:
-        raise RequestError(f"{where}: the answer cannot be decoded: {error}") from error
+        raise RequestError(f"{place}: the answer cannot be decoded: {error}") from error
 
 
 def _receive(connection: socket.socket, size: int, deadline: float) -> bytes:

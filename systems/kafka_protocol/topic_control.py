@@ -1,6 +1,6 @@
 """Changes a topic's settings and replicas through the Kafka protocol, and asks for its offsets.
 
-Each function is one attempt at one broker: `address`; `where`: topic and partition. A text as result is the reason why
+Each function is one attempt at one broker: `address`; `place`: topic and partition. A text as result is the reason why
 the attempt did not succeed.
 """
 
@@ -65,30 +65,30 @@ def configure(
         answer = asking.ask(address, request, answer_type, _ALTER_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
         return str(error)
-    return _first_error((each.error_code, each.error_message) for each in answer.responses)
+    return _first_error((response.error_code, response.error_message) for response in answer.responses)
 
 
-def reassign(asking: Asking, address: Address, where: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
+def reassign(asking: Asking, address: Address, place: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
     """Make these node ids the replicas. None when the change is accepted."""
-    topic, partition = where
-    wanted = ReassignablePartition(partition, list(replicas))
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [wanted])])
+    topic, partition = place
+    change = ReassignablePartition(partition, list(replicas))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [change])])
     answer_type = AlterPartitionReassignmentsResponse
     try:
         answer = asking.ask(address, request, answer_type, _REASSIGN_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
         return str(error)
-    results = [(each.error_code, each.error_message) for of in answer.responses for each in of.partitions]
+    results = [(state.error_code, state.error_message) for entry in answer.responses for state in entry.partitions]
     return _first_error([(answer.error_code, answer.error_message), *results])
 
 
-def offsets(asking: Asking, address: Address, where: Where, timeout_s: float) -> dict[str, int] | str:
+def offsets(asking: Asking, address: Address, place: Where, timeout_s: float) -> dict[str, int] | str:
     """The leader's offsets by name (`systems.view.OFFSETS`), asked one after the other."""
-    found: dict[str, int] = {}
+    offset_by_name: dict[str, int] = {}
     for name, (timestamp, version) in _ASKED.items():
-        topic, partition = where
-        wanted = ListOffsetsPartition(partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(topic, [wanted])])
+        topic, partition = place
+        query = ListOffsetsPartition(partition, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(topic, [query])])
         try:
             answer = asking.ask(address, request, ListOffsetsResponse, version, timeout_s=timeout_s)
         except requests.RequestError as error:
@@ -96,13 +96,13 @@ def offsets(asking: Asking, address: Address, where: Where, timeout_s: float) ->
         result = answer.topics[0].partitions[0]
         if result.error_code != ErrorCode.NONE:
             return f"{name}: {_name(result.error_code)}"
-        found[name] = result.offset
-    return found
+        offset_by_name[name] = result.offset
+    return offset_by_name
 
 
 def _first_error(results: Iterable[tuple[int, str | None]]) -> str | None:
-    wrong = [(code, message) for code, message in results if code != ErrorCode.NONE]
-    return f"{_name(wrong[0][0])}: {wrong[0][1] or 'without a message'}" if wrong else None
+    errors = [(code, message) for code, message in results if code != ErrorCode.NONE]
+    return f"{_name(errors[0][0])}: {errors[0][1] or 'without a message'}" if errors else None
 
 
 def _name(code: int) -> str:

@@ -27,11 +27,11 @@ class VirtualAsking:
     ) -> Answer:
         """Raises `RequestError`."""
         try:
-            given = self._run(_ask_once(address, request, version, timeout_s))
+            response = self._run(_ask_once(address, request, version, timeout_s))
         except OSError as error:
             raise RequestError(f"{address[0]}:{address[1]}: {error}") from error
-        assert isinstance(given, answer)
-        return given
+        assert isinstance(response, answer)
+        return response
 
     def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """One after the other: the simulation has one thread."""
