@@ -52,8 +52,8 @@ def _mode(path: Path, guest: Path) -> int:
 
 def _remove(rootfs: Path) -> None:
     for pattern in recipe.REMOVED_PATHS:
-        for found in glob.glob(str(rootfs / pattern)):
-            path = Path(found)
+        for name in glob.glob(str(rootfs / pattern)):
+            path = Path(name)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

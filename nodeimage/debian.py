@@ -71,7 +71,7 @@ def package_sources() -> list[str]:
     """The sources.list lines from which this machine gets the suite's packages; empty: mmdebstrap's default.
 
     A Debian of the same suite has the nearest mirror configured, or the only one that it can reach."""
-    wanted = (recipe.SUITE, f"{recipe.SUITE}-updates", f"{recipe.SUITE}-security")
+    suites = (recipe.SUITE, f"{recipe.SUITE}-updates", f"{recipe.SUITE}-security")
     try:
         listed = subprocess.run(
             ["apt-get", "indextargets", "--format", _INDEX_FIELDS, "Created-By: Packages"],
@@ -86,16 +86,16 @@ def package_sources() -> list[str]:
     sources: dict[str, None] = {}
     for line in listed.splitlines():
         fields = line.split()
-        if len(fields) == 4 and fields[1] in wanted and fields[2:] == ["Debian", "main"]:
+        if len(fields) == 4 and fields[1] in suites and fields[2:] == ["Debian", "main"]:
             sources[f"deb {fields[0]} {fields[1]} main"] = None
     return list(sources) if any(f" {recipe.SUITE} " in source for source in sources) else []
 
 
-def _advice(said: str) -> str:
-    if _SPACE_TROUBLE.search(said):
+def _advice(output: str) -> str:
+    if _SPACE_TROUBLE.search(output):
         return "the disk is full: free 2 GB, then run the same command again"
-    if _NETWORK_TROUBLE.search(said):
+    if _NETWORK_TROUBLE.search(output):
         return "Debian's mirror cannot be reached: check the network (and apt's proxy), then run the same command again"
-    if "Operation not permitted" in said or "Permission denied" in said:
+    if "Operation not permitted" in output or "Permission denied" in output:
         return "this machine does not let root mount filesystems (a container without CAP_SYS_ADMIN?)"
     return "run the same command again; if it fails the same way, try `apt-get update` first"

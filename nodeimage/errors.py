@@ -14,17 +14,17 @@ class ImageError(Exception):
 class ImageMissingError(ImageError):
     """No image has been built, or the existing one is incomplete."""
 
-    def __init__(self, why: str, options: Collection[str] = ()) -> None:
-        super().__init__(f"{why}; build it: {build_command(options)}")
+    def __init__(self, reason: str, options: Collection[str] = ()) -> None:
+        super().__init__(f"{reason}; build it: {build_command(options)}")
 
 
 class ImageStaleError(ImageError):
     """An image exists, but was built from another recipe than this project's."""
 
-    def __init__(self, why: str, options: Collection[str] = ()) -> None:
-        super().__init__(f"{why}; build it: {build_command(options)}")
+    def __init__(self, reason: str, options: Collection[str] = ()) -> None:
+        super().__init__(f"{reason}; build it: {build_command(options)}")
 
 
 def build_command(options: Collection[str] = ()) -> str:
     """The command that builds an image with these options, for messages."""
-    return command("image", "build", *(word for option in sorted(options) for word in ("--with", option)))
+    return command("image", "build", *(part for option in sorted(options) for part in ("--with", option)))

@@ -113,11 +113,11 @@ def find(project: Path, needs: Collection[str] = ()) -> Image:
                     options,
                 )
             return image
-    what = f"the nodes' image with {', '.join(sorted(needs))}" if needs else "the nodes' image"
+    subject = f"the nodes' image with {', '.join(sorted(needs))}" if needs else "the nodes' image"
     present = built(project)
     if present and not current(project):
-        raise ImageStaleError(f"{what} was built from an older recipe than this project's", needs)
-    raise ImageMissingError(f"{what} has not been built", needs)
+        raise ImageStaleError(f"{subject} was built from an older recipe than this project's", needs)
+    raise ImageMissingError(f"{subject} has not been built", needs)
 
 
 def current(project: Path) -> list[Path]:
@@ -128,16 +128,16 @@ def current(project: Path) -> list[Path]:
 
 def _variants(needs: Collection[str]) -> list[tuple[str, ...]]:
     """Every set of options that includes the needed ones, the smallest first."""
-    others = sorted(set(recipe.OPTIONS) - set(needs))
-    more = itertools.chain.from_iterable(itertools.combinations(others, size) for size in range(len(others) + 1))
-    return [tuple(sorted((*needs, *each))) for each in more]
+    options = sorted(set(recipe.OPTIONS) - set(needs))
+    choices = itertools.chain.from_iterable(itertools.combinations(options, size) for size in range(len(options) + 1))
+    return [tuple(sorted((*needs, *extras))) for extras in choices]
 
 
 def built(project: Path) -> list[Path]:
     """The directories of all images, current or not, the newest last."""
-    found = [path.parent for path in images_directory(project).glob(f"*/{_RECORD}")]
+    directories = [path.parent for path in images_directory(project).glob(f"*/{_RECORD}")]
     return sorted(
-        (path for path in found if not path.is_symlink() and not path.name.startswith(UNFINISHED)),
+        (path for path in directories if not path.is_symlink() and not path.name.startswith(UNFINISHED)),
         key=lambda path: path.stat().st_mtime,
     )
 

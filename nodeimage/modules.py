@@ -13,10 +13,10 @@ Dependencies = Mapping[str, Sequence[str]]
 
 def kernel_version(rootfs: Path) -> str:
     """The version of the only kernel in the root filesystem. Raises `ImageError`."""
-    found = sorted(path.name for path in (rootfs / "lib" / "modules").iterdir())
-    if len(found) != 1:
-        raise ImageError(f"one kernel was expected in the image, not {found or 'none'}")
-    return found[0]
+    versions = sorted(path.name for path in (rootfs / "lib" / "modules").iterdir())
+    if len(versions) != 1:
+        raise ImageError(f"one kernel was expected in the image, not {versions or 'none'}")
+    return versions[0]
 
 
 def read_dependencies(text: str) -> dict[str, list[str]]:
@@ -47,9 +47,9 @@ def prune(rootfs: Path, prefixes: Iterable[str]) -> None:
     """Remove all other modules, and index the remaining ones. Raises `ImageError`."""
     version = kernel_version(rootfs)
     directory = rootfs / "lib" / "modules" / version
-    kept = closure(read_dependencies((directory / "modules.dep").read_text(encoding="utf-8")), prefixes)
+    modules = closure(read_dependencies((directory / "modules.dep").read_text(encoding="utf-8")), prefixes)
     for path in sorted((directory / "kernel").rglob("*.ko*")):
-        if str(path.relative_to(directory)) not in kept:
+        if str(path.relative_to(directory)) not in modules:
             path.unlink()
     for path in sorted((directory / "kernel").rglob("*"), reverse=True):
         if path.is_dir() and not any(path.iterdir()):

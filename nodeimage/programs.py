@@ -31,17 +31,17 @@ def run(
     If `contained`, the program and all its processes end with this process, for any reason. Raises `ImageError` with
     the program's last lines.
     """
-    words = [*map(str, command)]
+    arguments = [*map(str, command)]
     path = search_path()
-    if shutil.which(words[0], path=path) is None:
-        raise ImageError(f"{words[0]} is not installed")
+    if shutil.which(arguments[0], path=path) is None:
+        raise ImageError(f"{arguments[0]} is not installed")
     if contained:
-        words = [*_CONTAINED, _CONTAINED_PROC, *words]
-    last: deque[str] = deque(maxlen=_LAST_LINES)
+        arguments = [*_CONTAINED, _CONTAINED_PROC, *arguments]
+    last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with (
-        open(log or os.devnull, "a", encoding="utf-8") as kept,
+        open(log or os.devnull, "a", encoding="utf-8") as output,
         subprocess.Popen(
-            words,
+            arguments,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -55,8 +55,8 @@ def run(
         assert process.stdout is not None
         try:
             for line in process.stdout:
-                kept.write(line)
-                last.append(line.rstrip())
+                output.write(line)
+                last_lines.append(line.rstrip())
                 if on_line is not None:
                     on_line(line.rstrip())
             process.wait()
@@ -66,11 +66,11 @@ def run(
             process.stdout.read()
             raise
     if process.returncode:
-        said = "\n  ".join(last) or "(it said nothing)"
-        raise ImageError(f"{Path(str(command[0])).name} failed (exit {process.returncode}):\n  {said}")
+        message = "\n  ".join(last_lines) or "(it said nothing)"
+        raise ImageError(f"{Path(str(command[0])).name} failed (exit {process.returncode}):\n  {message}")
 
 
 def search_path() -> str:
     """PATH with the directories of administration programs, which some users' PATH lacks."""
-    given = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    return ":".join(dict.fromkeys([*given, *_ADMINISTRATION]))
+    directories = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join(dict.fromkeys([*directories, *_ADMINISTRATION]))

@@ -33,7 +33,7 @@ class PythonPackages:
     archive: Path
 
 
-def pinned(lock: str, wanted: tuple[str, ...] = DEPENDENCIES) -> str:
+def pinned(lock: str, packages: tuple[str, ...] = DEPENDENCIES) -> str:
     """The part of a requirements.lock that pins these packages and their dependencies, with hashes, without comments.
 
     Raises `ImageError` when a package is not pinned."""
@@ -50,12 +50,12 @@ def pinned(lock: str, wanted: tuple[str, ...] = DEPENDENCIES) -> str:
             blocks[name].append(line.rstrip())
         elif via := _VIA.match(line):
             needed_by[name].add(via[1])
-    missing = sorted(set(wanted) - set(blocks))
+    missing = sorted(set(packages) - set(blocks))
     if missing:
         raise ImageError(f"requirements.lock does not pin {', '.join(missing)}; make it again (docs/development.md)")
-    chosen = set(wanted)
-    while more := {name for name, users in needed_by.items() if users & chosen} - chosen:
-        chosen |= more
+    chosen = set(packages)
+    while additions := {name for name, users in needed_by.items() if users & chosen} - chosen:
+        chosen |= additions
     return "".join("\n".join(blocks[name]) + "\n" for name in sorted(chosen))
 
 
@@ -109,13 +109,13 @@ def _key(requirements: str, python: str, machine: str) -> str:
 
 
 def _install(requirements: str, python: str, machine: str, scratch: Path) -> None:
-    wanted = scratch / "requirements.txt"
-    wanted.write_text(requirements, encoding="utf-8")
+    requirements_file = scratch / "requirements.txt"
+    requirements_file.write_text(requirements, encoding="utf-8")
     platforms = [f"manylinux_2_{minor}_{machine}" for minor in _GLIBC_MINORS] + [f"manylinux2014_{machine}"]
     command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-compile"]
     command += ["--require-hashes", "--only-binary=:all:", "--implementation=cp", f"--python-version={python}"]
     command += [f"--platform={platform}" for platform in platforms]
-    command += [f"--target={scratch / 'site'}", "-r", str(wanted)]
+    command += [f"--target={scratch / 'site'}", "-r", str(requirements_file)]
     try:
         run(command, environment={"PYTHONPATH": ""})
     except ImageError as error:

@@ -123,16 +123,16 @@ class CommandClient:
     def _read(self, command: ReadAll) -> None:
         """Start the program until it has read the place, or the time is over. The error is that of the last attempt
         that the end of the time did not cut short, if there was one."""
-        began_s, why = time.monotonic(), ""
+        began_s, reason = time.monotonic(), ""
         give_up_s, self._is_answered = began_s + command.timeout_s, False
         while error := self._task("read", command.place, give_up_s):
             is_over = time.monotonic() >= give_up_s
-            why = why if why and is_over else error
+            reason = reason if reason and is_over else error
             if is_over:
                 break
         done = error is None
         idle_s = time.monotonic() - began_s if self._is_answered else 0.0
-        self._control.tell(ReadDone(command.id, done, 1, int(done), "" if done else why, idle_s))
+        self._control.tell(ReadDone(command.id, done, 1, int(done), "" if done else reason, idle_s))
 
     def _watch(self, load: subprocess.Popen[bytes]) -> None:
         self._count()
@@ -149,8 +149,8 @@ class CommandClient:
             if outcome not in ("ok", "fail", "info"):
                 continue
             self._counts.add(outcome)
-            what = operation.get("f") or self._invoked.pop(str(operation.get("id")), None)
-            if outcome == "ok" and isinstance(what, str) and what in CHANGES and not self._acknowledged:
+            function = operation.get("f") or self._invoked.pop(str(operation.get("id")), None)
+            if outcome == "ok" and isinstance(function, str) and function in CHANGES and not self._acknowledged:
                 self._acknowledged = True
                 self._control.tell(FirstAck(time.monotonic_ns()))
         self._counts.report(time.monotonic())
@@ -184,7 +184,7 @@ class CommandClient:
         if code is None:
             self._end(program)
             return f"the task {task} was not done in time{_last_error(output)}"
-        self._is_answered = any(each.get("type") in ("ok", "fail") for each in _Tail(output).new())
+        self._is_answered = any(operation.get("type") in ("ok", "fail") for operation in _Tail(output).new())
         if code == 0 and (task != "probe" or _is_changed(output, place)):
             return None
         time.sleep(RETRY_S)
@@ -239,26 +239,26 @@ class CommandClient:
         return program, output
 
     def _environment(self, task: str, place: str, output: Path) -> dict[str, str]:
-        its = self._settings
+        settings = self._settings
         if self._starts >= STARTS and task != "read":  # a read writes no values
             raise CommandError(f"the client command was started {STARTS} times; no values are left for another one")
-        first = encode_value(its.session, its.process * STARTS + min(self._starts, STARTS - 1), 0)
+        first_value = encode_value(settings.session, settings.process * STARTS + min(self._starts, STARTS - 1), 0)
         values: dict[str, Any] = {
             "TASK": task,
             "ROLE": self._role,
             "PLACE": place,
             "PHASE": self._phase,
-            "ENDPOINTS": ",".join(its.endpoints_from(self._starts)),
-            "SEED": its.seed,
-            "DURATION_S": its.duration_s,
-            "RATE": its.rate,
-            "TIMEOUT_S": its.own_timeout_s,
-            "TOPIC": its.topic,
-            "PARTITIONS": its.partitions,
-            "FIRST_VALUE": first,
+            "ENDPOINTS": ",".join(settings.endpoints_from(self._starts)),
+            "SEED": settings.seed,
+            "DURATION_S": settings.duration_s,
+            "RATE": settings.rate,
+            "TIMEOUT_S": settings.own_timeout_s,
+            "TOPIC": settings.topic,
+            "PARTITIONS": settings.partitions,
+            "FIRST_VALUE": first_value,
             "OUTPUT": output,
-            **{key.upper(): value for key, value in its.parameters.items()},
-            **{f"OPTION_{key.upper()}": value for key, value in its.own.options.items()},
+            **{key.upper(): value for key, value in settings.parameters.items()},
+            **{f"OPTION_{key.upper()}": value for key, value in settings.own.options.items()},
         }
         return {f"BROWNOUT_{key}": str(value) for key, value in values.items()}
 
@@ -288,20 +288,20 @@ def _end_rest(program: subprocess.Popen[bytes], give_up_s: float) -> bool:
 def _left(group: int) -> list[int]:
     """The remaining processes of a program: those in its process group, and those that it had put into another group
     before it ended, which this process has adopted. A zombie counts as ended."""
-    found, ours = [], str(os.getpid()) if adopts_orphans() else None
+    pids, ours = [], str(os.getpid()) if adopts_orphans() else None
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             state, parent, its_group = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[:3]
             if (str(group) == its_group or ours == parent) and state not in ("Z", "X"):
-                found.append(int(stat.parent.name))
-    return found
+                pids.append(int(stat.parent.name))
+    return pids
 
 
 def _kill_all(program: subprocess.Popen[bytes]) -> None:
     """Kill a program and its processes; repeat for processes that are adopted only after their parent's end."""
     give_up_s = time.monotonic() + STOP_S
-    while (left := _left(program.pid)) and time.monotonic() < give_up_s:
-        for pid in left:
+    while (pids := _left(program.pid)) and time.monotonic() < give_up_s:
+        for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(LEFT_S)
@@ -317,8 +317,8 @@ def _is_changed(output: Path, place: int) -> bool:
         if line.get("type") == "invoke":
             invoked[name] = line
         elif line.get("type") == "ok":
-            whole = {**invoked.get(name, {}), **line}
-            if str(whole.get("f")) in CHANGES and whole.get("key", whole.get("partition")) in (key_name(place), place):
+            entry = {**invoked.get(name, {}), **line}
+            if str(entry.get("f")) in CHANGES and entry.get("key", entry.get("partition")) in (key_name(place), place):
                 return True
     return tail.is_strange
 
@@ -344,21 +344,21 @@ class _Tail:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._at)
-                whole, newline, _ = file.read().rpartition(b"\n")
+                lines, newline, _ = file.read().rpartition(b"\n")
         except FileNotFoundError:
             return []
-        self._at += len(whole) + len(newline)
-        found = []
-        for line in filter(None, whole.split(b"\n")):
+        self._at += len(lines) + len(newline)
+        operations = []
+        for line in filter(None, lines.split(b"\n")):
             try:
                 operation = json.loads(line)
             except ValueError:
                 operation = None
             if isinstance(operation, dict):
-                found.append(operation)
+                operations.append(operation)
             else:
                 self.is_strange = True
-        return found
+        return operations
 
 
 def main(settings: ClientSettings, control: Control, role: str) -> None:

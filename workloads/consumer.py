@@ -115,8 +115,8 @@ class Reader:
                 failed += 1
                 if self._failed(partition, error, inv, ret):
                     moved.add(partition)
-        for partition, found in records.items():
-            reads += self._take(partition, found, inv, ret, moved=partition in moved)
+        for partition, arrived in records.items():
+            reads += self._take(partition, arrived, inv, ret, moved=partition in moved)
         for partition in sorted(moved):
             self.go_to(partition, self._start(partition))
         return reads, failed
@@ -142,9 +142,9 @@ class Reader:
     def offset_of_time(self, partition: int, timestamp: int) -> int | None:
         """The offset of the first record that is not earlier than a timestamp in ms, -1 without one; None without an
         answer."""
-        asked = [TopicPartition(self.settings.topic, partition, timestamp)]
+        query = [TopicPartition(self.settings.topic, partition, timestamp)]
         try:
-            [answer] = self._consumer.offsets_for_times(asked, timeout=self.settings.query_timeout_s)
+            [answer] = self._consumer.offsets_for_times(query, timeout=self.settings.query_timeout_s)
         except KafkaException:
             return None
         return None if answer.error is not None else max(-1, answer.offset)
@@ -156,10 +156,10 @@ class Reader:
         ret = time.monotonic_ns()
         self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error, is_end=True)
 
-    def _take(self, partition: int, found: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
+    def _take(self, partition: int, messages: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
         """Record the records of one partition as reads; returns how many reads. `moved`: the position was moved in
         between, so that the requested offset is not known."""
-        runs = list(contiguous_runs(found, offset_of))
+        runs = list(contiguous_runs(messages, offset_of))
         for run in runs:
             offsets = [offset_of(message) for message in run]
             values = [value_of(message) for message in run]
@@ -173,7 +173,7 @@ class Reader:
             )
             if self.on_records is not None:
                 self.on_records(partition, run)
-        if found:
+        if messages:
             self._unanswered.pop(partition, None)
         return len(runs)
 

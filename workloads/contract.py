@@ -39,15 +39,15 @@ def records(answer: Any) -> list[tuple[int, int]]:
     demand = "a list of (offset, value)"
     if not isinstance(answer, Sequence) or isinstance(answer, str | bytes | bytearray):
         raise ContractError(answer, demand)
-    found = []
+    pairs = []
     for record in answer:
         if not isinstance(record, Sequence) or isinstance(record, str | bytes | bytearray) or len(record) != 2:
             raise ContractError(answer, demand)
-        found.append((_place(record[0], f"{demand}, with an offset"), _shown(record[1], f"{demand}, with a value")))
-    for (before, _), (after, _) in pairwise(found):
+        pairs.append((_place(record[0], f"{demand}, with an offset"), _shown(record[1], f"{demand}, with a value")))
+    for (before, _), (after, _) in pairwise(pairs):
         if after <= before:
             raise TypeError(f"read returned offset {after} after {before}: they must rise")
-    return found
+    return pairs
 
 
 def shows_ends(value: Any) -> bool:

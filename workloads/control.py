@@ -270,9 +270,9 @@ class Control:
             except BrokenPipeError:
                 os._exit(1)
 
-    def decline(self, who: str, command: Command) -> None:
+    def decline(self, role: str, command: Command) -> None:
         """Answer a command that this client does not support."""
-        text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
+        text = f"a {role} does not know the command {type(command).__struct_config__.tag!r}"
         if isinstance(command, Request):
             self.tell(RefusedCommand(command.id, text))
         else:

@@ -30,27 +30,27 @@ def _section(kind: WorkloadKind) -> str:
         "| key | default | bounds | meaning |",
         "|---|---|---|---|",
     ]
-    for each in kind.parameters:
-        if isinstance(each.default, bool):
-            lines.append(f"| `{each.key}` | {str(each.default).lower()} | true or false | {each.meaning} |")
+    for entry in kind.parameters:
+        if isinstance(entry.default, bool):
+            lines.append(f"| `{entry.key}` | {str(entry.default).lower()} | true or false | {entry.meaning} |")
             continue
-        if isinstance(each.default, str):
-            lines.append(f"| `{each.key}` | {each.default} | {', '.join(each.choices)} | {each.meaning} |")
+        if isinstance(entry.default, str):
+            lines.append(f"| `{entry.key}` | {entry.default} | {', '.join(entry.choices)} | {entry.meaning} |")
             continue
-        unit = f" {each.unit}" if each.unit else ""
-        most = "or more" if each.maximum is None else f"to {each.maximum:,}"
-        lines.append(f"| `{each.key}` | {each.default}{unit} | {each.minimum:,} {most} | {each.meaning} |")
+        unit = f" {entry.unit}" if entry.unit else ""
+        bound = "or more" if entry.maximum is None else f"to {entry.maximum:,}"
+        lines.append(f"| `{entry.key}` | {entry.default}{unit} | {entry.minimum:,} {bound} | {entry.meaning} |")
     return "\n".join([*lines, ""])
 
 
-def _yes(what: bool) -> str:
-    return "yes" if what else "no"
+def _yes(answer: bool) -> str:
+    return "yes" if answer else "no"
 
 
 def main() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    PAGE.write_text(before + table() + rest.split(END)[1], encoding="utf-8")
+    head, tail = text.split(BEGIN)
+    PAGE.write_text(head + table() + tail.split(END)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

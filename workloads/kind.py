@@ -214,21 +214,21 @@ class WorkloadKind:
 
     def __post_init__(self) -> None:
         """Raises `KindError` for a kind that contradicts itself."""
-        for wrong, what in self._contradictions():
-            if wrong:
-                raise KindError(f"workload kind {self.name!r}: {what}")
+        for is_wrong, problem in self._contradictions():
+            if is_wrong:
+                raise KindError(f"workload kind {self.name!r}: {problem}")
 
     def _contradictions(self) -> list[tuple[bool, str]]:
         keys = [parameter.key for parameter in self.parameters]
         defaults = {parameter.key: parameter.default for parameter in self.parameters}
         bad_bounds = [parameter.key for parameter in self.parameters if not parameter.takes_default]
-        taken = sorted(SHARED_KEYS & set(keys))
+        shared_keys = sorted(SHARED_KEYS & set(keys))
         return [
             (_NAME.fullmatch(self.name) is None, "its name must consist of small letters, digits and '-'"),
             (not self.description.endswith("."), "its description is not a sentence"),
             (self.judge not in JUDGES, f"its judge {self.judge!r} is not one of {', '.join(JUDGES)}"),
             (len(set(keys)) != len(keys), "a parameter is declared twice"),
-            (bool(taken), f"{', '.join(taken)} belongs to every kind; a kind cannot declare it"),
+            (bool(shared_keys), f"{', '.join(shared_keys)} belongs to every kind; a kind cannot declare it"),
             (
                 any(_KEY.fullmatch(key) is None for key in keys),
                 "a parameter must consist of small letters, digits and '_'",

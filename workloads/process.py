@@ -171,9 +171,9 @@ class ClientHandle(ABC):
             return answer
         raise ClientError(f"client {self.name}: {answer.text if isinstance(answer, RefusedCommand) else answer}")
 
-    def _wait(self, holds: Callable[[], bool], what: str, timeout_s: float) -> None:
+    def _wait(self, holds: Callable[[], bool], condition: str, timeout_s: float) -> None:
         if not self._until(holds, timeout_s):
-            raise ClientError(f"client {self.name} is not {what} after {timeout_s:.0f} s{self.where_printed}")
+            raise ClientError(f"client {self.name} is not {condition} after {timeout_s:.0f} s{self.where_printed}")
 
     def _hear(self, event: Event) -> None:
         match event:
@@ -271,8 +271,8 @@ class ClientProcess(ClientHandle):
     def _check_alive(self) -> None:
         if not self.alive:
             self._listener.join(1.0)  # its last messages may still be in the pipe
-            last = f": {self._trouble[-1]}" if self._trouble else ""
-            raise ClientError(f"client {self.name} ended with {self._process.returncode}{last}{self.where_printed}")
+            trouble = f": {self._trouble[-1]}" if self._trouble else ""
+            raise ClientError(f"client {self.name} ended with {self._process.returncode}{trouble}{self.where_printed}")
 
     def _listen(self) -> None:
         assert self._process.stdout is not None

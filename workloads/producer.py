@@ -106,8 +106,8 @@ class Appender:
         offset = message.offset() if error is None else -1
         offset = -1 if offset is None or offset < 0 else offset
         text = "" if error is None else error.name()
-        again = SENT_AGAIN if self._attempts is not None and not sent_once else ""
-        told = "; ".join(filter(None, (text, again)))
+        repeat_note = SENT_AGAIN if self._attempts is not None and not sent_once else ""
+        told = "; ".join(filter(None, (text, repeat_note)))
         if outcome == "ok":
             writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=offset, acks=acks, error=told)
         elif outcome == "fail":
@@ -169,7 +169,7 @@ class ProducerClient:
                 acks = self._settings.parameters.get("probe_acks", ACKS_ALL)
                 results = self._append(command.place, acks, 1, command.timeout_s)
                 error = results[-1].error if results else "no answer"
-                self._control.tell(Probed(command.id, [each.outcome for each in results] == ["ok"], error))
+                self._control.tell(Probed(command.id, [result.outcome for result in results] == ["ok"], error))
             case DeleteRecords():
                 self._delete(command.partition, command.offset, command.timeout_s, command=command.id)
             case SetPhase():

@@ -56,9 +56,9 @@ class TieredConsumer(ConsumerClient):
 
 def main(settings: ClientSettings, control: Control) -> None:
     """Run a consumer process."""
-    where = settings.directory
+    path = settings.directory
     with (
-        LookupWriter(where, settings.client) as lookups,
-        OperationWriter(where, client=settings.client, session=settings.session, process=settings.process) as writer,
+        LookupWriter(path, settings.client) as lookups,
+        OperationWriter(path, client=settings.client, session=settings.session, process=settings.process) as writer,
     ):
         TieredConsumer(settings, control, writer, lookups).run()

@@ -23,20 +23,20 @@ class ClientClassError(Exception):
 
 def load_class(named: str, base: type[C]) -> type[C]:
     """The class that `"module:Class"` or `"/path/file.py:Class"` names. Raises `ClientClassError`."""
-    where, _, name = named.rpartition(":")
+    module_name, _, name = named.rpartition(":")
     try:
-        module = _module(where)
+        module = _module(module_name)
     except (Exception, SystemExit) as error:  # a user's script may end with `sys.exit(main())`
         raise ClientClassError(f"client_class {named}: {place_of(error)}") from error
-    found = getattr(module, name, None)
-    if not isinstance(found, type):
+    class_ = getattr(module, name, None)
+    if not isinstance(class_, type):
         raise ClientClassError(f"client_class {named}: {module.__file__} has no class {name}")
-    line = f"{module.__file__}:{_line(found)}"
-    if not issubclass(found, base):
+    line = f"{module.__file__}:{_line(class_)}"
+    if not issubclass(class_, base):
         raise ClientClassError(f"{line}: {name} is not a {base.__name__}; derive it from brownout_api.{base.__name__}")
-    if missing := sorted(getattr(found, "__abstractmethods__", ())):
+    if missing := sorted(getattr(class_, "__abstractmethods__", ())):
         raise ClientClassError(f"{line}: {name} does not define {', '.join(missing)}")
-    return found
+    return class_
 
 
 def place_of(error: BaseException) -> str:
@@ -44,16 +44,16 @@ def place_of(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f"{error.filename}:{error.lineno}: SyntaxError: {error.msg}"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-    return f"{where}{type(error).__name__}: {error}"
+    place = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+    return f"{place}{type(error).__name__}: {error}"
 
 
 def place_within(directory: Path, error: BaseException, called: object = None) -> str:
     """As `place_of`, with the innermost line below the user's directory. If the traceback has no such line, as for
     wrong arguments, the line of the function `called`."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = _innermost(directory, frames) or own_line(directory, called)
-    return f"{where}{type(error).__name__}: {error}" if where else place_of(error)
+    place = _innermost(directory, frames) or own_line(directory, called)
+    return f"{place}{type(error).__name__}: {error}" if place else place_of(error)
 
 
 def own_line(directory: Path, at: object) -> str:
@@ -78,19 +78,19 @@ def see_beside(path: Path) -> None:
     """Let a user's module import other modules of its directory. They come after Brownout's own rooms, whose names a
     user's module may have, and before installed packages."""
     if str(path.parent) not in sys.path:
-        rooms = [place for place, given in enumerate(sys.path) if given and Path(given).resolve() == PROJECT_ROOT]
+        rooms = [place for place, entry in enumerate(sys.path) if entry and Path(entry).resolve() == PROJECT_ROOT]
         sys.path.insert(rooms[0] + 1 if rooms else 0, str(path.parent))
 
 
 def _innermost(directory: Path, frames: traceback.StackSummary) -> str:
-    own = [f"{each.filename}:{each.lineno}: " for each in frames if Path(each.filename).is_relative_to(directory)]
-    return own[-1] if own else ""
+    lines = [f"{frame.filename}:{frame.lineno}: " for frame in frames if Path(frame.filename).is_relative_to(directory)]
+    return lines[-1] if lines else ""
 
 
-def _module(where: str) -> ModuleType:
-    if not where.endswith(".py"):
-        return importlib.import_module(where)
-    path = Path(where).resolve()
+def _module(location: str) -> ModuleType:
+    if not location.endswith(".py"):
+        return importlib.import_module(location)
+    path = Path(location).resolve()
     see_beside(path)
     # A user's file may have the name of one of our rooms, and must not replace it.
     name = path.stem if path.stem not in sys.modules else f"client_{path.stem}"
@@ -103,8 +103,8 @@ def _module(where: str) -> ModuleType:
     return module
 
 
-def _line(found: type) -> int:
+def _line(class_: type) -> int:
     try:
-        return inspect.getsourcelines(found)[1]
+        return inspect.getsourcelines(class_)[1]
     except (OSError, TypeError):
         return 1

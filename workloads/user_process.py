@@ -74,10 +74,10 @@ class OwnProcess(ABC, Generic[C]):
         self._advanced_s = 0.0  # when the complete read that is under way last read something new
         self._told: set[str] = set()
         self._broken = ""  # how the class has broken its contract
-        made = self._class = load_class(settings.own.client_class, self.base)
+        client_class = self._class = load_class(settings.own.client_class, self.base)
         attempts = count()
         self._connection: ClientConnection[C] = ClientConnection(
-            lambda: made(settings.endpoints_from(next(attempts)), settings.own_timeout_s, settings.own.options),
+            lambda: client_class(settings.endpoints_from(next(attempts)), settings.own_timeout_s, settings.own.options),
             settings.own_patience_s,
             make_s=MAKE_S * settings.time_scale,
         )
@@ -115,11 +115,11 @@ class OwnProcess(ABC, Generic[C]):
     def connected(self) -> str | None:
         """Make sure that a client object exists before an operation is invoked; None, or the reason why not."""
         self._end_if_broken()
-        made = self._connection.made
+        made_count = self._connection.made
         error = self._connection.open()
         self._last_error = error or self._last_error
         self._is_answered = self._is_answered and not error
-        if made and self._connection.made > made:
+        if made_count and self._connection.made > made_count:
             # The new object may know less than the one before.
             self._record.new_session()
         return error
@@ -129,8 +129,8 @@ class OwnProcess(ABC, Generic[C]):
         ends the process as soon as the operation is recorded."""
         called = self._connection.call(operation)
         if called.is_broken:
-            where = f"{method_line(self._class, method)}{self._class.__name__}.{method}"
-            called = replace(called, error=f"{where} {called.error}")
+            place = f"{method_line(self._class, method)}{self._class.__name__}.{method}"
+            called = replace(called, error=f"{place} {called.error}")
             self._broken = called.error
         self._last_error = called.error or self._last_error
         self._is_answered = called.outcome in ("ok", "refused") and not called.mistake

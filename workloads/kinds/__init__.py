@@ -29,5 +29,5 @@ def registry(modules: Iterable[ModuleType]) -> dict[str, WorkloadKind]:
 
 
 KINDS: Mapping[str, WorkloadKind] = registry(
-    importlib.import_module(f"{__name__}.{found.name}") for found in pkgutil.iter_modules(__path__)
+    importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
 )

@@ -11,7 +11,7 @@ from workloads.kinds import log
 from workloads.settings import ClientSettings
 
 COMMITS_SHARE: Final = 0.1  # of the load's operations
-_SHARED: Final = tuple(each for each in log.KIND.parameters if each not in (log.CONSUMERS, log.DELETES_EVERY))
+_SHARED: Final = tuple(entry for entry in log.KIND.parameters if entry not in (log.CONSUMERS, log.DELETES_EVERY))
 
 
 def _member(settings: ClientSettings, control: Control) -> None:

@@ -48,8 +48,8 @@ class Bursts:
 
 def pacing(settings: ClientSettings, rng: Random, start_s: float) -> Bursts:
     """The pacing of a producer of this kind."""
-    its = settings.parameters
-    return Bursts(settings.rate, rng, start_s=start_s, burst_s=its["burst_s"], rest_s=its["rest_s"])
+    parameters = settings.parameters
+    return Bursts(settings.rate, rng, start_s=start_s, burst_s=parameters["burst_s"], rest_s=parameters["rest_s"])
 
 
 def _producer(settings: ClientSettings, control: Control) -> None:

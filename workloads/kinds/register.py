@@ -38,12 +38,12 @@ class RegisterProcess(OwnProcess[RegisterClient]):
 
     def operate(self) -> str:
         key = key_name(self.rng.randrange(self._keys))
-        (what,) = self.rng.choices(WEIGHTS, self._weights)
+        (operation,) = self.rng.choices(WEIGHTS, self._weights)
         if self.connected():
             return "fail"
-        if what == "reads":
+        if operation == "reads":
             return self._read(key)
-        outcome = self._write(key).outcome if what == "writes" else self._compare_and_set(key)
+        outcome = self._write(key).outcome if operation == "writes" else self._compare_and_set(key)
         if outcome == "ok":
             self.acknowledged()
         return {"ok": "ok", "refused": "fail", "unknown": "info"}[outcome]
@@ -152,8 +152,8 @@ def _problem(parameters: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _weight(key: str, default: int, what: str) -> WorkloadParameter:
-    return WorkloadParameter(key, default, f"weight of {what} in the mix", maximum=1000)
+def _weight(key: str, default: int, operation: str) -> WorkloadParameter:
+    return WorkloadParameter(key, default, f"weight of {operation} in the mix", maximum=1000)
 
 
 KIND: Final = WorkloadKind(

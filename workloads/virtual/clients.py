@@ -46,9 +46,9 @@ class VirtualTieredConsumer(Consumer):
         await super().close()
         self._lookups.close()
 
-    def _saw(self, partition: int, first: int, timestamps: Sequence[int]) -> None:
+    def _saw(self, partition: int, start: int, timestamps: Sequence[int]) -> None:
         """Record the timestamps of consecutive records, each once."""
-        stamped = list(enumerate(timestamps, first))
+        stamped = list(enumerate(timestamps, start))
         new = [(offset, timestamp) for offset, timestamp in stamped if self._times.add(partition, offset, timestamp)]
         if new:
             self._lookups.seen(partition, new[0][0], [timestamp for _, timestamp in new])
@@ -203,8 +203,8 @@ class VirtualMember:
 
     async def _commit(self, partitions: Sequence[int]) -> None:
         """Commit what was read of these partitions since the last commit. Raises `GroupError` and `OSError`."""
-        read_to, known = self._reading.next, self._committed
-        offsets = {each: read_to[each] for each in partitions if each in known and known[each] != read_to[each]}
+        read_to, saved = self._reading.next, self._committed
+        offsets = {index: read_to[index] for index in partitions if index in saved and saved[index] != read_to[index]}
         if not offsets:
             return
         self._commits += 1

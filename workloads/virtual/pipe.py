@@ -46,7 +46,7 @@ class VirtualControl:
     def tell(self, event: Event) -> None:
         self._hear(event)
 
-    def decline(self, who: str, command: Command) -> None:
+    def decline(self, role: str, command: Command) -> None:
         """Answer a command that this client does not support."""
-        text = f"a {who} does not know the command {type(command).__struct_config__.tag!r}"
+        text = f"a {role} does not know the command {type(command).__struct_config__.tag!r}"
         self.tell(RefusedCommand(command.id, text) if isinstance(command, Request) else Trouble(text))

@@ -99,10 +99,10 @@ class _Lane:
     sending: asyncio.Task[None] | None = None
     requests: dict[asyncio.Task[None], None] = field(default_factory=dict)
 
-    def fill(self, most: int, timestamp: int) -> None:
-        """Put waiting records into batches of at most `most` records, as far as batches may be in flight."""
+    def fill(self, limit: int, timestamp: int) -> None:
+        """Put waiting records into batches of at most `limit` records, as far as batches may be in flight."""
         while self.waiting and len(self.in_flight) < IN_FLIGHT and not self.is_spent:
-            records = tuple(self.waiting.popleft() for _ in range(min(most, len(self.waiting))))
+            records = tuple(self.waiting.popleft() for _ in range(min(limit, len(self.waiting))))
             self.in_flight.append(_Batch(records, self.sequence, timestamp))
             self.sequence += len(records)
 
@@ -110,13 +110,13 @@ class _Lane:
         """The outcome of a batch is known."""
         self.in_flight.remove(batch)
         self.is_spent |= sent.outcome != "ok"
-        for number, each in enumerate(batch.records):
-            if not each.outcome.done():
-                each.outcome.set_result(sent._replace(offset=sent.offset + number) if sent.outcome == "ok" else sent)
+        for number, record in enumerate(batch.records):
+            if not record.outcome.done():
+                record.outcome.set_result(sent._replace(offset=sent.offset + number) if sent.outcome == "ok" else sent)
 
     def give_up_overdue(self, now_s: float) -> None:
         """Give up batches whose time is over and that have no request in flight."""
-        for batch in [each for each in self.in_flight if not each.is_sent and each.deadline_s <= now_s]:
+        for batch in [batch for batch in self.in_flight if not batch.is_sent and batch.deadline_s <= now_s]:
             self.settle(batch, Sent("info", -1, batch.error))
 
     def renew(self) -> None:
@@ -126,13 +126,13 @@ class _Lane:
 
     def next_due(self, now_s: float) -> _Batch | None:
         """The earliest batch that is not under way, if it is due."""
-        batch = next((each for each in self.in_flight if not each.is_sent), None)
+        batch = next((entry for entry in self.in_flight if not entry.is_sent), None)
         return batch if batch is not None and batch.due_s <= now_s else None
 
     def pause_s(self, now_s: float) -> float | None:
         """Seconds until there is something to do, if nothing changes; None: until something changes."""
-        idle = [each for each in self.in_flight if not each.is_sent]
-        return max(0.0, min(idle[0].due_s, *(each.deadline_s for each in idle)) - now_s) if idle else None
+        idle = [batch for batch in self.in_flight if not batch.is_sent]
+        return max(0.0, min(idle[0].due_s, *(batch.deadline_s for batch in idle)) - now_s) if idle else None
 
 
 class Sender:
@@ -223,7 +223,7 @@ class Sender:
             code, offset = await self._client.append(
                 self._settings.topic,
                 lane.partition,
-                [each.payload for each in batch.records],
+                [record.payload for record in batch.records],
                 acks=ALL,
                 timeout=timeout_s,
                 timestamp=batch.timestamp,
