@@ -58,7 +58,7 @@ def check(run: CheckedRun) -> Outcome:
     """Compare each replica that joined with what its leader stated, and with its leader's files."""
     joined = [line for line in run.history.journal if line.get("event") == JOINED]
     reassignments = [line for line in run.history.journal if line.get("event") == REASSIGNED]
-    anomalies = [each for line in joined for each in (*_wrong_start(run, line), *_other_epochs(run, line))]
+    anomalies = [anomaly for line in joined for anomaly in (*_wrong_start(run, line), *_other_epochs(run, line))]
     doubts = tuple(NOT_SHOWN.say(doubt for line in joined for doubt in (*_unknown(run, line), *_unread(run, line))))
     if len(reassignments) > len(joined):
         doubts += tuple(
@@ -111,13 +111,13 @@ def _wanted(run: CheckedRun, line: Line) -> str:
 
 
 def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
-    wanted = _wanted(run, line)
+    key = _wanted(run, line)
     if not line["segments"]:
         yield f"{line['node']} had no segment of partition {line['partition']} when it was in sync"
     if line["segments"] and run.description.metadata_traced:
         yield from _unlike_report(run, line)
-    if any(line[when].get(wanted, -1) < 0 for when in ("before", "after")):
-        yield f"the leader {line['leader']} did not state the {wanted} of partition {line['partition']}"
+    if any(line[when].get(key, -1) < 0 for when in ("before", "after")):
+        yield f"the leader {line['leader']} did not state the {key} of partition {line['partition']}"
 
 
 def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
@@ -171,14 +171,16 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     if own_then != due_then:
         yield _epochs_differ(run, line, own_then, due_then, "")
         return
-    own, leaders = (_files(run, name, line["partition"]) for name in (node, leader))
-    if isinstance(own, str) or isinstance(leaders, str) or not line["segments"]:
+    own_files, leader_files = (_files(run, name, line["partition"]) for name in (node, leader))
+    if isinstance(own_files, str) or isinstance(leader_files, str) or not line["segments"]:
         return
     from analysis.core.remote_object_rules import entries_from
 
-    start = max(own.log_start, leaders.log_start, *(first for _, first in leaders.epochs[:1]))
+    start = max(own_files.log_start, leader_files.log_start, *(first for _, first in leader_files.epochs[:1]))
     end = max(line["segments"][0], start)
-    has, due = (entries_from([each for each in files.epochs if each[1] <= end], start) for files in (own, leaders))
+    has, due = (
+        entries_from([entry for entry in files.epochs if entry[1] <= end], start) for files in (own_files, leader_files)
+    )
     if has == due:
         return
     yield _epochs_differ(run, line, has, due, f" from offset {start} to {end} in the end")

@@ -43,17 +43,17 @@ def _doubts(run: CheckedRun) -> Iterator[str]:
         for name, stated in files.items():
             path = f"nodes/{node}/{name}"
             try:
-                found = read_text(run.directory / path).splitlines()
+                lines = read_text(run.directory / path).splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 yield f"{path}, which shows how {node} was configured, cannot be read: {error}"
                 continue
-            if difference := different_line(stated, found):
+            if difference := different_line(stated, lines):
                 yield f"{path} is not the configuration that run.toml states: {difference}"
 
 
-def different_line(stated: Sequence[str], found: Sequence[str]) -> str:
+def different_line(stated: Sequence[str], lines: Sequence[str]) -> str:
     """The first difference, as the end of a sentence; empty without one."""
-    for number, (due, line) in enumerate(zip_longest(stated, found), 1):
+    for number, (due, line) in enumerate(zip_longest(stated, lines), 1):
         if due is None:
             return f"line {number} is {quoted(line)}, and there should be none"
         if line is None:

@@ -67,7 +67,7 @@ def check(run: CheckedRun) -> Outcome:
     planned = {client for client, role in roles.items() if role in RECORDED}
     judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)
     on_disk, unread = _on_disk(run, groups)
-    found, forgotten = apart_from_forgotten([*judged, *on_disk], SKIPPED.name, run.forgetting)
+    anomalies, forgotten = apart_from_forgotten([*judged, *on_disk], SKIPPED.name, run.forgetting)
     incomplete = _incomplete(groups, planned)
     doubts = (
         *incomplete,
@@ -81,13 +81,13 @@ def check(run: CheckedRun) -> Outcome:
     size = (
         f"{counted(acknowledged, 'acknowledged commit')}, "
         f"{counted(len(groups.fetches), 'fetch of offsets', 'fetches of offsets')}, "
-        f"{counted(sum(each.last - each.first + 1 for each in groups.deliveries), 'record')} delivered, "
+        f"{counted(sum(delivery.last - delivery.first + 1 for delivery in groups.deliveries), 'record')} delivered, "
         f"{counted(groups.assignments, 'assignment')} to {counted(len(groups.members), 'client')}"
     )
-    if found and incomplete:
-        return Outcome(UNKNOWN, f"{anomaly_count(found)} that missing records may explain; {size}", (), doubts)
-    if found:
-        return Outcome(FAIL, f"{counted(len(found), 'broken promise')} to the group; {size}", found, doubts)
+    if anomalies and incomplete:
+        return Outcome(UNKNOWN, f"{anomaly_count(anomalies)} that missing records may explain; {size}", (), doubts)
+    if anomalies:
+        return Outcome(FAIL, f"{counted(len(anomalies), 'broken promise')} to the group; {size}", anomalies, doubts)
     if forgotten:
         return Outcome(UNKNOWN, f"no commit lost, but skipped records that may have been removed; {size}", (), doubts)
     return Outcome(PASS, f"no commit lost, no record skipped: {size}", doubts=doubts)
@@ -124,13 +124,13 @@ def _short(logs: Sequence[OffsetsLog]) -> Iterator[str]:
     """Replicas that lack what their own node had seen committed."""
     for log in logs:
         if log.end < log.high_watermark:
-            where = f"the offsets log {log.number} of {log.node}"
-            yield f"{where} ends at {log.end}, before its high watermark {log.high_watermark}"
+            subject = f"the offsets log {log.number} of {log.node}"
+            yield f"{subject} ends at {log.end}, before its high watermark {log.high_watermark}"
 
 
 def _replicas_of_offsets(run: CheckedRun) -> int:
-    given = [each[_SETTING] for each in run.description.settings if _SETTING in each]
-    return min((int(text) for text in given if text.isascii() and text.isdigit()), default=DEFAULT_REPLICAS)
+    factors = [settings[_SETTING] for settings in run.description.settings if _SETTING in settings]
+    return min((int(text) for text in factors if text.isascii() and text.isdigit()), default=DEFAULT_REPLICAS)
 
 
 def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     ]
     for member in groups.members:
         began, ended = lives.get(member, (0, INF))
-        if count := sum(who == member and not began <= inv <= ret <= ended for who, inv, ret in spans):
+        if count := sum(client == member and not began <= inv <= ret <= ended for client, inv, ret in spans):
             yield f"the record of {member} has {counted(count, 'time')} before it started or after it had ended"
 
 
@@ -164,17 +164,17 @@ def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
     """Partitions that were never checked, or that do not exist."""
     from analysis.evidence.event_times import began_at
 
-    if beyond := sorted(str(each) for each in groups.partitions if each >= run.description.partitions):
+    if beyond := sorted(str(partition) for partition in groups.partitions if partition >= run.description.partitions):
         yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"
-    for what, partitions in (
+    for subject, partitions in (
         ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
         ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),
     ):
-        if empty := [str(each) for each in range(run.description.partitions) if each not in partitions]:
-            yield f"{what} of partitions {first_of(empty, ', ')}"
+        if empty := [str(partition) for partition in range(run.description.partitions) if partition not in partitions]:
+            yield f"{subject} of partitions {first_of(empty, ', ')}"
     final = began_at(run.history.journal, "final")
     in_the_end = {fetch.partition for fetch in groups.fetches if final is not None and fetch.inv >= final}
-    if final is not None and (unread := sorted({each.partition for each in groups.commits} - in_the_end)):
+    if final is not None and (unread := sorted({commit.partition for commit in groups.commits} - in_the_end)):
         names = first_of(list(map(str, unread)), ", ")
         yield f"no committed offset was fetched after healing of partitions {names}"
 

@@ -99,9 +99,9 @@ def _stalled(run: CheckedRun, event: Line) -> Outcome:
     if len(reads) < READERS:
         causes.append("only one reader tried")
     causes += [
-        f"reader {number} {'reached the end' if _is_complete(each) else 'advanced shortly before it was given up'}"
-        for number, each in enumerate(reads, 1)
-        if _is_complete(each) or each["idle_s"] < LEAST_SHARE * bound_s
+        f"reader {number} {'reached the end' if _is_complete(read) else 'advanced shortly before it was given up'}"
+        for number, read in enumerate(reads, 1)
+        if _is_complete(read) or read["idle_s"] < LEAST_SHARE * bound_s
     ]
     witness = {"op": FINAL_READ_STALLED, "at": event["t"], "bound_s": bound_s, "read": last["read"], "end": last["end"]}
     return _unproven(sentence, causes) if causes else _failed(STALLED, sentence, witness)

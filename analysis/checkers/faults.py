@@ -42,8 +42,8 @@ class _Fault:
     positions: dict[str, int] = field(default_factory=dict)
 
     def one(self, event: str) -> Line | None:
-        found = self.lines.get(event, [])
-        return found[0] if found else None
+        lines = self.lines.get(event, [])
+        return lines[0] if lines else None
 
     @property
     def kind(self) -> str:
@@ -108,17 +108,17 @@ def never_confirmed(run: CheckedRun) -> list[str]:
 def fault_doubts(journal: Iterable[Line], *, finished: bool) -> Iterator[str]:
     """What the lines of a journal do not prove of its faults, and, in a run that is `finished`, of their heals."""
     faults = _faults(journal)
-    for each in faults:
-        yield from _doubts(each, faults, finished)
+    for fault in faults:
+        yield from _doubts(fault, faults, finished)
 
 
 def unproven_heals(run: CheckedRun) -> Iterator[str]:
     """The faults, and the final heal of everything, whose end has no evidence: each in a sentence. Also for a run that
     was not finished."""
     faults = _faults(run.history.journal)
-    for each in faults:
-        if (invoked := each.one("invoked")) is not None:
-            yield from _not_healed(each, invoked, faults)
+    for fault in faults:
+        if (invoked := fault.one("invoked")) is not None:
+            yield from _not_healed(fault, invoked, faults)
     yield from _unhealed(run.history.journal, run.plan.nodes)
 
 
@@ -135,7 +135,7 @@ def _faults(journal: Iterable[Line]) -> list[_Fault]:
 
 
 def _confirmed(faults: Iterable[_Fault]) -> set[str]:
-    return {each.kind for each in faults if each.status == CONFIRMED}
+    return {fault.kind for fault in faults if fault.status == CONFIRMED}
 
 
 def _not_injected(run: CheckedRun, faults: Sequence[_Fault]) -> Iterator[str]:
@@ -168,11 +168,11 @@ def _doubts(fault: _Fault, faults: Sequence[_Fault], finished: bool) -> Iterator
     if fault.status == PREVENTED:
         yield from NOT_CONFIRMED.say(_not_prevented(fault, invoked, faults))
     elif fault.status != CONFIRMED:
-        why = _because(injected, fault.one("healed"))
-        yield NOT_CONFIRMED.says(f"{fault.name} is {fault.status}: no proof that it took effect{why}")
+        reason = _because(injected, fault.one("healed"))
+        yield NOT_CONFIRMED.says(f"{fault.name} is {fault.status}: no proof that it took effect{reason}")
     else:
-        seen = injected.get("evidence")
-        yield from NOT_CONFIRMED.say(_disbelieved(fault, invoked, faults, "seen", seen, "is called confirmed"))
+        evidence = injected.get("evidence")
+        yield from NOT_CONFIRMED.say(_disbelieved(fault, invoked, faults, "seen", evidence, "is called confirmed"))
     if finished:
         yield from NOT_HEALED.say(_not_healed(fault, invoked, faults))
 
@@ -182,8 +182,8 @@ def _not_prevented(fault: _Fault, invoked: Line, faults: Iterable[_Fault]) -> It
     for target in invoked.get("targets", ()):
         if target not in _prevented(fault, faults):
             by = fault.prevented_by(target)
-            why = f"no fault {by} was in force there" if by else "its evidence does not say by which fault"
-            yield f"{fault.name} is called prevented on {target}, but {why}"
+            reason = f"no fault {by} was in force there" if by else "its evidence does not say by which fault"
+            yield f"{fault.name} is called prevented on {target}, but {reason}"
 
 
 def _prevented(fault: _Fault, faults: Iterable[_Fault]) -> set[str]:
@@ -228,18 +228,18 @@ def _not_healed(fault: _Fault, invoked: Line, faults: Sequence[_Fault]) -> Itera
 
 
 def _disbelieved(
-    fault: _Fault, invoked: Line, faults: Sequence[_Fault], when: str, evidence: Any, called: str
+    fault: _Fault, invoked: Line, faults: Sequence[_Fault], phase: str, evidence: Any, called: str
 ) -> Iterator[str]:
-    must, position = (invoked.get("must_show") or {}).get(when, ()), fault.positions.get("healed", 0)
+    must, position = (invoked.get("must_show") or {}).get(phase, ()), fault.positions.get("healed", 0)
     prevented = _prevented(fault, faults)
     targets = [target for target in invoked.get("targets", ()) if target not in prevented]
 
     def is_in_force(kind: str, node: str) -> bool:
         return any(other is not fault and other.is_in_force(kind, node, position) for other in faults)
 
-    found = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, targets, is_in_force)
-    if found:
-        yield f"{fault.name} {called}, but not by its evidence: {'; '.join(found)}"
+    sentences = contradictions(must, evidence if isinstance(evidence, Mapping) else {}, targets, is_in_force)
+    if sentences:
+        yield f"{fault.name} {called}, but not by its evidence: {'; '.join(sentences)}"
 
 
 def _unhealed(journal: Iterable[Line], nodes: Sequence[str]) -> Iterator[str]:
@@ -262,8 +262,8 @@ def _down(evidence: Any, nodes: Sequence[str]) -> Iterator[str]:
         facts = by_node.get(node)
         port = facts.get("port") if isinstance(facts, Mapping) else None
         if port != "open":
-            seen = "nothing shows that the service of {} was up" if port is None else f"the port of {{}} was {port}"
-            yield f"healing everything in the end is called confirmed, but {seen.format(node)}"
+            state = "nothing shows that the service of {} was up" if port is None else f"the port of {{}} was {port}"
+            yield f"healing everything in the end is called confirmed, but {state.format(node)}"
 
 
 def _undone(run: CheckedRun) -> Iterator[str]:
@@ -271,8 +271,8 @@ def _undone(run: CheckedRun) -> Iterator[str]:
     done = {line.get("step") for line in run.history.journal if line.get("event") == "step_done"}
     undone = [step for number, step in enumerate(run.description.steps, 1) if number not in done]
     if undone:
-        more = f", and {len(undone) - 1} more" if len(undone) > 1 else ""
-        yield f"not every step of the script is on record as done: {undone[0]}{more}"
+        others_text = f", and {len(undone) - 1} more" if len(undone) > 1 else ""
+        yield f"not every step of the script is on record as done: {undone[0]}{others_text}"
 
 
 def _ending(journal: Iterable[Line]) -> str:

@@ -52,15 +52,15 @@ def check(run: CheckedRun) -> Outcome:
         if not partition.leaders:
             doubts.append(f"no node's metadata log has {partition.name}")
             continue
-        where = (partition.topic, partition.number)
+        key = (partition.topic, partition.number)
         reports = {
-            node: [each for part in parts for each in part if _is_of(each, where)] for node, parts in processes.items()
+            node: [event for part in parts for event in part if _is_of(event, key)] for node, parts in processes.items()
         }
         anomalies += [*rules.never_led(partition), *rules.not_elected(partition, reports)]
-        doubts += rules.unreported(partition, run.plan.replicas[where], reports, ended) if traced else ()
+        doubts += rules.unreported(partition, run.plan.replicas[key], reports, ended) if traced else ()
         for node, parts in sorted(processes.items()):
             for part in parts:
-                anomalies += rules.fallen(partition, node, [each for each in part if _is_of(each, where)])
+                anomalies += rules.fallen(partition, node, [event for event in part if _is_of(event, key)])
     detail = f"{counted(epochs, 'leader epoch')} of {counted(len(run.plan.replicas), 'partition')}"
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), NOT_SHOWN.say(doubts))
@@ -80,12 +80,12 @@ def _partitions(run: CheckedRun) -> Iterator[Leaderships]:
 
     names = dict(enumerate(run.description.node_names, 1))
     places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
-    known = [read_cluster_metadata(place) for place in places.values() if place.is_dir()]
+    clusters = [read_cluster_metadata(place) for place in places.values() if place.is_dir()]
     for topic, number in run.plan.replicas:
         leaders: dict[int, str] = {}
-        for cluster in known:
-            found = cluster.topics[topic].partitions.get(number) if topic in cluster.topics else None
-            leaders = elected_by(found.leaders, names) | leaders if found is not None else leaders
+        for cluster in clusters:
+            metadata = cluster.topics[topic].partitions.get(number) if topic in cluster.topics else None
+            leaders = elected_by(metadata.leaders, names) | leaders if metadata is not None else leaders
         epochs = {node: _epochs(place / f"{topic}-{number}") for node, place in places.items()}
         yield Leaderships(topic, number, epochs, leaders)
 
@@ -104,16 +104,16 @@ def _epochs(directory: Path) -> Sequence[tuple[int, int]]:
 
 def _processes(events: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """The reports of each process of a node; a process numbers its reports from 0."""
-    found: list[list[Mapping[str, Any]]] = []
+    processes: list[list[Mapping[str, Any]]] = []
     for event in events:
-        if event.get("seq") == 0 or not found:
-            found.append([])
-        found[-1].append(event)
-    return found
+        if event.get("seq") == 0 or not processes:
+            processes.append([])
+        processes[-1].append(event)
+    return processes
 
 
-def _is_of(event: Mapping[str, Any], where: tuple[str, int]) -> bool:
-    return (event.get("topic"), event.get("partition")) == where
+def _is_of(event: Mapping[str, Any], key: tuple[str, int]) -> bool:
+    return (event.get("topic"), event.get("partition")) == key
 
 
 CHECKER: Final = Checker(

@@ -92,9 +92,9 @@ def check(run: CheckedRun) -> Outcome:
     if description.metadata_format == NONE:
         return Outcome(NOT_APPLICABLE, "this system has no metadata quorum whose files can be read")
     if description.metadata_format != KRAFT:
-        known = f"known are {KRAFT} and {NONE}"
+        formats = f"known are {KRAFT} and {NONE}"
         return Outcome(
-            UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {known}"
+            UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {formats}"
         )
     phases = frozenset(run.history.phases["name"].to_pylist())
     return run.spread()(_check, [QuorumTask(run.directory, description, run.history.journal, phases)])[0]
@@ -115,18 +115,18 @@ def _check(run: QuorumTask) -> Outcome:
         *logs.anomalies,
         *earlier.anomalies,
     )
-    of = "files and traces" if description.metadata_traced else "files"
-    who = f"the {of} of {', '.join(member.node for member in members)}"
+    sources = "files and traces" if description.metadata_traced else "files"
+    subject = f"the {sources} of {', '.join(member.node for member in members)}"
     missing = (*_doubts(members, traced=description.metadata_traced), *_set_back(run.journal))
     doubts = tuple(dict.fromkeys((*missing, *_identities(run, members), *logs.undecided, *earlier.undecided)))
     if anomalies:
-        return Outcome(FAIL, f"{anomaly_count(anomalies)} in {who}", anomalies, doubts)
+        return Outcome(FAIL, f"{anomaly_count(anomalies)} in {subject}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided for {counted(len(doubts), 'reason')}", doubts=doubts)
     compared = _compared(members, logs.records)
     if description.metadata_traced:
         compared += f", by digest what {digests_compared(members)} of {counted(len(members), 'node')} applied"
-    return Outcome(PASS, f"{who} agree: {compared}")
+    return Outcome(PASS, f"{subject} agree: {compared}")
 
 
 def _members(run: QuorumTask) -> list[QuorumMember]:
@@ -170,32 +170,32 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
         later = member.replica.log
         if later is None or not heals or member.node not in set(dumps.nodes) - dumps.lost:
             continue
-        found = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
-        undecided += _doubts_of_dump(run, member, found)
-        if found.log is None:
+        dump = read_metadata(member.node, run.directory / "nodes" / member.node / "earlier")
+        undecided += _doubts_of_dump(run, member, dump)
+        if dump.log is None:
             undecided.append(f"the earlier dump of {member.node} has no log of the metadata")
             continue
         marks = [] if clocks else [e["offset"] for e in member.events_named(HIGH_WATERMARK) if moment(e) < heals[0]]
-        mark = max(found.committed, *marks, -1)
-        if found.log.end < mark and member.node not in dumps.shortened:
+        mark = max(dump.committed, *marks, -1)
+        if dump.log.end < mark and member.node not in dumps.shortened:
             undecided.append(
-                f"the earlier dump of {member.node} has metadata up to {found.log.end}, and the node had reported "
+                f"the earlier dump of {member.node} has metadata up to {dump.log.end}, and the node had reported "
                 f"that it was committed up to {mark}"
             )
-        log = replace(found.log, high_watermark=mark)
+        log = replace(dump.log, high_watermark=mark)
         undecided += contradictory_epochs(log)
         anomalies += filter(None, (prefix_changes(log, later, deleted_to=INF, compacts=False).found,))
     return ReplicaReport(tuple(anomalies), tuple(undecided))
 
 
-def _doubts_of_dump(run: QuorumTask, member: QuorumMember, found: MetadataReplica) -> Iterator[str]:
+def _doubts_of_dump(run: QuorumTask, member: QuorumMember, dump: MetadataReplica) -> Iterator[str]:
     """Missing and damaged files of a dump beside its log's records."""
     for name in ("quorum-state", "leader-epoch-checkpoint"):
         if not (run.directory / "nodes" / member.node / "earlier" / "__cluster_metadata-0" / name).is_file():
             yield f"the earlier dump of {member.node} has no {name} beside its metadata log"
-    yield from (f"{doubt}, in the earlier dump" for doubt in found.doubts)
-    if found.log is not None:
-        yield from (f"the metadata log in the earlier dump of {member.node} {doubt}" for doubt in found.log.doubts)
+    yield from (f"{doubt}, in the earlier dump" for doubt in dump.doubts)
+    if dump.log is not None:
+        yield from (f"the metadata log in the earlier dump of {member.node} {doubt}" for doubt in dump.log.doubts)
 
 
 def _identities(run: QuorumTask, members: Sequence[QuorumMember]) -> Iterator[str]:
@@ -209,9 +209,9 @@ def _identities(run: QuorumTask, members: Sequence[QuorumMember]) -> Iterator[st
         data = run.directory / "nodes" / member.node / "data"
         yield from missing_identities(member.node, data)
         reported = [event.get("directory") for event in member.events_named("quorum_restored")]
-        if reported and reported[-1] != (found := directory_id(data)):
+        if reported and reported[-1] != (stored := directory_id(data)):
             yield (
-                f"{member.node} has the directory.id {found or 'none'}, but its trace names {reported[-1] or 'none'}: "
+                f"{member.node} has the directory.id {stored or 'none'}, but its trace names {reported[-1] or 'none'}: "
                 "its files are of another disk"
             )
 
@@ -231,7 +231,7 @@ def _set_back(journal: Sequence[Event]) -> Iterator[str]:
 
     names = [line.get("name") for line in journal]
     ahead = wall_ahead(journal[names.index("quiesce") :]) if "quiesce" in names else []
-    set_back = max((before - now for before, now in zip(accumulate(ahead, max), ahead, strict=True)), default=0)
+    set_back = max((highest - now for highest, now in zip(accumulate(ahead, max), ahead, strict=True)), default=0)
     if set_back > CLOCK_SLACK_NS:
         yield (
             f"the wall clock was set back by {set_back / 1e9:.1f} s after the cluster had been left alone: what was "
@@ -278,8 +278,8 @@ def _other_voters(members: Sequence[QuorumMember], voters: frozenset[int]) -> It
         for change, row in member.elections():
             if set(change.voters) != voters:
                 named = ", ".join(map(str, sorted(set(change.voters)))) or "none"
-                known = ", ".join(map(str, sorted(voters)))
-                yield f"the {row['op']} of epoch {change.epoch} on {member.node} names the voters {named}, not {known}"
+                due = ", ".join(map(str, sorted(voters)))
+                yield f"the {row['op']} of epoch {change.epoch} on {member.node} names the voters {named}, not {due}"
                 break
 
 
@@ -291,12 +291,12 @@ def _unlike_reported(member: QuorumMember, voters: frozenset[int]) -> Iterator[s
     if state.voters and set(state.voters) != voters:
         yield f"the quorum-state file of {member.node} names other voters than the others do"
     persisted = list(member.events_named("quorum_persisted"))
-    last = persisted[-1] if persisted and member.at_rest else None
-    if last is not None and _content(last) != state[:3]:
+    last_event = persisted[-1] if persisted and member.at_rest else None
+    if last_event is not None and _content(last_event) != state[:3]:
         yield (
             f"the quorum-state file of {member.node} has epoch {state.epoch}, leader {state.leader} and vote "
-            f"{state.voted}, but the node last reported that it had written epoch {last['epoch']}, leader "
-            f"{last['leader']} and vote {last['voted']}"
+            f"{state.voted}, but the node last reported that it had written epoch {last_event['epoch']}, leader "
+            f"{last_event['leader']} and vote {last_event['voted']}"
         )
 
 
@@ -310,9 +310,9 @@ def _compared(members: Sequence[QuorumMember], records: int) -> str:
 
     epochs = len({change.epoch for member in members for change, _ in member.elections()})
     committed = max(high_watermark_of(member) for member in members)
-    known = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
+    committed_text = f"committed up to {committed}" if committed >= 0 else "what is committed is not known"
     led = "1 epoch with one leader" if epochs == 1 else f"{epochs} epochs with one leader each"
-    return f"{led}, {counted(records, 'record')} compared, {known}"
+    return f"{led}, {counted(records, 'record')} compared, {committed_text}"
 
 
 CHECKER: Final = Checker(

@@ -270,7 +270,7 @@ class Rest:
 
 
 def _one_voter(run: CheckedRun) -> bool:
-    voters = {each["quorum.voters"] for each in run.description.settings if "quorum.voters" in each}
+    voters = {settings["quorum.voters"] for settings in run.description.settings if "quorum.voters" in settings}
     return voters == {"1"} or run.description.nodes == 1
 
 
@@ -382,7 +382,9 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, f"{counted(len(resting), 'oracle')} compared nothing", doubts=resting)
     comparisons = sum(record.checks.values())
     limit = "".join(
-        f"; {name} had nothing to compare: {rest.why}" for name, rest in MAY_REST.items() if not record.checks[name]
+        f"; {name} had nothing to compare: {permission.why}"
+        for name, permission in MAY_REST.items()
+        if not record.checks[name]
     )
     text = f"{counted(comparisons, 'comparison')} by {len(ANOMALIES)} oracles over {counted(record.steps, 'step')}"
     return Outcome(PASS, text + _of_partitions(record) + limit)
@@ -422,23 +424,23 @@ def _not_whole(run: CheckedRun, record: _Record) -> Iterator[str]:
             yield f"{name} is of the run {quoted(content.run)}, run.toml of {quoted(run.description.id)}"
     if not (record.looks and record.steps):
         yield f"the oracles never looked: {record.looks} looks in {record.steps} steps"
-    known = {kind.name for kind in ANOMALIES}
-    yield from (f"{RECORD} says nothing of the oracle {name}" for name in sorted(known - record.checks.keys()))
-    strange = (record.checks.keys() | {found.oracle for found in record.findings}) - known
+    oracles = {kind.name for kind in ANOMALIES}
+    yield from (f"{RECORD} says nothing of the oracle {name}" for name in sorted(oracles - record.checks.keys()))
+    strange = (record.checks.keys() | {finding.oracle for finding in record.findings}) - oracles
     yield from (f"{RECORD} speaks of {name}, which is not an oracle" for name in sorted(strange))
 
 
 def _resting(run: CheckedRun, record: _Record) -> Iterator[str]:
     """Oracles that compared nothing though they had to."""
     for kind in ANOMALIES:
-        rest = MAY_REST.get(kind.name)
-        if not record.checks[kind.name] and not (rest is not None and rest.holds(run)):
+        permission = MAY_REST.get(kind.name)
+        if not record.checks[kind.name] and not (permission is not None and permission.holds(run)):
             yield f"the oracle {kind.name} compared nothing"
 
 
-def _anomaly(found: _Finding) -> Anomaly:
-    sentence = f"{found.sentence} ({found.at:.3f} s after the simulation started)"
-    return Anomaly(found.oracle, found.topic, found.partition, sentence, found.witness, found.count)
+def _anomaly(finding: _Finding) -> Anomaly:
+    sentence = f"{finding.sentence} ({finding.at:.3f} s after the simulation started)"
+    return Anomaly(finding.oracle, finding.topic, finding.partition, sentence, finding.witness, finding.count)
 
 
 CHECKER: Final = Checker(

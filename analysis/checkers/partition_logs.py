@@ -68,13 +68,13 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     # Without `gap`: a skipped offset was certainly taken by an append, whether or not its record is still there.
     anomalies, forgotten = apart_from_forgotten(report.anomalies, POLL_SKIP.name, run.forgetting)
-    unread = [place for place, each in sorted(report.partitions.items()) if each.final_end is None]
+    unread = [place for place, partition in sorted(report.partitions.items()) if partition.final_end is None]
     doubts = [
         *forgotten,
         *report.undecided,
         *NOT_READ.say(f"{topic}-{partition} was not read to its end after healing" for topic, partition in unread),
     ]
-    records = sum(each.length for each in report.partitions.values())
+    records = sum(partition.length for partition in report.partitions.values())
     size = f"{counted(records, 'record')} in {counted(len(report.partitions), 'partition')}"
     if report.ok:
         return Outcome(PASS, f"linearizable: {size}; upper bounds {bound}", doubts=tuple(doubts))

@@ -55,26 +55,26 @@ def check(run: CheckedRun) -> Outcome:
     description = run.description
     if description.replica_format != KAFKA or description.judge != "log":
         return Outcome(NOT_APPLICABLE, "the run has no replicated log with a known bound on progress")
-    if any(word in step for step in description.steps for word in MOVES):
+    if any(move in step for step in description.steps for move in MOVES):
         return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")
     seconds = bound_s(description)
     bound, cluster = int(seconds * 1e9), _cluster(run, seconds)
-    asked = list(gaps(cluster, partial(_attempts, run), _load_end(run), bound))
+    demands = list(gaps(cluster, partial(_attempts, run), _load_end(run), bound))
     shown = list(kept(cluster, _ids(run), _told(run), ROUNDS * bound))
     anomalies = (
-        *(_silent(gap, seconds) for gap in asked if gap is not None),
-        *(_stayed(each, ROUNDS * seconds) for each in shown if each is not None),
+        *(_silent(gap, seconds) for gap in demands if gap is not None),
+        *(_stayed(stay, ROUNDS * seconds) for stay in shown if stay is not None),
     )
     if anomalies:
         stalls = counted(len(anomalies), "stall")
         return Outcome(FAIL, f"{stalls} that no fault explains", _first_of_each(anomalies))
-    if not asked and not shown:
+    if not demands and not shown:
         return Outcome(
             NOT_APPLICABLE, f"at no time was there evidence that the cluster had to go on within {seconds:g} s"
         )
     return Outcome(
         PASS,
-        f"due within {seconds:g} s: {counted(len(asked), 'acknowledgement')} and "
+        f"due within {seconds:g} s: {counted(len(demands), 'acknowledgement')} and "
         f"{counted(len(shown), 'smaller in-sync set')}",
     )
 
@@ -82,9 +82,9 @@ def check(run: CheckedRun) -> Outcome:
 def _cluster(run: CheckedRun, seconds: float) -> ObservedCluster:
     from analysis.core.progress import ObservedCluster, touches_of
 
-    least = max((int(row.get("min.insync.replicas", "1")) for row in run.description.settings), default=1)
+    required = max((int(row.get("min.insync.replicas", "1")) for row in run.description.settings), default=1)
     touches = touches_of(run.history.journal, int(seconds * 1e9 / 2))
-    return ObservedCluster(run.description.roles, run.plan.replicas, least, touches)
+    return ObservedCluster(run.description.roles, run.plan.replicas, required, touches)
 
 
 def _attempts(run: CheckedRun) -> Iterator[Attempts]:
@@ -118,9 +118,9 @@ def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
     from history.journal import wall_ahead
 
     ahead = wall_ahead(run.history.journal)
-    found: dict[tuple[str, int], list[IsrReport]] = defaultdict(list)
+    reports: dict[tuple[str, int], list[IsrReport]] = defaultdict(list)
     if not ahead or max(ahead) - min(ahead) > 1e9:
-        return found
+        return reports
     for node, events in run.events.items():
         leads: dict[Any, bool] = {}
         for event in events:
@@ -130,8 +130,10 @@ def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
             if event["event"] == "partition_role":
                 leads[key] = event.get("role") == "leader"
             at = moment(event) - ahead[0]
-            found[key].append(IsrReport(at, node, event["partition_epoch"], tuple(event["isr"]), leads.get(key, False)))
-    return found
+            reports[key].append(
+                IsrReport(at, node, event["partition_epoch"], tuple(event["isr"]), leads.get(key, False))
+            )
+    return reports
 
 
 def _silent(gap: Gap, seconds: float) -> Anomaly:
@@ -145,23 +147,23 @@ def _silent(gap: Gap, seconds: float) -> Anomaly:
     return Anomaly(NO_ACKNOWLEDGEMENT.name, topic, partition, sentence, (witness,), 1)
 
 
-def _stayed(each: Kept, seconds: float) -> Anomaly:
-    topic, partition = each.partition
-    stopped_s = (each.until - each.since) / 1e9
+def _stayed(stay: Kept, seconds: float) -> Anomaly:
+    topic, partition = stay.partition
+    stopped_s = (stay.until - stay.since) / 1e9
     sentence = (
-        f"{topic}-{partition}: {each.leader} kept {each.node}, which was stopped for {stopped_s:.1f} s, "
-        f"in the in-sync set [{plain(each.isr)}]; the bound is {seconds:g} s"
+        f"{topic}-{partition}: {stay.leader} kept {stay.node}, which was stopped for {stopped_s:.1f} s, "
+        f"in the in-sync set [{plain(stay.isr)}]; the bound is {seconds:g} s"
     )
-    witness = {"op": "isr", "node": each.leader, "inv": each.since, "ret": each.until, "isr": list(each.isr)}
+    witness = {"op": "isr", "node": stay.leader, "inv": stay.since, "ret": stay.until, "isr": list(stay.isr)}
     return Anomaly(ISR_NOT_SHRUNK.name, topic, partition, sentence, (witness,), 1)
 
 
 def _first_of_each(anomalies: Sequence[Anomaly]) -> tuple[Anomaly, ...]:
     """The first anomaly of each name and partition."""
-    first: dict[tuple[str, str, int], Anomaly] = {}
-    for each in anomalies:
-        first.setdefault((each.name, each.topic, each.partition), each)
-    return tuple(first.values())
+    anomaly_of: dict[tuple[str, str, int], Anomaly] = {}
+    for anomaly in anomalies:
+        anomaly_of.setdefault((anomaly.name, anomaly.topic, anomaly.partition), anomaly)
+    return tuple(anomaly_of.values())
 
 
 CHECKER: Final = Checker(

@@ -49,9 +49,9 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(UNKNOWN, f"not whole for {counted(len(doubts), 'reason')}", doubts=tuple(dict.fromkeys(doubts)))
     records, nodes = run.history.records, run.plan.nodes
     operations = sum(record.operations for record in records)
-    made = f"{counted(operations, 'operation')} of {counted(len(records), 'client')}"
-    what = f"{made}, {counted(len(nodes), 'node')}, all phases"
-    return Outcome(PASS, f"whole and sealed: {what}")
+    operations_text = f"{counted(operations, 'operation')} of {counted(len(records), 'client')}"
+    subject = f"{operations_text}, {counted(len(nodes), 'node')}, all phases"
+    return Outcome(PASS, f"whole and sealed: {subject}")
 
 
 def _phases(run: CheckedRun) -> Iterator[str]:
@@ -74,7 +74,7 @@ def _unfinished(run: CheckedRun) -> Iterator[str]:
     texts = [str(line.get("text", line["event"])) for line in run.history.journal if line.get("unfinished")]
     yield from texts
     if texts:  # the tester's shortage is then the likely cause
-        yield from (each.why for each in shortages(run.history.journal))
+        yield from (shortage.why for shortage in shortages(run.history.journal))
 
 
 def _identity(run: CheckedRun) -> Iterator[str]:
@@ -92,11 +92,11 @@ def _identity(run: CheckedRun) -> Iterator[str]:
 def _nodes(run: CheckedRun) -> Iterator[str]:
     """Checks that each node was started and stopped, and that its files are there."""
     journal, nodes = run.history.journal, run.plan.nodes
-    for what in ("started", "stopped"):
-        named = [line["node"] for line in journal if line["event"] == "node" and line["what"] == what]
-        yield from (f"the journal does not say that {node} was {what}" for node in nodes if node not in named)
+    for change in ("started", "stopped"):
+        named = [line["node"] for line in journal if line["event"] == "node" and line["what"] == change]
+        yield from (f"the journal does not say that {node} was {change}" for node in nodes if node not in named)
         yield from (
-            f"the journal says that {node} was {what}, which is not in the plan"
+            f"the journal says that {node} was {change}, which is not in the plan"
             for node in sorted(set(named) - set(nodes))
         )
     root = run.directory / "nodes"
@@ -112,8 +112,8 @@ def _nodes(run: CheckedRun) -> Iterator[str]:
 
 def _clients(run: CheckedRun) -> Iterator[str]:
     """Checks that each client of the plan took part, and that each participant left a whole record."""
-    known = {record.client for record in run.history.records}
-    yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in known)
+    recorded = {record.client for record in run.history.records}
+    yield from (f"client {name} of the plan is not in the journal" for name in run.plan.clients if name not in recorded)
     for record in run.history.records:
         yield from record.defects
 
@@ -129,11 +129,11 @@ def _outputs(run: CheckedRun) -> Iterator[str]:
 
 def _operations(run: CheckedRun) -> Iterator[str]:
     """Checks that operations were on planned partitions and registers, during the run."""
-    found, planned = run.history.places, set(run.plan.replicas)
+    places, planned = run.history.places, set(run.plan.replicas)
     if planned:
-        for topic, partition in sorted(found - planned):
+        for topic, partition in sorted(places - planned):
             yield f"there are operations on {topic}-{partition}, which the plan does not name"
-        for topic, partition in sorted(planned - found):
+        for topic, partition in sorted(planned - places):
             yield f"there is no operation on {topic}-{partition}, which the plan names"
     journal = run.history.journal
     if not journal:
@@ -151,10 +151,10 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     group members are excluded, because they are always checked. A workload without any checker is reported
     elsewhere."""
     sizes = {"log": run.history.size, "register": run.history.register_size}
-    for judge, what in (("log", "partitions of logs"), ("register", "registers")):
+    for judge, subjects in (("log", "partitions of logs"), ("register", "registers")):
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
-            asked = f"the workload asks for {quoted(run.description.judge)}"
-            yield f"{counted(sizes[judge], 'operation')} on {what}, which no checker reads: {asked}"
+            request = f"the workload asks for {quoted(run.description.judge)}"
+            yield f"{counted(sizes[judge], 'operation')} on {subjects}, which no checker reads: {request}"
 
 
 def _outside(table: pa.Table, first: int, last: int) -> int:

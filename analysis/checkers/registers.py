@@ -40,16 +40,20 @@ def check(run: CheckedRun) -> Outcome:
     """Check all keys, each one separately: linearizability is local."""
     from analysis.core.rows import DamagedError
 
-    if (again := _written_twice(run)) is not None:
-        return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {again}")
+    if (writers := _written_twice(run)) is not None:
+        return Outcome(UNKNOWN, f"the operations cannot be checked: two of them write {writers}")
     try:
         _, report, _ = run.register_orders
     except DamagedError as error:
         return Outcome(UNKNOWN, f"the operations cannot be checked: {error}")
     size = f"{counted(report.stats['operations'], 'operation')} on {counted(len(report.keys), 'register')}"
-    explained = [each for each in report.anomalies if _may_be_explained(run, each)]
-    proven = tuple(each for each in report.anomalies if each not in explained)
-    doubts = (*report.undecided, *(f"{each.sentence}: {LOST_WRITES}" for each in explained), *_doubts(run, report))
+    explained = [anomaly for anomaly in report.anomalies if _may_be_explained(run, anomaly)]
+    proven = tuple(anomaly for anomaly in report.anomalies if anomaly not in explained)
+    doubts = (
+        *report.undecided,
+        *(f"{anomaly.sentence}: {LOST_WRITES}" for anomaly in explained),
+        *_doubts(run, report),
+    )
     if proven:
         return Outcome(FAIL, f"not linearizable: {anomaly_count(proven)}; {size}", proven, doubts)
     if explained:

@@ -93,9 +93,9 @@ def check(run: CheckedRun) -> Outcome:
     format, nodes = FORMATS[run.description.replica_format], _places(run)
     metadata, objects = read_metadata(nodes, _earlier(run)), objects_in(run.directory / STORE)
     is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
-    least = run.description.requirements.min_remote_segments
+    required = run.description.requirements.min_remote_segments
     # A run that needs no remote segment may end before its first upload, which creates the metadata topic.
-    is_unused = least == 0 and not is_elsewhere and not metadata.ends and not any(objects.values())
+    is_unused = required == 0 and not is_elsewhere and not metadata.ends and not any(objects.values())
     doubts = [*metadata.doubts, *_dropped_early(run, nodes)]
     doubts += _missing_metadata(run, metadata, nodes) if not is_unused else ()
     doubts += [ELSEWHERE] if is_elsewhere else []
@@ -113,12 +113,12 @@ def check(run: CheckedRun) -> Outcome:
     for node, events in run.events.items():
         anomalies += rules.out_of_bounds(node, events)
         anomalies += traces.unasked(metadata, node, events) if not metadata.doubts else ()
-        others = [name for name in run.events if name != node]
-        if not suffered_by(run, others, FALSE_STARTS):
-            anomalies += rules.wrong_starts(node, events, [run.events[name] for name in others])
-    if segments < least and not is_elsewhere:
+        other_nodes = [name for name in run.events if name != node]
+        if not suffered_by(run, other_nodes, FALSE_STARTS):
+            anomalies += rules.wrong_starts(node, events, [run.events[name] for name in other_nodes])
+    if segments < required and not is_elsewhere:
         doubts.append(
-            f"{counted(segments, 'segment')} completely in remote storage; {least} needed (min_remote_segments)"
+            f"{counted(segments, 'segment')} completely in remote storage; {required} needed (min_remote_segments)"
         )
     detail = (
         f"{counted(segments, 'complete segment')}, {counted(sum(map(len, objects.values())), 'object')} in the store"
@@ -159,31 +159,35 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
     from analysis.replicafiles.kafka import LOG_STARTS
     from analysis.replicafiles.log import ReplicaFileError
 
-    kept = run.description.topic_settings.get("local.retention.bytes", "")
-    others = [
+    retention = run.description.topic_settings.get("local.retention.bytes", "")
+    limits = [
         run.description.topic_settings.get(name) for name in ("local.retention.ms", "retention.ms", "retention.bytes")
     ]
-    if not kept.isdecimal() or any(value != "-1" for value in others):
+    if not retention.isdecimal() or any(value != "-1" for value in limits):
         return
     faults = frozenset(Damage) - {Damage.PROGRESS, Damage.SPEED, Damage.PACKETS}
     for key, names in run.plan.replicas.items():
         for node in names:
             segments = FORMATS[run.description.replica_format].segments(key, nodes[node]) if node in nodes else []
-            reports = [each for each in run.events.get(node, ()) if (each.get("topic"), each.get("partition")) == key]
-            is_cut = any(each["event"] == "truncated" and each["to_offset"] < each["from_offset"] for each in reports)
+            reports = [
+                event for event in run.events.get(node, ()) if (event.get("topic"), event.get("partition")) == key
+            ]
+            is_cut = any(
+                event["event"] == "truncated" and event["to_offset"] < event["from_offset"] for event in reports
+            )
             if not segments or is_cut or suffered(run.history.journal, node, faults if not reports else LOSSES):
                 continue
-            starts = {each["local_start_offset"] for each in reports if each["event"] == "bootstrapped"}
+            starts = {event["local_start_offset"] for event in reports if event["event"] == "bootstrapped"}
             starts |= {line["segments"][0] for line in run.history.journal if _joined(line, node, key[1])}
             try:
                 starts.add((read_high_watermarks(nodes[node] / LOG_STARTS) or {}).get(key, 0))
             except ReplicaFileError:
                 continue  # the checker of replicas reports it
-            size, start = sum(each.stat().st_size for each in segments), int(segments[0].stem)
-            if start not in starts and size < int(kept):
+            size, start = sum(segment.stat().st_size for segment in segments), int(segments[0].stem)
+            if start not in starts and size < int(retention):
                 yield (
                     f"the files of {node} start at {start} of {key[0]}-{key[1]} and have {size:,} bytes, although "
-                    f"local.retention.bytes keeps {int(kept):,}"
+                    f"local.retention.bytes keeps {int(retention):,}"
                 )
 
 
@@ -199,8 +203,8 @@ def _earlier(run: CheckedRun) -> Mapping[str, Path]:
 
 
 def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
-    where = (line.get("event"), line.get("node"), line.get("partition"))
-    return where == (JOINED, node, partition) and bool(line["segments"])
+    key = (line.get("event"), line.get("node"), line.get("partition"))
+    return key == (JOINED, node, partition) and bool(line["segments"])
 
 
 def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:
@@ -216,7 +220,7 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
         for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
             ends = metadata.ends.get(number, {})
             due = max(ends.values(), default=0)
-            for node in (names.get(each, "") for each in partition.replicas):
+            for node in (names.get(node_id, "") for node_id in partition.replicas):
                 lost = suffered(run.history.journal, node, LOSSES | {Damage.UNSYNCED})
                 if ends.get(node, -1) < due and not lost:
                     has = f"ends at {ends[node]}" if node in ends else "is missing"
@@ -234,9 +238,9 @@ def is_tiered(description: RunDescription) -> bool:
 def keeps_committed(run: CheckedRun, names: Iterable[str]) -> bool:
     """Whether replicas can have lost no committed record: no unclean election, and no loss on their disks."""
     settings = run.description.settings
-    if any(each.get(UNCLEAN) == "true" for each in settings) or any(UNCLEAN in step for step in run.description.steps):
+    if any(row.get(UNCLEAN) == "true" for row in settings) or any(UNCLEAN in step for step in run.description.steps):
         return False
-    is_flushed = any(each.get(FLUSH) == "1" for each in settings)
+    is_flushed = any(row.get(FLUSH) == "1" for row in settings)
     return not suffered_by(run, names, LOSSES if is_flushed else LOSSES | {Damage.UNSYNCED})
 
 

@@ -82,9 +82,9 @@ def check(run: CheckedRun) -> Outcome:
     if description.replica_format == NONE:
         return Outcome(NOT_APPLICABLE, "this system's replicas are not read")
     if description.replica_format not in FORMATS:
-        known = ", ".join((*FORMATS, NONE))
+        formats = ", ".join((*FORMATS, NONE))
         return Outcome(
-            UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {known}"
+            UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {formats}"
         )
     plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
     circumstances = _circumstances(
@@ -164,8 +164,8 @@ def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_
 def _all_sent(run: CheckedRun) -> bool:
     """Whether all that clients sent is recorded."""
     records = run.history.records
-    is_recorded = all(each.is_whole and each.announced for each in records)
-    return is_recorded and {each.client for each in records} >= set(run.plan.clients)
+    is_recorded = all(record.is_whole and record.announced for record in records)
+    return is_recorded and {record.client for record in records} >= set(run.plan.clients)
 
 
 def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
@@ -187,12 +187,12 @@ def _outcome(run: CheckedRun, circumstances: Circumstances, report: ReplicaRepor
     limit += _without_epochs(report.without_epochs)
     if circumstances.compacts:
         limit += "; the log is compacted: D5 and D6 do not apply to records that all replicas lack"
-    who = f"the files of {', '.join(run.description.node_names)}"
+    subject = f"the files of {', '.join(run.description.node_names)}"
     if report.anomalies:
-        return Outcome(FAIL, f"{anomaly_count(report.anomalies)} in {who}{limit}", report.anomalies, doubts)
+        return Outcome(FAIL, f"{anomaly_count(report.anomalies)} in {subject}{limit}", report.anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, f"undecided for {counted(len(doubts), 'reason')}{limit}", doubts=doubts)
-    return Outcome(PASS, f"{who} agree: {counted(report.records, 'record')} compared{limit}")
+    return Outcome(PASS, f"{subject} agree: {counted(report.records, 'record')} compared{limit}")
 
 
 def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
@@ -200,9 +200,9 @@ def _without_epochs(logs: Sequence[tuple[str, int]]) -> str:
     if not logs:
         return ""
     formats = sorted({number for _, number in logs})
-    of = "format " + str(formats[0]) if len(formats) == 1 else "formats " + " and ".join(map(str, formats))
+    format_text = "format " + str(formats[0]) if len(formats) == 1 else "formats " + " and ".join(map(str, formats))
     names = sorted({name for name, _ in logs})
-    return f"; leader epochs do not exist in message {of}: D2-D4 not checked in {first_of(names, ', ')}"
+    return f"; leader epochs do not exist in message {format_text}: D2-D4 not checked in {first_of(names, ', ')}"
 
 
 CHECKER: Final = Checker(

@@ -69,8 +69,8 @@ def _traits(run: CheckedRun) -> Mapping[tuple[str, int], BatchTraits]:
     nodes = {node: (run.directory / "nodes" / node / "data").resolve() for node in run.plan.nodes}
     places = [(node, key) for key, names in run.plan.replicas.items() for node in names if nodes[node].is_dir()]
     tasks = [TraitsTask(key, nodes[node], run.description.replica_format) for node, key in places]
-    found = run.spread(sum(_weight(task) for task in tasks))(_read, tasks, [_weight(task) for task in tasks])
-    return {(node, key[1]): traits for (node, key), traits in zip(places, found, strict=True)}
+    traits = run.spread(sum(_weight(task) for task in tasks))(_read, tasks, [_weight(task) for task in tasks])
+    return {(node, key[1]): replica_traits for (node, key), replica_traits in zip(places, traits, strict=True)}
 
 
 def _weight(task: TraitsTask) -> int:
@@ -92,9 +92,9 @@ def _topic(run: CheckedRun) -> TopicMetadata | None:
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
 
     places = [run.directory / "nodes" / node / "data" for node in run.plan.nodes]
-    known = [read_cluster_metadata(place).topics.get(run.description.topic) for place in places if place.is_dir()]
-    topics = [topic for topic in known if topic is not None and topic.partitions]
-    return max(topics, key=lambda topic: sum(each.epoch for each in topic.partitions.values()), default=None)
+    described = [read_cluster_metadata(place).topics.get(run.description.topic) for place in places if place.is_dir()]
+    topics = [topic for topic in described if topic is not None and topic.partitions]
+    return max(topics, key=lambda topic: sum(partition.epoch for partition in topic.partitions.values()), default=None)
 
 
 def _weak(run: CheckedRun) -> Mapping[int, int]:
@@ -103,11 +103,11 @@ def _weak(run: CheckedRun) -> Mapping[int, int]:
 
     from history.schemas import ACKS_ALL, APPEND
 
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for part in run.history.parts("f", "acks", "partition"):
         weak = part.filter(pc.and_(pc.equal(part["f"], APPEND), pc.not_equal(part["acks"], ACKS_ALL)))
-        found.update(weak["partition"].to_pylist())
-    return found
+        counts.update(weak["partition"].to_pylist())
+    return counts
 
 
 def _is_read(description: RunDescription) -> bool:

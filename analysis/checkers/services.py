@@ -44,9 +44,9 @@ _TELLING: Final = re.compile(
 def check(run: CheckedRun) -> Outcome:
     """Every unexpected exit and every fatal line in the journal is a finding; one anomaly for each node."""
     exits, lines = run.history.service_exits, run.history.fatal_lines
-    found = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
-    anomalies = (*_exits(_proven(exits, found)), *_fatal_lines(_proven(lines, found)))
-    doubts = (*TESTER_SHORT.say(_of_the_tester(exits, lines, found)), *_doubts(run, {each.node for each in exits}))
+    causes = [*shortages(run.history.journal), *lost_journal(run.history.journal)]
+    anomalies = (*_exits(_proven(exits, causes)), *_fatal_lines(_proven(lines, causes)))
+    doubts = (*TESTER_SHORT.say(_of_the_tester(exits, lines, causes)), *_doubts(run, {ending.node for ending in exits}))
     if anomalies:
         nodes = sorted({str(anomaly.witness[0]["node"]) for anomaly in anomalies})
         return Outcome(FAIL, f"{anomaly_count(anomalies)} of the processes on {', '.join(nodes)}", anomalies, doubts)
@@ -55,25 +55,25 @@ def check(run: CheckedRun) -> Outcome:
     return Outcome(PASS, "no process was seen to exit unexpectedly or to log a fatal line")
 
 
-def _proven(events: Sequence[D], found: Sequence[Shortage]) -> list[D]:
+def _proven(events: Sequence[D], causes: Sequence[Shortage]) -> list[D]:
     """The events that the tester cannot have caused."""
-    return [each for each in events if not cause_at(each.t, found)]
+    return [event for event in events if not cause_at(event.t, causes)]
 
 
 def _of_the_tester(
-    exits: Sequence[ServiceExit], lines: Sequence[FatalLine], found: Sequence[Shortage]
+    exits: Sequence[ServiceExit], lines: Sequence[FatalLine], causes: Sequence[Shortage]
 ) -> Iterator[str]:
-    for each in exits:
-        if why := cause_at(each.t, found):
-            yield f"the process on {each.node} {_exit_phrase(each)}, but {why}"
+    for ending in exits:
+        if cause := cause_at(ending.t, causes):
+            yield f"the process on {ending.node} {_exit_phrase(ending)}, but {cause}"
     for line in lines:
-        if why := cause_at(line.t, found):
-            yield f"the process on {line.node} logged what the system declares fatal ({line.pattern}), but {why}"
+        if cause := cause_at(line.t, causes):
+            yield f"the process on {line.node} logged what the system declares fatal ({line.pattern}), but {cause}"
 
 
-def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
+def _doubts(run: CheckedRun, exited_nodes: set[str]) -> Iterator[str]:
     """Processes that were not seen to run after the last heal, or whose exit is unknown. Applies only to a run that
-    ended; an unfinished run has its own doubt. `found`: nodes with an anomaly."""
+    ended; an unfinished run has its own doubt. `exited_nodes`: those with an anomaly."""
     if "done" not in run.history.phases["name"].to_pylist():
         return
     journal = run.history.journal
@@ -83,7 +83,7 @@ def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
     statuses = {line["node"]: line.get("status") for line in nodes if line["what"] == STOPPED}
     absent = {line["node"] for line in nodes if line["what"] == STOPPED and line.get("ran") is False}
     for name in run.description.node_names:
-        if name in found:
+        if name in exited_nodes:
             continue
         if name not in running:
             yield f"the process on {name} was not seen to run after the last heal"
@@ -94,15 +94,15 @@ def _doubts(run: CheckedRun, found: set[str]) -> Iterator[str]:
 
 
 def _exits(exits: Sequence[ServiceExit]) -> Iterator[Anomaly]:
-    for node in sorted({each.node for each in exits}):
-        mine = [each for each in exits if each.node == node]
+    for node in sorted({ending.node for ending in exits}):
+        mine = [ending for ending in exits if ending.node == node]
         exit = mine[0]
         last_words = f"; its last words: {_telling_line(exit.last_words)}" if exit.last_words.strip() else ""
         core = f"; it left a core dump: {exit.core}" if exit.core else ""
         sentence = f"the process on {node} {_exit_phrase(exit)}{core}{last_words}"
         witness = tuple(
-            {"op": each.way, "node": node, "at": each.t, "ended": each.how, "last_words": each.last_words}
-            for each in mine
+            {"op": ending.way, "node": node, "at": ending.t, "ended": ending.how, "last_words": ending.last_words}
+            for ending in mine
         )
         yield Anomaly(UNEXPECTED_EXIT.name, "", -1, sentence, witness, len(mine))
 
@@ -122,11 +122,11 @@ def _exit_phrase(exit: ServiceExit) -> str:
 
 
 def _fatal_lines(lines: Sequence[FatalLine]) -> Iterator[Anomaly]:
-    for node in sorted({each.node for each in lines}):
-        mine = [each for each in lines if each.node == node]
+    for node in sorted({line.node for line in lines}):
+        mine = [line for line in lines if line.node == node]
         sentence = f"the process on {node} logged what the system declares fatal ({mine[0].pattern}): {mine[0].line}"
         witness = tuple(
-            {"op": "log line", "node": node, "at": each.t, "pattern": each.pattern, "line": each.line} for each in mine
+            {"op": "log line", "node": node, "at": line.t, "pattern": line.pattern, "line": line.line} for line in mine
         )
         yield Anomaly(FATAL_LOG_LINE.name, "", -1, sentence, witness, len(mine))
 

@@ -35,14 +35,14 @@ def check(run: CheckedRun) -> Outcome:
     if run.description.kind != TIERED and not records.clients:
         return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
     judged = judge(run.description.topic, records.lookups, records.sights, run.deletions.requested)
-    found, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
+    anomalies, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
     incomplete = tuple(_incomplete(run, records))
     doubts = (*incomplete, *forgotten)
     if not judged.decided:
         doubts += ("no lookup by timestamp can be compared with a record that was read",)
     size = f"{counted(len(records.lookups), 'lookup')} by timestamp, {judged.decided:,} compared with records"
-    if found and not incomplete:
-        return Outcome(FAIL, f"{len(found):,} wrong of {size}", found, doubts)
+    if anomalies and not incomplete:
+        return Outcome(FAIL, f"{len(anomalies):,} wrong of {size}", anomalies, doubts)
     if doubts:
         return Outcome(UNKNOWN, size, doubts=doubts)
     return Outcome(PASS, f"each found the first record: {size}")
@@ -65,15 +65,15 @@ def _incomplete(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
 def _unseen(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
     """Reads beyond the last record whose timestamp a client recorded. It records the timestamp of each record that is
     later than all that it has read before."""
-    seen: dict[tuple[str, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
     for sight in records.sights:
         place = sight.client, sight.partition
-        seen[place] = max(seen.get(place, 0), sight.first + len(sight.timestamps))
+        ends[place] = max(ends.get(place, 0), sight.first + len(sight.timestamps))
     for (client, partition), end in sorted(_read_ends(run, records.clients).items()):
-        if end > seen.get((client, partition), 0):
+        if end > ends.get((client, partition), 0):
             yield (
                 f"{client} read partition {partition} up to offset {end - 1}, and recorded timestamps up to "
-                f"{seen.get((client, partition), 0) - 1}"
+                f"{ends.get((client, partition), 0) - 1}"
             )
 
 
