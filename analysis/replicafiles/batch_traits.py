@@ -49,36 +49,36 @@ class BatchTraits:
 
 def read_traits(segments: Iterable[Path]) -> BatchTraits:
     """The traits of a replica's segments, each read up to the first damaged batch."""
-    found = BatchTraits()
+    traits = BatchTraits()
     for path in segments:
         try:
-            _read(read_bytes(path), found)
+            _read(read_bytes(path), traits)
         except OSError:
             continue  # the reader of replicas reports it
-    return found
+    return traits
 
 
-def _read(data: bytes, found: BatchTraits) -> None:
+def _read(data: bytes, traits: BatchTraits) -> None:
     at = batches = tried = 0
     while at + HEADER.size <= len(data):
         _, length, _, magic, _, attributes, _, _, _, producer, _, _, count = HEADER.unpack_from(data, at)
         end = at + LENGTH_FROM + length
         if magic != MAGIC:
-            found.older += len(data) - at if 0 <= data[at + MAGIC_AT] < MAGIC and length > 0 else 0
+            traits.older += len(data) - at if 0 <= data[at + MAGIC_AT] < MAGIC and length > 0 else 0
             break
         if length < HEADER.size - LENGTH_FROM or end > len(data):
             break
         codec = attributes & COMPRESSION
         if not attributes & CONTROL:
-            found.records[producer >= 0] += count
-            found.codecs[CODECS[codec] if codec < len(CODECS) else f"codec {codec}"] += 1
-            found.stamped[bool(attributes & APPEND_TIME)] += 1
-            found.largest = max(found.largest, count)
+            traits.records[producer >= 0] += count
+            traits.codecs[CODECS[codec] if codec < len(CODECS) else f"codec {codec}"] += 1
+            traits.stamped[bool(attributes & APPEND_TIME)] += 1
+            traits.largest = max(traits.largest, count)
             if not codec and tried < SAMPLE:
                 tried += 1
                 content = data[at + HEADER.size : end]
-                found.compressible += len(zlib.compress(content)) < CLEARLY * len(content)
+                traits.compressible += len(zlib.compress(content)) < CLEARLY * len(content)
         batches += 1
         at = end
     if batches > 1:
-        found.segment_bytes = max(found.segment_bytes, at)
+        traits.segment_bytes = max(traits.segment_bytes, at)

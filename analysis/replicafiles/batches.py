@@ -60,7 +60,7 @@ class Batches(NamedTuple):
 def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) -> Batches:
     """The intact batches from `position` on; `expected`: the offset of the first one. `compacted`: they may have lost
     records, and batches between them may be missing."""
-    known = KNOWN_ATTRIBUTES | (DELETE_HORIZON if compacted else 0)
+    permitted = KNOWN_ATTRIBUTES | (DELETE_HORIZON if compacted else 0)
     batches: list[tuple[int, ...]] = []
     view = memoryview(data)
     size, stop = len(data), None
@@ -85,10 +85,10 @@ def scan(data: bytes, position: int, expected: int, *, compacted: bool = False) 
             stop = EndOfLog("damage", f"the batch at {position} has no leader epoch")
         elif base < expected or (base > expected and not (compacted or _goes_on(data, end, base + delta + 1))):
             stop = EndOfLog("damage", f"the batch at {position} has base offset {base} where {expected} is due")
-        elif attributes & ~known or attributes & COMPRESSION not in (0, *CODECS):
+        elif attributes & ~permitted or attributes & COMPRESSION not in (0, *CODECS):
             stop = EndOfLog("unread", f"the batch at {position} has attributes {attributes:#06x}, which are not known")
-        elif why := _miscounted(delta, count, end - position, attributes, compacted):
-            stop = EndOfLog("damage", f"the batch at {position} {why}")
+        elif defect := _miscounted(delta, count, end - position, attributes, compacted):
+            stop = EndOfLog("damage", f"the batch at {position} {defect}")
         if stop is not None:
             break
         expected = base + delta + 1
@@ -130,14 +130,14 @@ def skipped(batches: I64, expected: int) -> list[tuple[int, int]]:
 def sequences(batches: I64) -> I64:
     """The rows of `ReplicaLog.sequences` for consecutive batches."""
     flags = batches[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
-    some = batches[(batches[:, PRODUCER] >= 0) & (batches[:, SEQUENCE] >= 0) & (flags == 0)]
-    last = (some[:, SEQUENCE] + some[:, NEXT] - some[:, BASE] - 1) % (1 << 31)
-    return np.column_stack((some[:, [BASE, PRODUCER, PRODUCER_EPOCH, SEQUENCE]], last, some[:, BASE]))
+    numbered = batches[(batches[:, PRODUCER] >= 0) & (batches[:, SEQUENCE] >= 0) & (flags == 0)]
+    last = (numbered[:, SEQUENCE] + numbered[:, NEXT] - numbered[:, BASE] - 1) % (1 << 31)
+    return np.column_stack((numbered[:, [BASE, PRODUCER, PRODUCER_EPOCH, SEQUENCE]], last, numbered[:, BASE]))
 
 
-def missing(offset: I64, first: int, behind: int) -> list[tuple[int, int]]:
+def missing(offset: I64, first: int, end: int) -> list[tuple[int, int]]:
     """The ranges of offsets (first, after the last), between two bounds, without a record."""
-    edges = np.concatenate(([first - 1], offset, [behind]))
+    edges = np.concatenate(([first - 1], offset, [end]))
     gaps = np.flatnonzero(np.diff(edges) > 1)
     return [(int(edges[gap]) + 1, int(edges[gap + 1])) for gap in gaps]
 
@@ -190,7 +190,7 @@ class _Opener:
                 self.damaged, self.why = number, f"the batch at {place_of(batch)} {error}"
                 break
             opened.append((number, content))
-            if len(opened) == BATCHES_AT_ONCE or sum(len(each) for _, each in opened) > BYTES_AT_ONCE:
+            if len(opened) == BATCHES_AT_ONCE or sum(len(content) for _, content in opened) > BYTES_AT_ONCE:
                 yield _joined(opened)
                 opened = []
         if opened:
@@ -211,30 +211,30 @@ def records_of(data: bytes, batches: I64, *, compacted: bool = False) -> Content
     pieces, malformed, odd = [], [(len(batches), "")], ""
     for groups in (_plain(data, batches, np.flatnonzero(~is_packed)), opener.groups(np.flatnonzero(is_packed))):
         for group in groups:
-            found = _records_in(group, batches[group.numbers], compacted)
-            pieces.append(found.records)
-            odd = odd or found.odd
-            if found.why:
-                malformed.append((int(group.numbers[found.whole]), found.why))
+            group_records = _records_in(group, batches[group.numbers], compacted)
+            pieces.append(group_records.records)
+            odd = odd or group_records.odd
+            if group_records.why:
+                malformed.append((int(group.numbers[group_records.whole]), group_records.why))
                 break
     if opener.damaged is not None:
         malformed.append((opener.damaged, opener.why))
-    whole, why = min(malformed)
-    opaque = batches[[number for number in opener.large if number < whole]]
+    intact, defect = min(malformed)
+    opaque = batches[[number for number in opener.large if number < intact]]
     records = joined([*pieces, *map(_opaque_records, opaque)])
     if is_packed.any():
         records = records.take(np.argsort(records.offset, kind="stable"))
-    if why:
-        records = records.take(records.offset < batches[whole, BASE])
-    return Content(records, whole, why, odd, [(int(batch[BASE]), int(batch[NEXT])) for batch in opaque])
+    if defect:
+        records = records.take(records.offset < batches[intact, BASE])
+    return Content(records, intact, defect, odd, [(int(batch[BASE]), int(batch[NEXT])) for batch in opaque])
 
 
 def _plain(data: bytes, batches: I64, numbers: I64) -> Iterator[_Group]:
     """The uncompressed batches, in place in the segment."""
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     for at in range(0, len(numbers), BATCHES_AT_ONCE):
-        some = numbers[at : at + BATCHES_AT_ONCE]
-        yield _Group(some, buffer, batches[some, RECORDS_AT], batches[some, END_AT])
+        chunk = numbers[at : at + BATCHES_AT_ONCE]
+        yield _Group(chunk, buffer, batches[chunk, RECORDS_AT], batches[chunk, END_AT])
 
 
 def _opaque_records(batch: I64) -> LogColumns:
@@ -259,30 +259,30 @@ def _records_in(group: _Group, batches: I64, compacted: bool) -> _Found:
     """The records of a group's batches."""
     buffer = group.buffer
     last = batches[:, NEXT] - batches[:, BASE] - 1 if compacted else None
-    records, whole, why = parse(buffer, group.start, group.limit, batches[:, COUNT], last)
-    if why:
-        why = f"the batch at {place_of(batches[whole])} {why}"
-        batches = batches[:whole]
-    of = batches[records.batch]
-    stamped = (of[:, ATTRIBUTES] & APPEND_TIME) != 0
-    time = np.where(stamped, of[:, LATEST], of[:, TIMESTAMP] + records.time_delta)
-    value = np.full(len(of), NO_VALUE, np.int64)
+    records, intact, defect = parse(buffer, group.start, group.limit, batches[:, COUNT], last)
+    if defect:
+        defect = f"the batch at {place_of(batches[intact])} {defect}"
+        batches = batches[:intact]
+    batch = batches[records.batch]
+    stamped = (batch[:, ATTRIBUTES] & APPEND_TIME) != 0
+    time = np.where(stamped, batch[:, LATEST], batch[:, TIMESTAMP] + records.time_delta)
+    value = np.full(len(batch), NO_VALUE, np.int64)
     carries = np.flatnonzero(records.value_size >= VALUE_BYTES)
     value[carries] = np.maximum(words_of(buffer, ">i8")[records.value_at[carries]], -1)
     value[value < 0] = NO_VALUE
     exact = records.is_bare & (records.value_size >= VALUE_BYTES)
     exact[carries] &= are_derived(buffer, records.value_at[carries], records.value_size[carries])
-    value[(of[:, ATTRIBUTES] & CONTROL) != 0] = CONTROL_RECORD
-    digest, key = np.empty(len(of), np.uint64), np.zeros(len(of), np.uint64)
-    for first in range(0, len(of), RECORDS_AT_ONCE):
-        some = slice(first, first + RECORDS_AT_ONCE)
-        digest[some] = digest_of(buffer, records.key_at[some], records.end[some], time[some])
+    value[(batch[:, ATTRIBUTES] & CONTROL) != 0] = CONTROL_RECORD
+    digest, key = np.empty(len(batch), np.uint64), np.zeros(len(batch), np.uint64)
+    for first in range(0, len(batch), RECORDS_AT_ONCE):
+        part = slice(first, first + RECORDS_AT_ONCE)
+        digest[part] = digest_of(buffer, records.key_at[part], records.end[part], time[part])
         if compacted:
-            key[some] = digest_of(buffer, records.key_at[some], records.key_end[some], np.zeros_like(time[some]))
+            key[part] = digest_of(buffer, records.key_at[part], records.key_end[part], np.zeros_like(time[part]))
     key[records.is_bare | (buffer[records.key_at] == _NULL)] = 0
-    digest ^= _origin(of, records.rank)
-    columns = LogColumns(of[:, BASE] + records.rank, of[:, EPOCH], value, digest, records.value_size, exact, key)
-    return _Found(columns, whole, why, _misdated(batches, records, time))
+    digest ^= _origin(batch, records.rank)
+    columns = LogColumns(batch[:, BASE] + records.rank, batch[:, EPOCH], value, digest, records.value_size, exact, key)
+    return _Found(columns, intact, defect, _misdated(batches, records, time))
 
 
 def _misdated(batches: I64, records: Records, time: I64) -> str:
@@ -291,22 +291,22 @@ def _misdated(batches: I64, records: Records, time: I64) -> str:
     latest = np.full(len(batches), np.iinfo(np.int64).min)
     np.maximum.at(latest, records.batch, time)
     judged = ((batches[:, ATTRIBUTES] & APPEND_TIME) == 0) & (batches[:, COUNT] > 0)
-    wrong = np.flatnonzero((latest != batches[:, LATEST]) & judged)
-    if not len(wrong):
+    misdated = np.flatnonzero((latest != batches[:, LATEST]) & judged)
+    if not len(misdated):
         return ""
-    at, said, really = place_of(batches[wrong[0]]), int(batches[wrong[0], LATEST]), int(latest[wrong[0]])
-    return f"has a batch at {at} with the latest timestamp {said}, whose records have {really}"
+    at, stated, really = place_of(batches[misdated[0]]), int(batches[misdated[0], LATEST]), int(latest[misdated[0]])
+    return f"has a batch at {at} with the latest timestamp {stated}, whose records have {really}"
 
 
-def _origin(of: I64, rank: I64) -> U64:
+def _origin(batch: I64, rank: I64) -> U64:
     """The part of a record's digest for its producer and transactions; 0 for clients that use neither, so that records
     of older formats compare equal."""
-    flags = of[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
-    has_origin: Bools = (of[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]] != -1).any(axis=1) | (flags != 0)
-    digest = np.zeros(len(of), np.uint64)
-    some, at = of[has_origin], rank[has_origin]
-    sequence = np.where(some[:, SEQUENCE] < 0, some[:, SEQUENCE], some[:, SEQUENCE] + at)
-    numbers = (some[:, PRODUCER], some[:, PRODUCER_EPOCH], sequence, flags[has_origin])
+    flags = batch[:, ATTRIBUTES] & (TRANSACTIONAL | CONTROL)
+    has_origin: Bools = (batch[:, [PRODUCER, PRODUCER_EPOCH, SEQUENCE]] != -1).any(axis=1) | (flags != 0)
+    digest = np.zeros(len(batch), np.uint64)
+    sequenced, at = batch[has_origin], rank[has_origin]
+    sequence = np.where(sequenced[:, SEQUENCE] < 0, sequenced[:, SEQUENCE], sequenced[:, SEQUENCE] + at)
+    numbers = (sequenced[:, PRODUCER], sequenced[:, PRODUCER_EPOCH], sequence, flags[has_origin])
     for number in numbers:
         digest[has_origin] = mix(digest[has_origin] ^ number.astype(np.uint64) ^ np.uint64(0x5851F42D4C957F2D))
     return digest

@@ -18,7 +18,7 @@ def read_epochs(path: Path) -> tuple[tuple[int, int], ...] | None:
     """Entries (epoch, start offset) of a `leader-epoch-checkpoint` in the file's order; None without such a file.
     Raises ReplicaFileError."""
     entries = _checkpoint(path, 2)
-    return None if entries is None else tuple((_natural(path, each[0]), _natural(path, each[1])) for each in entries)
+    return None if entries is None else tuple((_natural(path, entry[0]), _natural(path, entry[1])) for entry in entries)
 
 
 def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
@@ -46,10 +46,10 @@ def read_properties(path: Path, separator: str) -> dict[str, str] | None:
     pairs = [line.partition(separator) for line in lines]
     if not pairs or any(not middle for _, middle, _ in pairs):
         raise ReplicaFileError(f"{path.name}: not lines of the form key{separator}value")
-    found = {key.strip(): value.strip() for key, _, value in pairs}
-    if len(found) != len(pairs):
+    properties = {key.strip(): value.strip() for key, _, value in pairs}
+    if len(properties) != len(pairs):
         raise ReplicaFileError(f"{path.name}: a key is given twice")
-    return found
+    return properties
 
 
 def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
@@ -61,22 +61,22 @@ def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
     *lines, torn = text.split("\n")
     if torn or len(lines) < 2:
         raise ReplicaFileError(f"{path.name}: not a checkpoint file: it ends in the middle of a line, or too early")
-    version, announced, *rest = lines
-    if version != "0" or announced != str(len(rest)):
-        what = f"version {version}, {announced} entries announced, {len(rest)} found"
-        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {what}")
-    entries = [line.split(" ") for line in rest]
+    version, announced, *entry_lines = lines
+    if version != "0" or announced != str(len(entry_lines)):
+        difference = f"version {version}, {announced} entries announced, {len(entry_lines)} found"
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {difference}")
+    entries = [line.split(" ") for line in entry_lines]
     for number, entry in enumerate(entries, start=1):
         if len(entry) != columns:
-            what = f"entry {number} has {len(entry)} columns instead of {columns}"
-            raise ReplicaFileError(f"{path.name}: not a checkpoint file: {what}")
+            difference = f"entry {number} has {len(entry)} columns instead of {columns}"
+            raise ReplicaFileError(f"{path.name}: not a checkpoint file: {difference}")
     return entries
 
 
-def _natural(path: Path, word: str) -> int:
-    if _NUMBER.fullmatch(word) is None or int(word) < 0:
-        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {word!r} is neither an epoch nor an offset")
-    return int(word)
+def _natural(path: Path, text: str) -> int:
+    if _NUMBER.fullmatch(text) is None or int(text) < 0:
+        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {text!r} is neither an epoch nor an offset")
+    return int(text)
 
 
 def _text(path: Path) -> str | None:

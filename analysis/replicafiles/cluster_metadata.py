@@ -65,15 +65,15 @@ class ClusterMetadata:
         if (frame := reader.varint()) != _FRAME:
             raise ValueError(f"frame version {frame}")
         number, version = reader.varint(), reader.varint()
-        known: Mapping[int, _Apply] = {
+        appliers: Mapping[int, _Apply] = {
             _TOPIC: self._topic,
             _PARTITION: self._partition,
             _CONFIG: self._config,
             _PARTITION_CHANGE: self._change,
             _REMOVE_TOPIC: self._remove,
         }
-        if number in known:
-            known[number](reader, version)
+        if number in appliers:
+            appliers[number](reader, version)
 
     def _topic(self, reader: FlexibleReader, _: int) -> None:
         name, identity = reader.text(), reader.uuid()
@@ -120,13 +120,13 @@ class ClusterMetadata:
 
 def read_cluster_metadata(data: Path) -> ClusterMetadata:
     """The metadata on a node, from its collected data directory."""
-    found = ClusterMetadata()
+    metadata = ClusterMetadata()
     try:
         for value in _values(data / f"{TOPIC}-{PARTITION}"):
-            found.apply(value)
+            metadata.apply(value)
     except (ReplicaFileError, OSError, ValueError, IndexError, struct.error) as error:
-        found.doubts.append(f"the metadata log cannot be read: {type(error).__name__}: {error}")
-    return found
+        metadata.doubts.append(f"the metadata log cannot be read: {type(error).__name__}: {error}")
+    return metadata
 
 
 def _values(directory: Path) -> Iterator[bytes]:
@@ -136,7 +136,7 @@ def _values(directory: Path) -> Iterator[bytes]:
     snapshots = sorted((int(name[1]), path) for path in directory.iterdir() if (name := _SNAPSHOT.fullmatch(path.name)))
     done = 0
     if first or not segments:
-        usable = [each for each in snapshots if each[0] >= first] or snapshots[-1:]
+        usable = [snapshot for snapshot in snapshots if snapshot[0] >= first] or snapshots[-1:]
         if usable:
             done, path = usable[0]
             yield from (value for _, value in _records(path, 0))

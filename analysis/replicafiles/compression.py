@@ -104,10 +104,10 @@ def _xxhash_of_few(data: bytes) -> int:
     """xxHash of 32 bits, with seed 0, of less than 16 bytes."""
     one, two, three, four, five = _PRIMES
     digest = five + len(data)
-    whole = len(data) & ~3
-    for (word,) in struct.iter_unpack("<I", data[:whole]):
+    aligned = len(data) & ~3
+    for (word,) in struct.iter_unpack("<I", data[:aligned]):
         digest = _rotated(digest + word * three, 17) * four
-    for byte in data[whole:]:
+    for byte in data[aligned:]:
         digest = _rotated(digest + byte * five, 11) * one
     digest &= _MASK
     digest = (digest ^ digest >> 15) * two & _MASK

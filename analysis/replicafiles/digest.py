@@ -30,18 +30,18 @@ def digest_of(buffer: Bytes, start: I64, end: I64, seed: I64) -> U64:
     digest = mix(seed.astype(np.uint64) ^ ((end - start).astype(np.uint64) << np.uint64(40)))
     at, left, active = start.copy(), end - start, np.arange(len(start))
     large = np.flatnonzero(left >= LARGE)  # word by word, few large ranges would take a Python step for each word
-    whole = [hashlib.blake2b(buffer[start[each] : end[each]].data, digest_size=8).digest() for each in large]
-    digest[large] = mix(digest[large] ^ np.frombuffer(b"".join(whole), "<u8"))
+    digests = [hashlib.blake2b(buffer[start[number] : end[number]].data, digest_size=8).digest() for number in large]
+    digest[large] = mix(digest[large] ^ np.frombuffer(b"".join(digests), "<u8"))
     left[large] = 0
     while len(active := active[left[active] > 0]):
-        where, some, shortest = at[active], digest[active], int(left[active].min())
+        positions, states, shortest = at[active], digest[active], int(left[active].min())
         if shortest < 8:  # bytes after a range's end are not part of it
             unused = (np.maximum(8 - left[active], 0) * 8).astype(np.uint64)
-            some = mix(some ^ ((words[where] << unused) >> unused))
+            states = mix(states ^ ((words[positions] << unused) >> unused))
         for word in range(0, shortest - 7, 8):
-            some = mix(some ^ words[where + word])
+            states = mix(states ^ words[positions + word])
         done = max(shortest // 8, 1) * 8
-        digest[active] = some
+        digest[active] = states
         at[active] += done
         left[active] -= done
     return digest
@@ -63,13 +63,13 @@ def are_derived(buffer: Bytes, start: I64, size: I64) -> Bools:
         whole, rest = divmod(length, VALUE_BYTES)
         places, steps = np.arange(whole) * VALUE_BYTES, record_steps(whole + 1)
         for first in range(0, len(mine), at_once := max(WORDS_AT_ONCE // whole, 1)):
-            some = mine[first : first + at_once]
-            at = start[some]
+            chunk = mine[first : first + at_once]
+            at = start[chunk]
             value = words[at].astype(np.uint64)
-            found = words[at[:, None] + places].astype(np.uint64)
-            same[some] = (found == value[:, None] + steps[:whole]).all(axis=1)
+            words_read = words[at[:, None] + places].astype(np.uint64)
+            same[chunk] = (words_read == value[:, None] + steps[:whole]).all(axis=1)
             if rest:
                 unused = np.uint64(8 * (VALUE_BYTES - rest))
                 last = words[at + whole * VALUE_BYTES].astype(np.uint64)
-                same[some] &= (last ^ (value + steps[whole])) >> unused == 0
+                same[chunk] &= (last ^ (value + steps[whole])) >> unused == 0
     return same

@@ -66,11 +66,11 @@ class FlexibleReader:
 
     def tags(self) -> dict[int, bytes]:
         """Tagged fields, undecoded, by their tag."""
-        found = {}
+        fields = {}
         for _ in range(self.varint()):
             tag = self.varint()
-            found[tag] = self.take(self.varint())
-        return found
+            fields[tag] = self.take(self.varint())
+        return fields
 
     def tagged(self, read: Callable[[], T]) -> T:
         """A structure, with its tagged fields, which are skipped."""

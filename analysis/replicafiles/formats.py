@@ -31,10 +31,10 @@ class ReadPartition(Protocol):
 
 
 class ReadSegments(Protocol):
-    """Reads the segments `first` .. `behind` - 1 of a log whose segments are all given."""
+    """Reads the segments `first` .. `end` - 1 of a log whose segments are all given."""
 
     def __call__(
-        self, segments: Sequence[Path], first: int, behind: int, *, compacted: bool = False
+        self, segments: Sequence[Path], first: int, end: int, *, compacted: bool = False
     ) -> kafka.SegmentContents: ...
 
 

@@ -62,12 +62,12 @@ def partitions(data: Path) -> list[Key]:
 
 def all_partitions(data: Path) -> list[Key]:
     """Like `partitions`, with internal topics, without the metadata log."""
-    found = []
+    keys = []
     for directory in data.iterdir() if data.is_dir() else ():
         name = _DIRECTORY.fullmatch(directory.name)
         if name is not None and name[1] != _METADATA and directory.is_dir():
-            found.append((name[1], int(name[2])))
-    return sorted(found)
+            keys.append((name[1], int(name[2])))
+    return sorted(keys)
 
 
 def is_internal(topic: str) -> bool:
@@ -165,8 +165,8 @@ def read_replica(
     if segments:
         content = read_segments(segments, 0, len(segments), compacted=compacted)
     log, _ = _assembled(node, topic, partition, directory, [content], marks=marks, remote=remote)
-    before = [] if remote is None else [remote.records(*each) for each in log.prefix]
-    records = joined([*before, *content.pieces])
+    remote_pieces = [] if remote is None else [remote.records(*stretch) for stretch in log.prefix]
+    records = joined([*remote_pieces, *content.pieces])
     return log.holding(records.take(records.offset >= log.start))
 
 
@@ -176,12 +176,12 @@ def segments_in(directory: Path) -> list[Path]:
     return sorted(path for path in files if _SEGMENT.fullmatch(path.stem) and int(path.stem) < batches.LAST_OFFSET)
 
 
-def read_segments(segments: Sequence[Path], first: int, behind: int, *, compacted: bool = False) -> SegmentContents:
+def read_segments(segments: Sequence[Path], first: int, end: int, *, compacted: bool = False) -> SegmentContents:
     """The content of consecutive segments of a log, up to where they cannot be read further. `segments`: those of the
-    whole log; `first`, `behind`: the numbers of the first one that is read, and of the one after the last."""
+    whole log; `first`, `end`: the numbers of the first one that is read, and of the one after the last."""
     content = SegmentContents(compacted=compacted, segment=segments[first].name)
     content.base = content.expected = int(segments[first].stem)
-    for number in range(first, behind):
+    for number in range(first, end):
         content.read(segments[number], later=segments[number + 1 :])
         if content.stop is not None:
             break
@@ -215,7 +215,7 @@ def _assembled(
     remote: StoredLog | None,
 ) -> tuple[ReplicaLog, int]:
     content = SegmentContents()
-    taken = sum([content.add(part, segments_in(directory)) for part in parts])
+    used_parts = sum([content.add(part, segments_in(directory)) for part in parts])
     if content.stop is None:
         content.stop = _unreadable(directory)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
@@ -227,8 +227,8 @@ def _assembled(
     content.begin_at(start)
     if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
         content.doubts.append(f"has no {EPOCHS}")
-    known = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
-    high_watermark = (known or {}).get((topic, partition), -1)
+    marks_read = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
+    high_watermark = (marks_read or {}).get((topic, partition), -1)
     if marks is not None and high_watermark < 0:
         content.doubts.append(f"{NO_MARK} in {HIGH_WATERMARKS}")
     metadata = content.noting("has a damaged", lambda: read_properties(directory / "partition.metadata", ":"))
@@ -256,7 +256,7 @@ def _assembled(
         own_start=own_start,
         prefix=tuple(content.prefix),
     )
-    return log, taken
+    return log, used_parts
 
 
 def _unreadable(directory: Path) -> EndOfLog | None:
@@ -300,8 +300,8 @@ class SegmentContents:
             return False
         due = self.expected
         if self.confirmed and part.base < due:
-            behind = sum(each.stat().st_size for each in segments if int(each.stem) > part.base)
-            self.stop = EndOfLog("damage", f"{part.segment}: {_starts_early(part.base, due)}{_unread(behind)}")
+            unread_bytes = sum(path.stat().st_size for path in segments if int(path.stem) > part.base)
+            self.stop = EndOfLog("damage", f"{part.segment}: {_starts_early(part.base, due)}{_unread(unread_bytes)}")
             return False
         if part.confirmed:
             if not self.confirmed:
@@ -369,8 +369,8 @@ class SegmentContents:
         except OSError as error:
             self.stop = EndOfLog("unread", f"it cannot be read: {error.strerror}")
         if self.stop is not None:
-            behind = sum(each.stat().st_size for each in later)
-            self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{_unread(behind)}")
+            unread_bytes = sum(path.stat().st_size for path in later)
+            self.stop = EndOfLog(self.stop.kind, f"{segment.name}: {self.stop.why}{_unread(unread_bytes)}")
         if self.stop is not None and self.expected == base:
             self.expected = due  # the segment's name is not confirmed by any content
         elif not self.confirmed:
@@ -396,15 +396,15 @@ class SegmentContents:
         self.zeros = self.stop is not None and is_last and not any(data[position:])
 
     def _batches(self, data: bytes, position: int) -> int:
-        found = batches.scan(data, position, self.expected, compacted=self.compacted)
-        table, self.stop = found.table, found.stop
-        records, whole, why, odd, opaque = batches.records_of(data, table, compacted=self.compacted)
+        scanned = batches.scan(data, position, self.expected, compacted=self.compacted)
+        table, self.stop = scanned.table, scanned.stop
+        records, intact, defect, odd, opaque = batches.records_of(data, table, compacted=self.compacted)
         self.doubts += [odd] if odd else []
-        position, end = found.position, found.expected
-        if why:
-            self.stop = EndOfLog("damage", why)
-            position, end = batches.place_of(table[whole]), int(table[whole, batches.BASE])
-            table = table[:whole]
+        position, end = scanned.position, scanned.expected
+        if defect:
+            self.stop = EndOfLog("damage", defect)
+            position, end = batches.place_of(table[intact]), int(table[intact, batches.BASE])
+            table = table[:intact]
         if len(table):
             self.formats.add(batches.MAGIC)
         self.pieces.append(records)
@@ -418,18 +418,18 @@ class SegmentContents:
         return position
 
     def _messages(self, data: bytes, position: int) -> int:
-        found = messages.scan(data, position, self.expected)
-        self.expected = found.expected
-        self.formats |= found.formats
-        self.pieces.append(found.records)
-        self.opaque += found.opaque
-        self.stop = EndOfLog("damage", found.damage) if found.damage else None
-        return found.position
+        scanned = messages.scan(data, position, self.expected)
+        self.expected = scanned.expected
+        self.formats |= scanned.formats
+        self.pieces.append(scanned.records)
+        self.opaque += scanned.opaque
+        self.stop = EndOfLog("damage", scanned.damage) if scanned.damage else None
+        return scanned.position
 
 
 def _starts_early(base: int, due: int) -> str:
     return f"it starts at its name's offset {base}, but the log before it ends at {due}"
 
 
-def _unread(behind: int) -> str:
-    return f"; {behind} bytes of later segments" if behind else ""
+def _unread(unread_bytes: int) -> str:
+    return f"; {unread_bytes} bytes of later segments" if unread_bytes else ""

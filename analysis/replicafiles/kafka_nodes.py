@@ -21,55 +21,56 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
     """
     brokers = {node: data for node, data in nodes.items() if partitions(data)}
     numbers = {node: number for number, node in enumerate(nodes, 1)}
-    said: list[str] = []
+    defects: list[str] = []
     clusters: dict[str, str] = {}
     topics: dict[str, dict[str, str]] = {}
     for node, data in brokers.items():
         try:
-            said += _identity(node, numbers[node], data, clusters)
-            said += _unheld(node, data)
+            defects += _identity(node, numbers[node], data, clusters)
+            defects += _unheld(node, data)
             for topic, partition in all_partitions(data):
-                found = (read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}).get(
+                topic_id = (read_properties(data / f"{topic}-{partition}" / "partition.metadata", ":") or {}).get(
                     "topic_id"
                 )
-                if found or not is_internal(topic):  # most partitions of an internal topic may have never been written
-                    topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = found or ""
+                # Most partitions of an internal topic may have never been written.
+                if topic_id or not is_internal(topic):
+                    topics.setdefault(topic, {})[f"{topic}-{partition} on {node}"] = topic_id or ""
         except ReplicaFileError as error:
-            said.append(f"the files of {node} have a damaged {error}")
-        said += [
+            defects.append(f"the files of {node} have a damaged {error}")
+        defects += [
             f"{node} has set a replica aside: {path.name}"
             for path in sorted(data.glob("*-*.*-*"))
             if _is_aside(path.name)
         ]
-    said += _differing("the nodes are of different clusters", clusters)
+    defects += _differing("the nodes are of different clusters", clusters)
     for topic, ids in sorted(topics.items()):
         if any(ids.values()):
-            said += _differing(f"the replicas of {topic} are of different topics of that name", ids)
-    return said
+            defects += _differing(f"the replicas of {topic} are of different topics of that name", ids)
+    return defects
 
 
 def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path]) -> list[str]:
     """Defects of earlier dumps of these nodes' data directories: they must be of the same node, cluster and topics as
     the directories that were collected `later`."""
-    said: list[str] = []
+    defects: list[str] = []
     for node, data in earlier.items():
         try:
-            said += _other_owner(node, data, later[node])
-            said += (f"{doubt}, in its earlier dump" for doubt in _unheld(node, data))
+            defects += _other_owner(node, data, later[node])
+            defects += (f"{doubt}, in its earlier dump" for doubt in _unheld(node, data))
             for topic, partition in all_partitions(data):
-                said += _other_topic(node, f"{topic}-{partition}", data, later[node])
+                defects += _other_topic(node, f"{topic}-{partition}", data, later[node])
         except ReplicaFileError as error:
-            said.append(f"the earlier dump of {node} has a damaged {error}")
-    return said
+            defects.append(f"the earlier dump of {node} has a damaged {error}")
+    return defects
 
 
 def missing_identities(node: str, data: Path) -> Iterator[str]:
     """Identities that a broker with a metadata log always writes, and that this data directory lacks: the id of its
     cluster, and of the topic of each replica with records."""
-    held = all_partitions(data)
-    if held and not _property(data / "meta.properties", "=", "cluster.id"):
+    keys = all_partitions(data)
+    if keys and not _property(data / "meta.properties", "=", "cluster.id"):
         yield f"meta.properties of {node} has no cluster.id"
-    for topic, partition in held:
+    for topic, partition in keys:
         has_records = any(segment.stat().st_size for segment in segments_of((topic, partition), data))
         if has_records and not _property(data / f"{topic}-{partition}" / "partition.metadata", ":", "topic_id"):
             yield f"{topic}-{partition} on {node} has records, but its partition.metadata has no topic_id"
@@ -94,30 +95,30 @@ def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
         yield f"the earlier dump of {node} does not identify its node: meta.properties is missing"
         return
     for key in ("node.id", "broker.id", "cluster.id", "directory.id"):
-        was, became = ((found or {}).get(key, "none") for found in (before, after))
+        was, became = ((properties or {}).get(key, "none") for properties in (before, after))
         if was != became:
             yield f"the earlier dump of {node} is another's: its {key} is {was}, and in the end it was {became}"
 
 
 def _other_topic(node: str, name: str, earlier: Path, later: Path) -> Iterator[str]:
     before, after = (read_properties(data / name / "partition.metadata", ":") for data in (earlier, later))
-    was, became = ((found or {}).get("topic_id", "none") for found in (before, after))
+    was, became = ((properties or {}).get("topic_id", "none") for properties in (before, after))
     if was != became and (before or not is_internal(name)):
         yield f"the earlier dump of {name} on {node} is of the topic {was}, and in the end it was {became}"
 
 
 def _identity(node: str, number: int, data: Path, clusters: dict[str, str]) -> Iterator[str]:
     """Checks that a data directory belongs to its node; adds the cluster that it names."""
-    found = read_properties(data / "meta.properties", "=")
-    if found is None:
+    properties = read_properties(data / "meta.properties", "=")
+    if properties is None:
         yield f"the files of {node} do not identify their node: meta.properties is missing"
         return
-    if found.get("version") not in _VERSIONS:
-        yield f"the files of {node} have a meta.properties of the unknown version {found.get('version', 'none')}"
-    its_own = found.get("node.id", found.get("broker.id", "?"))
+    if properties.get("version") not in _VERSIONS:
+        yield f"the files of {node} have a meta.properties of the unknown version {properties.get('version', 'none')}"
+    its_own = properties.get("node.id", properties.get("broker.id", "?"))
     if its_own != str(number):
         yield f"the files of {node} are those of another node: meta.properties names {its_own}, not {number}"
-    clusters[node] = found.get("cluster.id", "")
+    clusters[node] = properties.get("cluster.id", "")
 
 
 def _unheld(node: str, data: Path) -> Iterator[str]:
@@ -140,6 +141,6 @@ def _differing(sentence: str, ids: Mapping[str, str]) -> list[str]:
     """The sentence with two witnesses, if these are not all equal."""
     if len(set(ids.values())) < 2:
         return []
-    first, *others = ids
-    other = next(each for each in others if ids[each] != ids[first])
+    first, *other_owners = ids
+    other = next(owner for owner in other_owners if ids[owner] != ids[first])
     return [f"{sentence}: {ids[first] or 'none'} ({first}), {ids[other] or 'none'} ({other})"]

@@ -31,11 +31,11 @@ def keyed_records(data: bytes, table: Any, *, transactional: bool = True) -> Ite
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     last = plain[:, batches.NEXT] - plain[:, batches.BASE] - 1
     limits = plain[:, batches.RECORDS_AT], plain[:, batches.END_AT], plain[:, batches.COUNT]
-    found, _, why = records.parse(buffer, *limits, last)
-    if why:
-        raise ReplicaFileError(f"a batch {why}")
-    offsets = plain[found.batch, batches.BASE] + found.rank
-    columns = (offsets, found.key_at, found.key_end, found.value_at, found.value_size)
+    parsed, _, defect = records.parse(buffer, *limits, last)
+    if defect:
+        raise ReplicaFileError(f"a batch {defect}")
+    offsets = plain[parsed.batch, batches.BASE] + parsed.rank
+    columns = (offsets, parsed.key_at, parsed.key_end, parsed.value_at, parsed.value_size)
     for offset, key_at, key_end, at, size in zip(*(column.tolist() for column in columns), strict=True):
         yield KeyedRecord(offset, _key(data, key_at, key_end), data[at : at + size] if size >= 0 else None)
 

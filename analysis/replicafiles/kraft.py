@@ -67,15 +67,15 @@ class Digests:
     @classmethod
     def of(cls, digests: Mapping[int, int]) -> Digests:
         offsets = sorted(digests)
-        return cls(np.array(offsets, np.int64), np.array([digests[each] for each in offsets], np.uint32))
+        return cls(np.array(offsets, np.int64), np.array([digests[offset] for offset in offsets], np.uint32))
 
     def at(self, offsets: Iterable[int]) -> dict[int, int]:
         """Those of these offsets at which a batch ends, each with its digest."""
-        asked = np.array(sorted(each for each in offsets if 0 <= each < 1 << 63), np.int64)
-        place = np.searchsorted(self.offset, asked)
+        wanted_offsets = np.array(sorted(offset for offset in offsets if 0 <= offset < 1 << 63), np.int64)
+        place = np.searchsorted(self.offset, wanted_offsets)
         is_there = place < len(self.offset)
-        is_there[is_there] = self.offset[place[is_there]] == asked[is_there]
-        return dict(zip(asked[is_there].tolist(), self.digest[place[is_there]].tolist(), strict=True))
+        is_there[is_there] = self.offset[place[is_there]] == wanted_offsets[is_there]
+        return dict(zip(wanted_offsets[is_there].tolist(), self.digest[place[is_there]].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -126,11 +126,11 @@ def _node_id(node: str, path: Path, doubts: list[str]) -> int | None:
     except (OSError, UnicodeDecodeError):
         doubts.append(f"{node} has no meta.properties that can be read")
         return None
-    found = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() in _ID_KEYS]
-    if len(found) != 1 or not found[0].isdecimal():
+    node_ids = [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() in _ID_KEYS]
+    if len(node_ids) != 1 or not node_ids[0].isdecimal():
         doubts.append(f"meta.properties of {node} does not say which node it is")
         return None
-    return int(found[0])
+    return int(node_ids[0])
 
 
 def _log(node: str, directory: Path, doubts: list[str]) -> ReplicaLog | None:
@@ -196,23 +196,25 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
         if expected is not None and base != expected:
             break
         table, position, expected, _ = batches.scan(data, 0, base)
-        found: dict[int, int] = {}
+        digest_of: dict[int, int] = {}
         for row in (row for start in range(0, len(table), _ROWS) for row in table[start : start + _ROWS].tolist()):
             digest = zlib.crc32(
                 _DIGESTED.pack(row[batches.BASE], row[batches.NEXT], row[batches.EPOCH], row[batches.CRC]), digest
             )
-            found[row[batches.NEXT]] = digest
+            digest_of[row[batches.NEXT]] = digest
             if row[batches.ATTRIBUTES] & batches.CONTROL:
                 try:
                     changes += _leader_changes(data, row)
                 except (ValueError, IndexError, struct.error):
                     doubts.append(f"a control record at offset {row[batches.BASE]} of {node} cannot be understood")
-        digests.append(Digests.of(found))
+        digests.append(Digests.of(digest_of))
         if position < len(data):
             break
     if not digests or not (directory / f"{0:020d}.log").exists():
         return tuple(changes), Digests.of({})
-    columns = [np.concatenate(each) for each in zip(*((each.offset, each.digest) for each in digests), strict=True)]
+    columns = [
+        np.concatenate(column) for column in zip(*((column.offset, column.digest) for column in digests), strict=True)
+    ]
     return tuple(changes), Digests(*columns)
 
 

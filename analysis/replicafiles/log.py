@@ -73,7 +73,7 @@ class SequenceBreaks(NamedTuple):
         """The breaks of both."""
         if not self.total or not other.total:
             return self if self.total else other
-        first = min(self, other, key=lambda each: each.batch[0])
+        first = min(self, other, key=lambda breaks: breaks.batch[0])
         return first._replace(total=self.total + other.total)
 
 
@@ -180,6 +180,6 @@ class ReplicaLog:
 
 def _within(offset: I64, ranges: tuple[tuple[int, int], ...]) -> Bools:
     mask = np.zeros(len(offset), np.bool_)
-    for first, behind in ranges:
-        mask |= (offset >= first) & (offset < behind)
+    for first, end in ranges:
+        mask |= (offset >= first) & (offset < end)
     return mask

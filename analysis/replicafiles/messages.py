@@ -114,8 +114,8 @@ class _Builder:
         end = np.cumsum(np.array([len(body) for body in self._bodies], np.int64))
         start = end - np.array([len(body) for body in self._bodies], np.int64)
         digest = digest_of(buffer, start, end, np.array(self._timestamps, np.int64))
-        for index, each in self._digests.items():
-            digest[index] = each
+        for index, number in self._digests.items():
+            digest[index] = number
         offset = np.array(self._offsets, np.int64)
         epoch, value = np.full(len(offset), NO_EPOCH, np.int64), np.array(self._values, np.int64)
         sizes, exact = np.array(self._sizes, np.int64), np.array(self._exact, np.bool_)
@@ -130,12 +130,12 @@ def scan(data: bytes, position: int, expected: int) -> Messages:
             break
         try:
             message = _message(data, position)
-            behind = _take(message, expected, builder, opaque, position)
+            next_offset = _take(message, expected, builder, opaque, position)
         except _DamagedError as error:
             damage = str(error)
         else:
             formats.add(message.magic)
-            expected, position = behind, message.end
+            expected, position = next_offset, message.end
     return Messages(builder.columns(), position, expected, damage, opaque, formats)
 
 
@@ -156,10 +156,12 @@ def _take(message: _Message, expected: int, builder: _Builder, opaque: list[tupl
             builder.add_opaque(offset, message.crc)
         opaque.append((expected, message.offset + 1))
         return message.offset + 1
-    for number, each in enumerate(inner):
-        _require_offset(each.offset, expected + number, position)
-    for each in inner:
-        builder.add(each, message.timestamp if message.attributes & LOG_APPEND_TIME else each.timestamp)
+    for number, inner_message in enumerate(inner):
+        _require_offset(inner_message.offset, expected + number, position)
+    for inner_message in inner:
+        builder.add(
+            inner_message, message.timestamp if message.attributes & LOG_APPEND_TIME else inner_message.timestamp
+        )
     return expected + len(inner)
 
 
@@ -176,8 +178,8 @@ def _message(data: bytes, position: int) -> _Message:
     offset, length, crc, magic, attributes = _HEAD.unpack_from(data, position)
     end, at = position + _FRAME.size + length, position + _HEAD.size
     if length < SMALLEST or offset < 0:
-        what = "no batch" if any(data[position : position + _FRAME.size + SMALLEST]) else "zeros"
-        raise _DamagedError(f"{size - position} bytes of {what} at {position}")
+        content = "no batch" if any(data[position : position + _FRAME.size + SMALLEST]) else "zeros"
+        raise _DamagedError(f"{size - position} bytes of {content} at {position}")
     if end > size:
         raise _DamagedError(f"{size - position} bytes of a torn message at {position}")
     if zlib.crc32(memoryview(data)[position + _FRAME.size + 4 : end]) != crc:
@@ -218,7 +220,7 @@ def _opened(wrapper: _Message, position: int) -> Iterator[_Message]:
     if not messages:
         raise _DamagedError(f"the compressed messages at {position} are not messages")
     shift = wrapper.offset - messages[-1].offset if wrapper.magic == 1 else 0
-    yield from (each._replace(offset=each.offset + shift) for each in messages)
+    yield from (message._replace(offset=message.offset + shift) for message in messages)
 
 
 def _decompressed(wrapper: _Message, position: int) -> bytes:

@@ -68,7 +68,7 @@ def read_offsets_logs(places: Mapping[str, Path]) -> list[OffsetsLog]:
 
 def _names(data: Path) -> list[re.Match[str]]:
     names = sorted(path.name for path in data.iterdir()) if data.is_dir() else []
-    return [found for name in names if (found := _DIRECTORY.fullmatch(name))]
+    return [match for name in names if (match := _DIRECTORY.fullmatch(name))]
 
 
 def _read(node: str, data: Path, number: int, directory: Path) -> OffsetsLog:
@@ -94,17 +94,17 @@ def _log(node: str, number: int, directory: Path, high_watermark: int) -> Offset
         if int(path.stem) < end:
             raise ReplicaFileError(f"{path.name} starts before the end of the segment before it")
         content = read_bytes(path)
-        found = batches.scan(content, 0, int(path.stem), compacted=True)
-        if found.stop is not None or found.position < len(content):
-            raise ReplicaFileError(f"{path.name}: {found.stop.why if found.stop else 'an older message format'}")
-        kept = list(keyed_records(content, found.table, transactional=False))
-        commits += _commits(kept)
-        present += [np.array([each.offset for each in kept], np.int64), _others(found.table)]
-        end = found.expected
-        epoch = int(found.table[-1, batches.EPOCH]) if len(found.table) else epoch
+        scanned = batches.scan(content, 0, int(path.stem), compacted=True)
+        if scanned.stop is not None or scanned.position < len(content):
+            raise ReplicaFileError(f"{path.name}: {scanned.stop.why if scanned.stop else 'an older message format'}")
+        records = list(keyed_records(content, scanned.table, transactional=False))
+        commits += _commits(records)
+        present += [np.array([record.offset for record in records], np.int64), _others(scanned.table)]
+        end = scanned.expected
+        epoch = int(scanned.table[-1, batches.EPOCH]) if len(scanned.table) else epoch
     removed = batches.missing(np.sort(np.concatenate(present)), start, end)
-    before = [(0, start)] if start else []
-    return OffsetsLog(node, number, start, end, epoch, high_watermark, tuple(commits), (*before, *removed))
+    deleted = [(0, start)] if start else []
+    return OffsetsLog(node, number, start, end, epoch, high_watermark, tuple(commits), (*deleted, *removed))
 
 
 def _others(table: I64) -> I64:
@@ -114,9 +114,9 @@ def _others(table: I64) -> I64:
     return np.concatenate([np.empty(0, np.int64), *ranges])
 
 
-def _commits(found: list[KeyedRecord]) -> Iterator[LoggedCommit]:
+def _commits(records: list[KeyedRecord]) -> Iterator[LoggedCommit]:
     """The commits among records. Raises ReplicaFileError for a malformed record with a commit's key."""
-    for record in found:
+    for record in records:
         try:
             key = _key(record.key or b"")
             if key is not None:

@@ -59,44 +59,44 @@ def parse(buffer: Bytes, start: I64, limit: I64, count: I64, last: I64 | None = 
     The first records of all batches are read together, then the second ones, and so on. The buffer is padded
     (`digest.PADDING`). `last`: for batches that may have lost records, the last permitted rank; None: for all complete.
     """
-    least = None if last is None else np.zeros(len(start), np.int64)
+    least_rank = None if last is None else np.zeros(len(start), np.int64)
     at, problem = start.copy(), np.zeros(len(start), np.int64)
-    found: list[tuple[Any, ...]] = [(*np.empty((8, 0), np.int64), np.empty(0, np.bool_))]
+    columns_read: list[tuple[Any, ...]] = [(*np.empty((8, 0), np.int64), np.empty(0, np.bool_))]
     rank = 0
     while len(active := np.flatnonzero((count > rank) & (problem == 0))):
-        ranks = np.full(len(active), rank) if last is None or least is None else (least[active], last[active])
-        columns, found_rank, wrong = _next(buffer, at[active], limit[active], ranks)
-        wrong[at[active] >= limit[active]] = _FEWER
-        problem[active] = wrong
-        fine = wrong == 0
+        ranks = np.full(len(active), rank) if last is None or least_rank is None else (least_rank[active], last[active])
+        columns, found_rank, error = _next(buffer, at[active], limit[active], ranks)
+        error[at[active] >= limit[active]] = _FEWER
+        problem[active] = error
+        fine = error == 0
         columns = tuple(column[fine] for column in columns)
-        found.append((active[fine], found_rank[fine], *columns))
+        columns_read.append((active[fine], found_rank[fine], *columns))
         at[active[fine]] = columns[5]
-        if least is not None:
-            least[active[fine]] = found_rank[fine] + 1
+        if least_rank is not None:
+            least_rank[active[fine]] = found_rank[fine] + 1
         rank += 1
     problem[(problem == 0) & (at != limit)] = _MORE
     wrong_batches = np.flatnonzero(problem)
     bad = int(wrong_batches[0]) if len(wrong_batches) else len(start)
-    why = _PROBLEMS[problem[bad]] if bad < len(start) else ""
-    records = Records(*(np.concatenate([each[i] for each in found]) for i in range(len(Records._fields))))
+    defect = _PROBLEMS[problem[bad]] if bad < len(start) else ""
+    records = Records(*(np.concatenate([columns[i] for columns in columns_read]) for i in range(len(Records._fields))))
     records = records.take(records.batch < bad)
-    return records.take(np.argsort(records.batch, kind="stable")), bad, why
+    return records.take(np.argsort(records.batch, kind="stable")), bad, defect
 
 
 def _next(buffer: Bytes, at: I64, limit: I64, ranks: I64 | tuple[I64, I64]) -> tuple[tuple[Any, ...], I64, I64]:
     """The record at each position: (time delta, key's position and end, value's position, value's size, end, is bare),
     its rank, and the number of its error. With an error the columns are undefined. `ranks`: the required rank, or the
     least and the greatest permitted one."""
-    wrong = np.zeros(len(at), np.int64)
+    error = np.zeros(len(at), np.int64)
 
-    def check(is_wrong: Bools, what: int) -> None:
-        wrong[(wrong == 0) & is_wrong] = what
+    def check(is_wrong: Bools, error_code: int) -> None:
+        error[(error == 0) & is_wrong] = error_code
 
     def number(place: I64) -> tuple[I64, I64]:
-        behind, value, is_short = _varint(buffer, np.minimum(place, limit))
+        stop, value, is_short = _varint(buffer, np.minimum(place, limit))
         check(~is_short, _NUMBER)
-        return behind, value
+        return stop, value
 
     body, length = number(at)
     end = body + np.clip(length, -1, 1 << 40)
@@ -112,14 +112,14 @@ def _next(buffer: Bytes, at: I64, limit: I64, ranks: I64 | tuple[I64, I64]) -> t
     key_end = np.minimum(key_from + np.clip(key_size, 0, 1 << 40), limit)
     value_at, value_size = number(key_end)
     check((value_size < -1) | (value_size > end - value_at), _PARTS)
-    behind, headers = number(np.minimum(value_at + np.clip(value_size, 0, 1 << 40), limit))
-    check((headers < 0) | ((headers == 0) & (behind != end)), _PARTS)
-    for each in np.flatnonzero((wrong == 0) & (headers > 0)):
-        wrong[each] = _headers(buffer, int(behind[each]), int(end[each]), int(headers[each]))
+    stop, headers = number(np.minimum(value_at + np.clip(value_size, 0, 1 << 40), limit))
+    check((headers < 0) | ((headers == 0) & (stop != end)), _PARTS)
+    for index in np.flatnonzero((error == 0) & (headers > 0)):
+        error[index] = _headers(buffer, int(stop[index]), int(end[index]), int(headers[index]))
     return (
         (time_delta, key_at, key_end, value_at, value_size, end, (key_size == -1) & (headers == 0)),
         offset_delta,
-        wrong,
+        error,
     )
 
 
@@ -128,12 +128,12 @@ def _headers(buffer: Bytes, at: int, end: int, count: int) -> int:
     for part in range(2 * count):
         if at >= end:
             return _PARTS
-        behind, size, is_short = (int(each[0]) for each in _varint(buffer, np.array([at])))
+        stop, size, is_short = (int(array[0]) for array in _varint(buffer, np.array([at])))
         if not is_short:
             return _NUMBER
-        if size < (-1 if part % 2 else 0) or size > end - behind:
+        if size < (-1 if part % 2 else 0) or size > end - stop:
             return _PARTS
-        at = behind + max(size, 0)
+        at = stop + max(size, 0)
     return 0 if at == end else _PARTS
 
 
@@ -142,15 +142,15 @@ def _varint(buffer: Bytes, at: I64) -> tuple[I64, I64, Bools]:
     at = at.copy()
     raw = np.zeros(len(at), np.uint64)
     is_short = np.ones(len(at), np.bool_)
-    more = np.arange(len(at))
+    unfinished = np.arange(len(at))
     for number in range(_LONGEST):
-        byte = buffer[np.minimum(at[more], len(buffer) - 1)].astype(np.uint64)
-        raw[more] |= (byte & np.uint64(0x7F)) << np.uint64(7 * number)
-        at[more] += 1
+        byte = buffer[np.minimum(at[unfinished], len(buffer) - 1)].astype(np.uint64)
+        raw[unfinished] |= (byte & np.uint64(0x7F)) << np.uint64(7 * number)
+        at[unfinished] += 1
         if number:
-            is_short[more] &= (byte != 0) & ((byte == 1) | (number < _LONGEST - 1))
-        more = more[byte >= 0x80]
-        if not len(more):
+            is_short[unfinished] &= (byte != 0) & ((byte == 1) | (number < _LONGEST - 1))
+        unfinished = unfinished[byte >= 0x80]
+        if not len(unfinished):
             break
-    is_short[more] = False
+    is_short[unfinished] = False
     return at, (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64), is_short

@@ -105,12 +105,12 @@ class DeclaredSegments:
 
     def of(self, topic: str, partition: int, topic_id: str = "") -> list[DeclaredSegment]:
         """The segments of a partition, by their first offset; with an id only those of this topic."""
-        found = [
-            each
-            for each in self.segments.values()
-            if (each.topic, each.partition) == (topic, partition) and topic_id in ("", each.topic_id)
+        segments = [
+            segment
+            for segment in self.segments.values()
+            if (segment.topic, segment.partition) == (topic, partition) and topic_id in ("", segment.topic_id)
         ]
-        return sorted(found, key=lambda each: (each.start, each.id))
+        return sorted(segments, key=lambda segment: (segment.start, segment.id))
 
 
 @dataclass(frozen=True)
@@ -141,15 +141,15 @@ def read_metadata(places: Mapping[str, Path], earlier: Mapping[str, Path] = Mapp
                 doubts.append(f"the remote metadata on {node} cannot be read: {directory.name}: {error}")
             else:
                 replicas.setdefault(int(number), []).append(replica)
-    longest = [max(each, key=lambda replica: replica.end) for _, each in sorted(replicas.items())]
+    longest = [max(copies, key=lambda replica: replica.end) for _, copies in sorted(replicas.items())]
     segments, strange = _apply(event for replica in longest for event in replica.events)
-    differing = [why for number, each in sorted(replicas.items()) for why in _differing(number, each)]
+    differing = [difference for number, copies in sorted(replicas.items()) for difference in _differing(number, copies)]
     for node, data in earlier.items():
         try:
-            differing += _changed(node, data, {each.number: each for each in longest})
+            differing += _changed(node, data, {replica.number: replica for replica in longest})
         except (ReplicaFileError, OSError) as error:
             doubts.append(f"the earlier dump of the remote metadata on {node} cannot be read: {error}")
-    ends = {number: {replica.node: replica.end for replica in each} for number, each in replicas.items()}
+    ends = {number: {replica.node: replica.end for replica in copies} for number, copies in replicas.items()}
     return DeclaredSegments(segments, tuple(strange), tuple(differing), ends, tuple(doubts))
 
 
@@ -175,12 +175,12 @@ def _changed(node: str, data: Path, latest: Mapping[int, _Replica]) -> Iterator[
 
 def _differing(number: int, replicas: Sequence[_Replica]) -> Iterator[str]:
     """The first offset at which a replica has another record than the longest one, for each replica."""
-    first = max(replicas, key=lambda replica: replica.end)
+    longest = max(replicas, key=lambda replica: replica.end)
     for replica in replicas:
-        offsets = sorted(at for at in {*first.records, *replica.records} if at < min(first.end, replica.end))
-        unlike = [at for at in offsets if replica.records.get(at) != first.records.get(at)]
+        offsets = sorted(at for at in {*longest.records, *replica.records} if at < min(longest.end, replica.end))
+        unlike = [at for at in offsets if replica.records.get(at) != longest.records.get(at)]
         if unlike:
-            yield f"{TOPIC}-{number} has another record at offset {unlike[0]} on {replica.node} than on {first.node}"
+            yield f"{TOPIC}-{number} has another record at offset {unlike[0]} on {replica.node} than on {longest.node}"
 
 
 def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], list[str]]:
@@ -189,20 +189,20 @@ def _apply(events: Iterator[StateChange]) -> tuple[dict[str, DeclaredSegment], l
     segments: dict[str, DeclaredSegment] = {}
     strange: list[str] = []
     for event in events:
-        known = segments.get(event.id)
-        before = "" if known is None else known.state
-        if event.state == before or event.expected not in ("", before):
+        segment = segments.get(event.id)
+        state = "" if segment is None else segment.state
+        if event.state == state or event.expected not in ("", state):
             continue
-        if event.state == COPY_FINISHED and before in (DELETE_STARTED, DELETE_FINISHED):
+        if event.state == COPY_FINISHED and state in (DELETE_STARTED, DELETE_FINISHED):
             continue
-        if event.state not in EDGES[before]:
+        if event.state not in EDGES[state]:
             strange.append(
-                f"segment {event.id} of {event.topic}-{event.partition}: {before or 'unknown'} to {event.state}"
+                f"segment {event.id} of {event.topic}-{event.partition}: {state or 'unknown'} to {event.state}"
             )
         elif event.segment is not None:
             segments[event.id] = event.segment
-        elif known is not None:
-            segments[event.id] = replace(known, state=event.state, digests=event.digests or known.digests)
+        elif segment is not None:
+            segments[event.id] = replace(segment, state=event.state, digests=event.digests or segment.digests)
     return segments, strange
 
 
@@ -218,18 +218,18 @@ def _read_log(node: str, directory: Path, *, is_running: bool = False) -> _Repli
         raise ReplicaFileError(f"it starts with {segments[0].name}" if segments else "it has no segment")
     for path in segments:
         data = read_bytes(path)
-        found = batches.scan(data, 0, end)
-        gaps = batches.skipped(found.table, end)
-        is_read = found.stop is None and found.position == len(data)
+        scan = batches.scan(data, 0, end)
+        gaps = batches.skipped(scan.table, end)
+        is_read = scan.stop is None and scan.position == len(data)
         if not (is_read or (is_running and path == segments[-1])) or int(path.stem) != end or gaps:
-            raise ReplicaFileError(f"{path.name}: {found.stop.why if found.stop else 'it does not continue the log'}")
-        epochs = dict(zip(found.table[:, batches.BASE].tolist(), found.table[:, batches.EPOCH].tolist(), strict=True))
+            raise ReplicaFileError(f"{path.name}: {scan.stop.why if scan.stop else 'it does not continue the log'}")
+        epochs = dict(zip(scan.table[:, batches.BASE].tolist(), scan.table[:, batches.EPOCH].tolist(), strict=True))
         epoch = -1
-        for record in keyed_records(data, found.table):
+        for record in keyed_records(data, scan.table):
             epoch = epochs.get(record.offset, epoch)
             records[record.offset] = epoch, record.value
             events += [] if record.value is None else _events_of(record.value)
-        end = found.expected
+        end = scan.expected
     return _Replica(node, int(directory.name.removeprefix(f"{TOPIC}-")), end, records, tuple(events))
 
 
@@ -247,18 +247,18 @@ def _events_of(value: bytes) -> list[StateChange]:
 def _json_event(fields: Mapping[str, Any]) -> StateChange:
     if fields["format"] != _BROWNOUT_FORMAT or fields["state"] not in STATES:
         raise ValueError(f"format {fields['format']}, state {fields['state']}")
-    where = (str(fields["topic"]), str(fields["topic_id"]), int(fields["partition"]))
+    partition = (str(fields["topic"]), str(fields["topic_id"]), int(fields["partition"]))
     identity = hex_id(str(fields["id"]))
     segment = None
     if fields["state"] == COPY_STARTED:
         epochs = tuple((int(epoch), int(start)) for epoch, start in fields["epochs"])
         start, end = int(fields["base_offset"]), int(fields["end_offset"])
         numbers = int(fields["size"]), int(fields["max_timestamp"]), int(fields["broker"])
-        segment = DeclaredSegment(identity, *where, start, end, epochs, *numbers, COPY_STARTED, BROWNOUT)
+        segment = DeclaredSegment(identity, *partition, start, end, epochs, *numbers, COPY_STARTED, BROWNOUT)
     digests = None
     if fields["state"] == COPY_FINISHED:
         digests = {suffix: _digest(fields["objects"][suffix]) for suffix in BROWNOUT_OBJECTS}
-    return StateChange(identity, *where, fields["state"], segment, str(fields.get("expected", "")), digests)
+    return StateChange(identity, *partition, fields["state"], segment, str(fields.get("expected", "")), digests)
 
 
 def _digest(fields: Mapping[str, Any]) -> tuple[int, str]:
@@ -277,20 +277,20 @@ def _kafka_event(value: bytes) -> list[StateChange]:
         return []
     if key not in (_SEGMENT, _UPDATE) or version != 0:
         raise ValueError(f"message {key} of version {version}")
-    identity, where = _segment_id(reader)
+    identity, partition = _segment_id(reader)
     if key == _UPDATE:
         reader.number(">i")  # broker
         reader.number(">q")  # time of the event
         reader.compact_bytes()  # what a store's plugin adds
-        return [StateChange(identity, *where, STATES[reader.number(">b")])]
+        return [StateChange(identity, *partition, STATES[reader.number(">b")])]
     start, end = reader.number(">q"), reader.number(">q")
     broker, latest, _ = (reader.number(form) for form in (">i", ">q", ">q"))  # the third: time of the event
     epochs = reader.array(lambda: reader.tagged(lambda: (reader.number(">i"), reader.number(">q"))))
     size = reader.number(">i")
     reader.compact_bytes()  # what a store's plugin adds
     state = STATES[reader.number(">b")]
-    segment = DeclaredSegment(identity, *where, start, end, tuple(epochs), size, latest, broker, state, KAFKA)
-    return [StateChange(identity, *where, state, segment)]
+    segment = DeclaredSegment(identity, *partition, start, end, tuple(epochs), size, latest, broker, state, KAFKA)
+    return [StateChange(identity, *partition, state, segment)]
 
 
 def _segment_id(reader: FlexibleReader) -> tuple[str, tuple[str, str, int]]:
@@ -300,8 +300,8 @@ def _segment_id(reader: FlexibleReader) -> tuple[str, tuple[str, str, int]]:
         return reader.text(), reader.uuid(), reader.number(">i")
 
     def entry() -> tuple[str, tuple[str, str, int]]:
-        where = reader.tagged(topic_id_partition)
-        return reader.uuid(), where
+        partition = reader.tagged(topic_id_partition)
+        return reader.uuid(), partition
 
     return reader.tagged(entry)
 

@@ -74,7 +74,7 @@ class ProducerStates:
 
     def latest(self) -> dict[int, ProducerBatch]:
         """The last batch of each producer."""
-        return {each.producer: each for each in sorted(self.batches, key=lambda each: each.offset)}
+        return {batch.producer: batch for batch in sorted(self.batches, key=lambda batch: batch.offset)}
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class SegmentObjects:
 
     def written(self) -> dict[int, ProducerBatch]:
         """The last batch of each idempotent producer in the segment, without control batches."""
-        found = {}
+        batch_of = {}
         for row in self.batches.tolist():
             if row[batches.PRODUCER] >= 0 and not row[batches.ATTRIBUTES] & batches.CONTROL:
-                found[row[batches.PRODUCER]] = _of_batch(row)
-        return found
+                batch_of[row[batches.PRODUCER]] = _of_batch(row)
+        return batch_of
 
 
 def read_objects(segment: DeclaredSegment, objects: Mapping[str, Path]) -> SegmentObjects:
@@ -153,8 +153,8 @@ class _Reading:
         return None
 
     def compared(self, suffix: str, compare: Callable[[bytes], str]) -> None:
-        if why := self.read(suffix, lambda path: compare(read_bytes(path))):
-            self.contradicting.append(f"{suffix} {why}")
+        if difference := self.read(suffix, lambda path: compare(read_bytes(path))):
+            self.contradicting.append(f"{suffix} {difference}")
 
 
 def _unlike_digest(content: bytes, size: int, digest: str) -> str:
@@ -197,15 +197,15 @@ def _brownout_index(data: bytes, table: I64, log: bytes, segment: DeclaredSegmen
     if np.frombuffer(blocks, ">u4").tolist() != due:
         return f"has other checksums than the blocks of {LOG}"
     entries = np.frombuffer(body, _BROWNOUT_ENTRY).reshape(-1, _BROWNOUT_COLUMNS)
-    before = np.concatenate(([-1], np.maximum.accumulate(table[:, batches.LATEST])))
+    latest_before = np.concatenate(([-1], np.maximum.accumulate(table[:, batches.LATEST])))
     offsets = np.concatenate((table[:, batches.BASE], [segment.end + 1]))
     positions = np.concatenate((_places(table), [len(log)]))
     if entries[0, :2].tolist() != [segment.start, 0]:
         return f"starts with {entries[0].tolist()}, not with the segment's start"
-    if entries[-1].tolist() != [segment.end + 1, len(log), before[-1]]:
+    if entries[-1].tolist() != [segment.end + 1, len(log), latest_before[-1]]:
         return f"ends with {entries[-1].tolist()}, not with the segment's end"
-    known = {row[0]: row for row in np.column_stack((offsets, positions, before)).tolist()}
-    return _first_unlike(entries.tolist(), lambda entry: known.get(entry[0]) == entry)
+    entry_at = {row[0]: row for row in np.column_stack((offsets, positions, latest_before)).tolist()}
+    return _first_unlike(entries.tolist(), lambda entry: entry_at.get(entry[0]) == entry)
 
 
 def _kafka_index(data: bytes, table: I64, log: bytes, segment: DeclaredSegment) -> str:
@@ -247,13 +247,13 @@ def _kafka_time_index(data: bytes, table: I64, segment: DeclaredSegment) -> str:
 
 def _first_unlike(entries: Sequence[Sequence[int]], fits: Callable[[Sequence[int]], bool]) -> str:
     """The first entry of an index that the batches contradict, or that does not rise; empty without one."""
-    before: Sequence[int] = ()
+    previous: Sequence[int] = ()
     for number, entry in enumerate(entries):
         if not fits(entry):
             return f"has the entry {list(entry)}, which is of no batch of the segment"
-        if number and not (before[0] < entry[0] and before[1] < entry[1]):
-            return f"has the entry {list(entry)} after {list(before)}"
-        before = entry
+        if number and not (previous[0] < entry[0] and previous[1] < entry[1]):
+            return f"has the entry {list(entry)} after {list(previous)}"
+        previous = entry
     return ""
 
 
@@ -262,10 +262,10 @@ def _places(table: I64) -> I64:
 
 
 def _epochs(path: Path) -> tuple[tuple[int, int], ...]:
-    found = read_epochs(path)
-    if found is None:
+    entries = read_epochs(path)
+    if entries is None:
         raise ReplicaFileError("it is gone")
-    return found
+    return entries
 
 
 def _producers(data: bytes) -> ProducerStates:
@@ -279,8 +279,8 @@ def _producers(data: bytes) -> ProducerStates:
     if crc32c(data[_SNAPSHOT_CRC_FROM:]) != checksum:
         raise ReplicaFileError("the producer snapshot does not match its CRC-32C")
     entries = [ProducerBatch(*entry[:6]) for entry in _PRODUCER.iter_unpack(data[_SNAPSHOT_HEAD.size :])]
-    forgotten = [each.producer for each in entries if each.offset < 0 and each.epoch < 0]
-    return ProducerStates(tuple(each for each in entries if each.offset >= 0), max(forgotten, default=-1))
+    forgotten = [entry.producer for entry in entries if entry.offset < 0 and entry.epoch < 0]
+    return ProducerStates(tuple(entry for entry in entries if entry.offset >= 0), max(forgotten, default=-1))
 
 
 def _of_batch(row: Sequence[int]) -> ProducerBatch:

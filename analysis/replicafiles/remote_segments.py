@@ -67,18 +67,18 @@ class StoredLog:
         """The file of a segment's records; None if the store has no such object."""
         return self.objects.get(identity, {}).get(LOG)
 
-    def records(self, identity: str, first: int, behind: int) -> LogColumns:
+    def records(self, identity: str, first: int, end: int) -> LogColumns:
         """The records of a segment in a range of offsets."""
-        (segment,) = (each for each in self.segments if each.id == identity)
+        (segment,) = (segment for segment in self.segments if segment.id == identity)
         content = self.content(segment)
         assert content is not None
         offset = content.records.offset
-        return content.records.take((offset >= first) & (offset < behind))
+        return content.records.take((offset >= first) & (offset < end))
 
     @property
     def finished(self) -> list[DeclaredSegment]:
         """The segments that the metadata declare complete."""
-        return [each for each in self.segments if each.state == COPY_FINISHED]
+        return [segment for segment in self.segments if segment.state == COPY_FINISHED]
 
 
 @dataclass
@@ -95,18 +95,18 @@ class Covered:
 
 def objects_in(store: Path) -> dict[str, dict[str, Path]]:
     """The files of segments' objects below a directory, by segment id (22 characters of base64 for URLs) and suffix."""
-    found: dict[str, dict[str, Path]] = {}
+    objects: dict[str, dict[str, Path]] = {}
     for path in sorted(store.rglob("*")):
         name = _OBJECT.fullmatch(path.name)
         if name is not None and path.is_file():
-            found.setdefault(_id_of(name[1]), {})[name[2]] = path
-    return found
+            objects.setdefault(_id_of(name[1]), {})[name[2]] = path
+    return objects
 
 
 def object_id(name: str) -> str | None:
     """The id of the segment that an object's name states; None for another name."""
-    found = _OBJECT.fullmatch(name.rpartition("/")[2])
-    return None if found is None else _id_of(found[1])
+    match = _OBJECT.fullmatch(name.rpartition("/")[2])
+    return None if match is None else _id_of(match[1])
 
 
 def _id_of(text: str) -> str:
@@ -117,12 +117,12 @@ def cover(remote: StoredLog, epochs: Sequence[tuple[int, int]], start: int, end:
     """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe."""
     covered, at = Covered(), start
     while at < end:
-        found = [(_reach(remote, each, epochs, at, end), each.id) for each in remote.finished]
-        reached, identity = max(found, key=lambda each: _how_far(each[0]), default=(None, ""))
+        reaches = [(_reach(remote, segment, epochs, at, end), segment.id) for segment in remote.finished]
+        reached, identity = max(reaches, key=lambda candidate: _how_far(candidate[0]), default=(None, ""))
         if reached is None or reached[0] <= at:
-            behind = min([each.start for each in remote.finished if each.start > at] + [end])
-            covered.absent.append((at, min(behind, end)))
-            at = min(behind, end)
+            next_start = min([segment.start for segment in remote.finished if segment.start > at] + [end])
+            covered.absent.append((at, min(next_start, end)))
+            at = min(next_start, end)
             continue
         upto, content = reached
         covered.spans.append((identity, at, upto))
@@ -149,18 +149,18 @@ def _reach(
     upto = min(content.end, segment.end + 1, end)
     inside = (content.records.offset >= at) & (content.records.offset < upto)
     offset, epoch = content.records.offset[inside], content.records.epoch[inside]
-    other = np.flatnonzero(epoch != lineage(epochs, offset))
-    upto = int(offset[other[0]]) if len(other) else upto
+    strays = np.flatnonzero(epoch != lineage(epochs, offset))
+    upto = int(offset[strays[0]]) if len(strays) else upto
     return (upto, content) if upto > at else None
 
 
 def lineage(epochs: Sequence[tuple[int, int]], offset: I64) -> I64:
     """The leader epoch of each offset by an epoch file; -2 before its first entry."""
     starts = np.array([start for _, start in epochs], np.int64)
-    known = np.array([-2, *(epoch for epoch, _ in epochs)], np.int64)
-    return known[np.searchsorted(starts, offset, side="right")]
+    epochs_from = np.array([-2, *(epoch for epoch, _ in epochs)], np.int64)
+    return epochs_from[np.searchsorted(starts, offset, side="right")]
 
 
-def _within(ranges: Sequence[tuple[int, int]], first: int, behind: int) -> list[tuple[int, int]]:
-    clipped = [(max(one, first), min(other, behind)) for one, other in ranges]
-    return [(one, other) for one, other in clipped if one < other]
+def _within(ranges: Sequence[tuple[int, int]], first: int, end: int) -> list[tuple[int, int]]:
+    clipped = [(max(start, first), min(stop, end)) for start, stop in ranges]
+    return [(start, stop) for start, stop in clipped if start < stop]

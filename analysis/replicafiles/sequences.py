@@ -31,7 +31,7 @@ class Sorted(NamedTuple):
 
 def in_order(batches: I64, missing: Sequence[tuple[int, int]]) -> Sorted:
     """Batches in the order in which producers sent them. `missing`: the ranges of offsets that a log leaves out."""
-    edges = np.array(sorted(behind for _, behind in missing), np.int64)
+    edges = np.array(sorted(end for _, end in missing), np.int64)
     stretch = np.searchsorted(edges, batches[:, OFFSET], side="right")
     order = np.lexsort((batches[:, OFFSET], batches[:, EPOCH], batches[:, PRODUCER], stretch))
     batches, stretch = batches[order], stretch[order]
@@ -52,9 +52,9 @@ def fold(batches: I64, missing: Sequence[tuple[int, int]]) -> tuple[I64, Sequenc
     return runs, breaks_at(batches, np.flatnonzero(continues & (batches[:, FIRST] != due)))
 
 
-def breaks_at(batches: I64, wrong: I64) -> SequenceBreaks:
+def breaks_at(batches: I64, positions: I64) -> SequenceBreaks:
     """The breaks before these batches. Each batch is after one of its producer."""
-    if not len(wrong):
+    if not len(positions):
         return NO_BREAKS
-    at = int(wrong[np.argmin(batches[wrong, OFFSET])])
-    return SequenceBreaks(len(wrong), tuple(batches[at - 1].tolist()), tuple(batches[at].tolist()))
+    at = int(positions[np.argmin(batches[positions, OFFSET])])
+    return SequenceBreaks(len(positions), tuple(batches[at - 1].tolist()), tuple(batches[at].tolist()))
