@@ -138,10 +138,10 @@ def _added(journal: Sequence[Line], nodes: Sequence[str]) -> dict[str, dict[int,
         if line["event"] == ASSIGNMENT:
             replicas = {partition: _names(ids, nodes) for partition, ids in enumerate(line.get("replicas", ()))}
         elif line["event"] == REASSIGNED:
-            now = _names(line["replicas"], nodes)
-            for node in now - replicas.get(line["partition"], frozenset()):
+            members = _names(line["replicas"], nodes)
+            for node in members - replicas.get(line["partition"], frozenset()):
                 added.setdefault(node, {})[line["partition"]] = line["t"]
-            replicas[line["partition"]] = now
+            replicas[line["partition"]] = members
         elif line["event"] == JOINED:
             added.setdefault(line["node"], {})[line["partition"]] = line["t"]
     return added

@@ -37,11 +37,11 @@ def lowered(
             marks = read_high_watermarks(places[node] / HIGH_WATERMARKS) or {}
         except ReplicaFileError:
             continue  # each replica of the node reports it
-        for key, least in sorted(_written(events.get(node, ()), heal_start * 1e9).items()):
-            if key in keys and marks.get(key, 0) < least:
+        for key, mark in sorted(_written(events.get(node, ()), heal_start * 1e9).items()):
+            if key in keys and marks.get(key, 0) < mark:
                 yield (
                     f"the earlier dump of {node} has the high watermark {marks.get(key, 0)} of {key[0]}-{key[1]}, "
-                    f"but the node had reported that {least} was on its disk"
+                    f"but the node had reported that {mark} was on its disk"
                 )
 
 
@@ -51,14 +51,14 @@ def _is_heal(line: Event) -> bool:
 
 def _written(events: Sequence[Event], heal_start: float) -> dict[Key, int]:
     """By partition, the least high watermark that the disk may have had since `heal_start`, wall clock in ns."""
-    found: dict[Key, int] = {}
+    marks: dict[Key, int] = {}
     for event in events:
         topic, partition, mark = (event.get(name) for name in ("topic", "partition", "high_watermark"))
         if event.get("event") != WRITTEN or type(partition) is not int or type(mark) is not int:
             continue
         key = str(topic), partition
         if moment(event) < heal_start:
-            found[key] = mark
-        elif key in found:
-            found[key] = min(found[key], mark)
-    return found
+            marks[key] = mark
+        elif key in marks:
+            marks[key] = min(marks[key], mark)
+    return marks

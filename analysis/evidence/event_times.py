@@ -81,13 +81,13 @@ def _strangers(table: pa.Table, lives: Mapping[str, tuple[int, int]]) -> Iterato
         .group_by("client", use_threads=False)
         .aggregate([("ret", "min"), ("inv", "max")])
     )
-    for each in extent.to_pylist():
-        began, ended = lives.get(each["client"], (each["ret_min"], each["inv_max"]))
-        if each["ret_min"] >= began and each["inv_max"] <= ended:
+    for row in extent.to_pylist():
+        began, ended = lives.get(row["client"], (row["ret_min"], row["inv_max"]))
+        if row["ret_min"] >= began and row["inv_max"] <= ended:
             continue
-        mine = table.filter(pc.equal(table["client"].cast(pa.string()), each["client"]))
+        mine = table.filter(pc.equal(table["client"].cast(pa.string()), row["client"]))
         outside = pc.or_(pc.less(mine["ret"], began), pc.greater(mine["inv"], ended))
-        yield each["client"], int(pc.sum(outside).as_py())
+        yield row["client"], int(pc.sum(outside).as_py())
 
 
 def _early(table: pa.Table, began: int) -> int:

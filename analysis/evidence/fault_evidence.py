@@ -33,41 +33,41 @@ def contradictions(
     """The conditions that the evidence does not meet, as sentences; empty: the evidence is sufficient."""
     if not evidence:
         return ["it is empty"]
-    found: list[str] = []
+    sentences: list[str] = []
     for must in must_show:
         if must.get("of") == "fault":
-            found += _wrong(must, evidence, "")
+            sentences += _wrong(must, evidence, "")
             continue
         for target in targets:
             facts = evidence.get(target)
             if not isinstance(facts, Mapping) or not facts:
-                found.append(f"it says nothing of {target}")
+                sentences.append(f"it says nothing of {target}")
             else:
-                other = _at(facts, str(must.get("unless") or ""))
-                if isinstance(other, str) and is_in_force(other, target):
+                remover = _at(facts, str(must.get("unless") or ""))
+                if isinstance(remover, str) and is_in_force(remover, target):
                     continue
-                found += _wrong(must, facts, f"{target}: ")
-    return list(dict.fromkeys(found))
+                sentences += _wrong(must, facts, f"{target}: ")
+    return list(dict.fromkeys(sentences))
 
 
-def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], where: str) -> Iterator[str]:
+def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], prefix: str) -> Iterator[str]:
     key = str(must.get("key"))
     value = _at(facts, key)
     if value is _ABSENT or value is None:
-        yield f"{where}{key} is missing"
+        yield f"{prefix}{key} is missing"
         return
     if "values" in must and value not in must["values"]:
-        yield f"{where}{key} is {quoted(value)}, not {' or '.join(map(quoted, must['values']))}"
+        yield f"{prefix}{key} is {quoted(value)}, not {' or '.join(map(quoted, must['values']))}"
     if "unlike" in must and value in must["unlike"]:
-        yield f"{where}{key} is {quoted(value)}"
+        yield f"{prefix}{key} is {quoted(value)}"
     if "least" in must and not _reaches(value, must["least"]):
-        yield f"{where}{key} is {quoted(value)}, at least {must['least']:g} is needed"
+        yield f"{prefix}{key} is {quoted(value)}, at least {must['least']:g} is needed"
     if "differs_from" in must:
         other = _at(facts, must["differs_from"])
         if other is _ABSENT or other is None:
-            yield f"{where}{must['differs_from']} is missing, and {key} must differ from it"
+            yield f"{prefix}{must['differs_from']} is missing, and {key} must differ from it"
         elif value == other:
-            yield f"{where}{key} is {quoted(value)}, as {must['differs_from']} is"
+            yield f"{prefix}{key} is {quoted(value)}, as {must['differs_from']} is"
 
 
 def _at(facts: Any, key: str) -> Any:
@@ -78,7 +78,7 @@ def _at(facts: Any, key: str) -> Any:
     return facts
 
 
-def _reaches(value: Any, least: float) -> bool:
+def _reaches(value: Any, minimum: float) -> bool:
     if isinstance(value, Mapping):
-        return bool(value) and all(_reaches(each, least) for each in value.values())
-    return isinstance(value, int | float) and value >= least
+        return bool(value) and all(_reaches(part, minimum) for part in value.values())
+    return isinstance(value, int | float) and value >= minimum

@@ -23,29 +23,29 @@ def contradictions(groups: GroupRecords, *, all_kept: bool) -> Iterator[str]:
 
 def _not_held(groups: GroupRecords) -> Iterator[str]:
     """Deliveries and commits of partitions that their member did not hold at that time."""
-    held: dict[tuple[str, int], list[HeldPartition]] = {}
-    for each in groups.held:
-        held.setdefault((each.member, each.partition), []).append(each)
-    moments = [(each.member, each.partition, each.at, "was given") for each in groups.deliveries]
-    moments += [(each.member, each.partition, each.inv, "committed") for each in groups.commits]
+    tenures: dict[tuple[str, int], list[HeldPartition]] = {}
+    for tenure in groups.held:
+        tenures.setdefault((tenure.member, tenure.partition), []).append(tenure)
+    moments = [(delivery.member, delivery.partition, delivery.at, "was given") for delivery in groups.deliveries]
+    moments += [(commit.member, commit.partition, commit.inv, "committed") for commit in groups.commits]
     outside = Counter(
-        (member, partition, what)
-        for member, partition, at, what in moments
-        if not any(each.since <= at <= each.until for each in held.get((member, partition), ()))
+        (member, partition, action)
+        for member, partition, at, action in moments
+        if not any(tenure.since <= at <= tenure.until for tenure in tenures.get((member, partition), ()))
     )
-    for (member, partition, what), count in sorted(outside.items()):
+    for (member, partition, action), count in sorted(outside.items()):
         times = counted(count, "time")
-        yield f"{member} {what} partition {partition} {times} while it did not hold it, by its own record"
+        yield f"{member} {action} partition {partition} {times} while it did not hold it, by its own record"
 
 
 def _beyond_deliveries(commits: Sequence[Commit], deliveries: Sequence[Delivered]) -> Iterator[str]:
     """Commits of offsets beyond the records that their member had been given."""
-    given: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    for each in deliveries:
-        given.setdefault((each.member, each.partition), []).append((each.at, each.last + 1))
+    deliveries_of: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for delivery in deliveries:
+        deliveries_of.setdefault((delivery.member, delivery.partition), []).append((delivery.at, delivery.last + 1))
     for commit in commits:
-        ends = [end for at, end in given.get((commit.member, commit.partition), ()) if at <= commit.inv]
+        ends = [end for at, end in deliveries_of.get((commit.member, commit.partition), ()) if at <= commit.inv]
         if commit.offset > max(ends, default=0):
-            where = f"offset {commit.offset} of partition {commit.partition}"
-            yield f"{commit.member} committed {where}, but had been given records up to {max(ends, default=0)} only"
+            place = f"offset {commit.offset} of partition {commit.partition}"
+            yield f"{commit.member} committed {place}, but had been given records up to {max(ends, default=0)} only"
             return

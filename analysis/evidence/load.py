@@ -37,7 +37,7 @@ class MeasuredLoad:
     def __add__(self, other: MeasuredLoad) -> MeasuredLoad:
         """The load of two parts of a history together."""
         pairs = zip(astuple(self), astuple(other), strict=True)
-        return MeasuredLoad(*(mine + others for mine, others in pairs))
+        return MeasuredLoad(*(mine + theirs for mine, theirs in pairs))
 
     @property
     def weak_words(self) -> str:
@@ -57,12 +57,12 @@ def _weak_words(count: int) -> str:
 def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     end = _end_of_load(history)
-    found = MeasuredLoad(0, 0, 0)
+    load = MeasuredLoad(0, 0, 0)
     for part in history.register_parts("f", "type", "inv", "phase"):
-        found += _register_load(part, end)
+        load += _register_load(part, end)
     for part in history.parts("f", "type", "acks", "inv", "phase"):
-        found += _log_load(part, end)
-    return found
+        load += _log_load(part, end)
+    return load
 
 
 def _register_load(operations: pa.Table, end: int) -> MeasuredLoad:
@@ -76,12 +76,12 @@ def _register_load(operations: pa.Table, end: int) -> MeasuredLoad:
 
 def _log_load(operations: pa.Table, end: int) -> MeasuredLoad:
     under_load = _under_load(operations, end)
-    kept, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(under_load), (APPEND,))
+    durable, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(under_load), (APPEND,))
     return MeasuredLoad(
-        changes=kept,
+        changes=durable,
         changes_under_load=kept_under_load,
         queries_under_load=_count(under_load, (END,)),
-        weak=_count(operations, (APPEND,)) - kept,
+        weak=_count(operations, (APPEND,)) - durable,
         weak_under_load=_count(under_load, (APPEND,)) - kept_under_load,
     )
 

@@ -37,7 +37,7 @@ def first_above_uploads(places: Mapping[str, Path], history: History) -> Mapping
     segments = {place: declared.of(*place) for place in history.places}
     if declared.doubts or not all(segments.values()):
         return None
-    return {place: 1 + max(each.end for each in found) for place, found in segments.items()}
+    return {place: 1 + max(segment.end for segment in segments_of) for place, segments_of in segments.items()}
 
 
 def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUploads | None:
@@ -48,8 +48,8 @@ def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUpl
         return None
     acknowledged = lost = 0
     for part in history.parts("f", "type", "acks", "topic", "partition", "offset", "value"):
-        kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
-        for place, appends in by_partition(part.filter(pc.and_(kept, pc.equal(part["type"], OK)))):
+        durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        for place, appends in by_partition(part.filter(pc.and_(durable, pc.equal(part["type"], OK)))):
             offset = appends["offset"].to_numpy()
             missing = shown.get(place, ValueRuns()).missing(appends["value"].to_numpy())
             if np.any(missing & (offset < 0)):
@@ -65,29 +65,29 @@ def _is_covered(read: ValueRuns, start: int, end: int | None) -> bool:
 
 def _offsets_read(history: History) -> dict[Place, ValueRuns]:
     """The offsets that final reads returned, by partition."""
-    found: dict[Place, ValueRuns] = {}
+    offsets_of: dict[Place, ValueRuns] = {}
     for part in history.parts("f", "type", "phase", "topic", "partition", "offsets"):
         for place, reads in by_partition(part.filter(_is_final(part, READ))):
             offsets = ValueRuns.of(pc.list_flatten(reads["offsets"]).to_numpy())
-            found[place] = ValueRuns.union([found.get(place, ValueRuns()), offsets])
-    return found
+            offsets_of[place] = ValueRuns.union([offsets_of.get(place, ValueRuns()), offsets])
+    return offsets_of
 
 
 def _ends(history: History) -> dict[Place, int]:
     """The end of each log by final queries that were sent after the last acknowledgement; without such a query a
     partition is missing."""
-    last: dict[Place, int] = {}
+    last_ack: dict[Place, int] = {}
     for part in history.parts("f", "type", "topic", "partition", "ret"):
         is_append = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["type"], OK))
         for place, appends in by_partition(part.filter(is_append)):
-            last[place] = max(last.get(place, -1), pc.max(appends["ret"]).as_py())
-    found: dict[Place, int] = {}
+            last_ack[place] = max(last_ack.get(place, -1), pc.max(appends["ret"]).as_py())
+    ends: dict[Place, int] = {}
     for part in history.parts("f", "type", "phase", "topic", "partition", "inv", "lo"):
         for place, queries in by_partition(part.filter(_is_final(part, END))):
-            late = queries.filter(pc.greater(queries["inv"], last.get(place, -1)))["lo"]
+            late = queries.filter(pc.greater(queries["inv"], last_ack.get(place, -1)))["lo"]
             if len(late):
-                found[place] = max(found.get(place, -1), pc.max(late).as_py())
-    return {place: end for place, end in found.items() if end >= 0}
+                ends[place] = max(ends.get(place, -1), pc.max(late).as_py())
+    return {place: end for place, end in ends.items() if end >= 0}
 
 
 def _is_final(part: pa.Table, f: int) -> pa.ChunkedArray:

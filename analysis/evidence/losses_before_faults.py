@@ -21,23 +21,23 @@ def lost_before_faults(history: History) -> int:
     """Records that all in-sync replicas acknowledged before the first fault started and that no final read returns in
     their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
     value at another offset than acknowledged is not lost."""
-    first = min((each["invoked"] for each in history.faults.to_pylist() if each["invoked"] is not None), default=INF)
+    first = min((fault["invoked"] for fault in history.faults.to_pylist() if fault["invoked"] is not None), default=INF)
     shown = shown_in_the_end(history)
     lost = 0
     for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
-        kept = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
+        durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
         in_time = pc.and_(pc.equal(part["type"], OK), pc.less(part["ret"], first))
-        for place, appends in by_partition(part.filter(pc.and_(kept, in_time))):
+        for place, appends in by_partition(part.filter(pc.and_(durable, in_time))):
             lost += int(shown.get(place, ValueRuns()).missing(appends["value"].to_numpy()).sum())
     return lost
 
 
 def shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
     """The values that final reads returned, by partition."""
-    found: dict[Place, ValueRuns] = {}
+    values_of: dict[Place, ValueRuns] = {}
     for part in history.parts("f", "type", "phase", "topic", "partition", "values"):
         is_final = pc.and_(pc.equal(part["f"], READ), pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL))
         for place, reads in by_partition(part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
             values = ValueRuns.of(pc.list_flatten(reads["values"]).to_numpy())
-            found[place] = ValueRuns.union([found.get(place, ValueRuns()), values])
-    return found
+            values_of[place] = ValueRuns.union([values_of.get(place, ValueRuns()), values])
+    return values_of

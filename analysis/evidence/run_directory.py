@@ -164,14 +164,14 @@ def describe(run_dir: Path) -> RunDescription:
 
 def _contradictions(description: RunDescription) -> Iterator[str]:
     """Contradictions within the description."""
-    known = description.node_names
-    if known and description.nodes != len(known):
-        yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(known)}"
+    names = description.node_names
+    if names and description.nodes != len(names):
+        yield f"run.toml: [topology] nodes is {description.nodes}, but [system.roles] has {len(names)}"
     if description.judge == "log" and not description.partitions:
         yield "run.toml: the workload is on a log, but [workload] names no partitions"
     if description.topic and not is_topic(description.topic):
         yield f"run.toml: [workload] topic is {description.topic!r}, which is not a valid name of a topic"
-    for name in known:
+    for name in names:
         if "/" in name or name in ("", ".", ".."):
             yield f"run.toml: [system.roles] has {name!r}: a node's name is that of its directory in nodes/"
     if len(set(description.clients)) != len(description.clients) or not description.clients:
@@ -182,8 +182,8 @@ def _contradictions(description: RunDescription) -> Iterator[str]:
     if len(assignment) != description.partitions:
         yield f"run.toml: [workload] partitions is {description.partitions}, but assignment has {len(assignment)}"
     for partition, ids in enumerate(assignment):
-        if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(known) + 1)):
-            yield f"run.toml: partition {partition} is assigned to {plain(ids)}: nodes 1 .. {len(known)}, each once"
+        if not ids or len(set(ids)) != len(ids) or not set(ids) <= set(range(1, len(names) + 1)):
+            yield f"run.toml: partition {partition} is assigned to {plain(ids)}: nodes 1 .. {len(names)}, each once"
 
 
 def node_names(run_dir: Path) -> list[str]:
@@ -194,20 +194,20 @@ def node_names(run_dir: Path) -> list[str]:
 
 def settings_in(steps: Iterable[str]) -> dict[str, str]:
     """The settings that steps of a script change, as the steps describe themselves: `configure the topic: a=1, b=2`."""
-    changed = [found[1] for step in steps if (found := _CONFIGURES.search(step))]
+    changed = [match[1] for step in steps if (match := _CONFIGURES.search(step))]
     return dict(pair.split("=", 1) for changes in changed for pair in changes.split(", ") if "=" in pair)
 
 
 def topic_settings_in(steps: Iterable[str]) -> dict[str, str]:
     """Those of `settings_in` that are changed for the topic."""
-    return settings_in(f"({found[1]})" for step in steps if (found := _CONFIGURES_TOPIC.search(step)))
+    return settings_in(f"({match[1]})" for step in steps if (match := _CONFIGURES_TOPIC.search(step)))
 
 
 def _traced(workload: WorkloadTable) -> dict[str, Any]:
     """The settings of the workload that leave traces in the files, without those that its kind does not have."""
-    found: dict[str, Any] = {"idempotent": workload.idempotent, "compression": workload.compression}
-    found |= {"batch_records": workload.batch_records}
-    return {name: value for name, value in found.items() if value not in (None, "", 0) or value is False}
+    settings: dict[str, Any] = {"idempotent": workload.idempotent, "compression": workload.compression}
+    settings |= {"batch_records": workload.batch_records}
+    return {name: value for name, value in settings.items() if value not in (None, "", 0) or value is False}
 
 
 def moment(event: Mapping[str, Any]) -> int:

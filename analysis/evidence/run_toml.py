@@ -178,9 +178,9 @@ def read(content: Mapping[str, Any]) -> tuple[RunToml, tuple[str, ...]]:
         try:
             return msgspec.convert(content, RunToml), tuple(defects)
         except msgspec.ValidationError as error:
-            what, path = _refusal(error)
+            message, path = _refusal(error)
             value, content = _value_at(content, path), _without(content, path)
-            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(written(value), 60)}: {_why(what)}")
+            defects.append(f"run.toml: {_name(*_table_and_key(path))} is {brief(written(value), 60)}: {_why(message)}")
 
 
 def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -198,26 +198,26 @@ def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _refusal(error: msgspec.ValidationError) -> tuple[str, tuple[str, ...]]:
     """What is wrong, and the path of the key that must be removed. A wrong element removes its whole list or table."""
-    found = _REFUSED.fullmatch(str(error))
-    assert found is not None
-    path = tuple(found["path"].split(".")) if found["path"] else ()
-    if unknown := _NOT_KNOWN.fullmatch(found["what"]):
+    match = _REFUSED.fullmatch(str(error))
+    assert match is not None
+    path = tuple(match["path"].split(".")) if match["path"] else ()
+    if unknown := _NOT_KNOWN.fullmatch(match["what"]):
         path = (*path, unknown[1])
-    return found["what"], path
+    return match["what"], path
 
 
-def _why(what: str) -> str:
+def _why(message: str) -> str:
     """A message of msgspec in the words of this module."""
-    if _NOT_KNOWN.fullmatch(what):
+    if _NOT_KNOWN.fullmatch(message):
         return "the key is not known"
-    if choices := _CHOICES.fullmatch(what):
+    if choices := _CHOICES.fullmatch(message):
         return f"expected one of {choices[1].replace('|', ', ')}"
-    return f"{what[0].lower()}{what[1:]}".replace("`", "")
+    return f"{message[0].lower()}{message[1:]}".replace("`", "")
 
 
 def _table(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = content.get(name)
-    return found if isinstance(found, dict) else {}
+    table = content.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 def _value_at(content: Any, path: tuple[str, ...]) -> Any:
@@ -229,8 +229,8 @@ def _value_at(content: Any, path: tuple[str, ...]) -> Any:
 def _without(content: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     """The content without this key."""
     key, *inner = path
-    rest = {each: value for each, value in content.items() if each != key}
-    return rest | ({key: _without(content[key], tuple(inner))} if inner else {})
+    others = {name: value for name, value in content.items() if name != key}
+    return others | ({key: _without(content[key], tuple(inner))} if inner else {})
 
 
 def _table_and_key(path: tuple[str, ...]) -> tuple[str, str]:
@@ -245,8 +245,8 @@ def _name(table: str, key: str) -> str:
 def layers(content: Mapping[str, Any]) -> tuple[Mapping[str, str], ...]:
     """The values of a table as texts, and for each table in it those values overlaid with its own. Empty tables are
     left out."""
-    common = {key: str(each) for key, each in content.items() if not isinstance(each, dict)}
-    inside = [layer for each in content.values() if isinstance(each, dict) for layer in layers(each)]
+    common = {key: str(value) for key, value in content.items() if not isinstance(value, dict)}
+    inside = [layer for value in content.values() if isinstance(value, dict) for layer in layers(value)]
     return (*([common] if common else []), *({**common, **layer} for layer in inside))
 
 

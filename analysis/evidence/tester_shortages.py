@@ -47,16 +47,16 @@ def lost_journal(journal: Sequence[Mapping[str, Any]]) -> list[Shortage]:
     return [Shortage(journal[-1]["t"] - BEFORE_LOSS_NS, "the journal does not say how the run ended")]
 
 
-def cause_at(moment: float, found: Iterable[Shortage]) -> str:
+def cause_at(moment: float, tester_shortages: Iterable[Shortage]) -> str:
     """Why the tester may have caused what was seen at `moment`; empty if it cannot have."""
-    return next((each.why for each in found if moment >= each.since), "")
+    return next((shortage.why for shortage in tester_shortages if moment >= shortage.since), "")
 
 
-def cause_of(anomaly: Anomaly, found: Sequence[Shortage]) -> str:
+def cause_of(anomaly: Anomaly, tester_shortages: Sequence[Shortage]) -> str:
     """Why the tester may have caused this anomaly; empty if all its evidence is older than each shortage."""
     moments = [_moments(row) for row in anomaly.witness]
     is_timed = bool(moments) and all(moments)
-    return cause_at(max(max(row) for row in moments) if is_timed else math.inf, found)
+    return cause_at(max(max(row) for row in moments) if is_timed else math.inf, tester_shortages)
 
 
 def _moments(row: Mapping[str, Any]) -> list[int]:

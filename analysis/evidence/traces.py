@@ -83,8 +83,8 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
         processes[-1].append({**event, "line": number})
     if not processes:
         doubts.append(f"the trace of {node} is empty")
-    processes, again = _each_once(processes)
-    doubts += [f"the trace of {node} has the same process twice, again from line {line} on" for line in again]
+    processes, repetitions = _each_once(processes)
+    doubts += [f"the trace of {node} has the same process twice, again from line {line} on" for line in repetitions]
     trace = Trace(node, tuple(map(tuple, processes)))
     for events in trace.processes:
         if events[0]["event"] != FIRST_WORD and events[0]["seq"] == 0:
@@ -100,17 +100,17 @@ def read_trace(path: Path, node: str, *, stopped: bool) -> Trace:
 def _each_once(processes: list[list[Event]]) -> tuple[list[list[Event]], list[int]]:
     """The processes without repetitions, and the first line of each repetition. A process starts once; a repeated
     process must not count as evidence that the node forgot what happened between."""
-    found: list[list[Event]] = []
-    again: list[int] = []
-    seen: set[str] = set()
+    distinct: list[list[Event]] = []
+    repetitions: list[int] = []
+    openings: set[str] = set()
     for events in processes:
-        first = json.dumps({key: value for key, value in events[0].items() if key not in ("line", "seen")})
-        if first in seen:
-            again.append(events[0]["line"])
+        opening = json.dumps({key: value for key, value in events[0].items() if key not in ("line", "seen")})
+        if opening in openings:
+            repetitions.append(events[0]["line"])
         else:
-            found.append(events)
-        seen.add(first)
-    return found, again
+            distinct.append(events)
+        openings.add(opening)
+    return distinct, repetitions
 
 
 def _unexplained(node: str, torn: int) -> list[str]:
@@ -128,7 +128,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     needed = (*_ALWAYS, *_INTEGERS.get(event["event"], ()))
     nullable = _NULLABLE.get(event["event"], ())
     lists = [event[key] for key in _LISTS.get(event["event"], ()) if key in event]
-    if not all(isinstance(each, list) and all(type(member) is int for member in each) for each in lists):
+    if not all(isinstance(members, list) and all(type(member) is int for member in members) for members in lists):
         return None
-    whole = all(type(event.get(key)) is int for key in needed) and type(event.get("seen", 0)) is int
-    return event if whole and all(type(event.get(key, "")) in (int, type(None)) for key in nullable) else None
+    is_whole = all(type(event.get(key)) is int for key in needed) and type(event.get("seen", 0)) is int
+    return event if is_whole and all(type(event.get(key, "")) in (int, type(None)) for key in nullable) else None
