@@ -89,7 +89,7 @@ def write(paths: Sequence[Path], form: str, history: ForeignHistory, judgement: 
     """Writes the plots and the result, beside the operations, and returns the result. `form`: the name of the files'
     format."""
     plots = list(_plots(history, judgement))
-    anomalies = [asdict(shown(each, history.names)) for each in judgement.anomalies]
+    anomalies = [asdict(shown(anomaly, history.names)) for anomaly in judgement.anomalies]
     content: dict[str, Any] = {
         "format": FORMAT,
         "verdict": judgement.verdict,

@@ -69,9 +69,9 @@ def _judge_log(history: ForeignHistory, upper_bound: str) -> ForeignJudgement:
     spread = task_map(None, plan.rows)
     checked = check_ranges(plan, spread, upper_bound)
     report = report_of(checked, plan, spread, upper_bound=upper_bound)
-    where = counted(len(report.partitions), "partition")
-    size = f"{counted(history.rows, 'operation')} on {where}; upper bounds {upper_bound}"
-    doubts = (*(in_texts(each, history.names) for each in report.undecided), *history.doubts)
+    subject = counted(len(report.partitions), "partition")
+    size = f"{counted(history.rows, 'operation')} on {subject}; upper bounds {upper_bound}"
+    doubts = (*(in_texts(sentence, history.names) for sentence in report.undecided), *history.doubts)
     if report.anomalies or doubts or not history.is_answered:
         shutil.rmtree(root / TABLES)
         return _without_certificate(size, report.anomalies, doubts)
@@ -99,11 +99,13 @@ def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) ->
     """The anomalies of a report, with the texts of their values: their keys are checked again, with named values."""
     if not history.names or not report.anomalies:
         return report.anomalies
-    wrong = pa.array(sorted({each.topic for each in report.anomalies}), pa.string())
+    refuted = pa.array(sorted({anomaly.topic for anomaly in report.anomalies}), pa.string())
     tables = history.directory / TABLES
     parts = read_register_parts(tables, read_register_index(tables), STORED.names)
-    rows = pa.concat_tables(part.filter(pc.is_in(part["key"], wrong)) for part in parts)
-    keys = {key: [_named(each, history.names) for each in some] for key, some in by_key(rows).items()}
+    rows = pa.concat_tables(part.filter(pc.is_in(part["key"], refuted)) for part in parts)
+    keys = {
+        key: [_named(operation, history.names) for operation in operations] for key, operations in by_key(rows).items()
+    }
     return check_keys(keys, budget=budget).anomalies
 
 
@@ -145,23 +147,23 @@ def _named(operation: Operation, names: Mapping[int, str]) -> Operation:
 def in_texts(sentence: str, names: Mapping[int, str]) -> str:
     """A sentence about a log, with the texts of its values."""
 
-    def text(found: re.Match[str]) -> str:
-        session, producer, sequence = map(int, found.groups())
+    def text(match: re.Match[str]) -> str:
+        session, producer, sequence = map(int, match.groups())
         number = session << SESSION_SHIFT | producer << 32 | sequence
-        return f"value {names[number]}" if number in names else found[0]
+        return f"value {names[number]}" if number in names else match[0]
 
     return _RECORD.sub(text, sentence)
 
 
 def shown(anomaly: Anomaly, names: Mapping[int, str]) -> Anomaly:
     """An anomaly with the texts of its values, for people and documents."""
-    witness = tuple({name: _cell(name, held, names) for name, held in row.items()} for row in anomaly.witness)
+    witness = tuple({name: _cell(name, value, names) for name, value in row.items()} for row in anomaly.witness)
     return replace(anomaly, sentence=in_texts(anomaly.sentence, names), witness=witness)
 
 
-def _cell(name: str, held: Any, names: Mapping[int, str]) -> Any:
-    if name == "value" and isinstance(held, int):
-        return names.get(held, held)
+def _cell(name: str, cell: Any, names: Mapping[int, str]) -> Any:
+    if name == "value" and isinstance(cell, int):
+        return names.get(cell, cell)
     if name == "records":
-        return [(at, names.get(value, value)) for at, value in held]
-    return held
+        return [(at, names.get(value, value)) for at, value in cell]
+    return cell
