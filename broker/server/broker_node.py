@@ -480,8 +480,8 @@ class BrokerNode:
     # --- callbacks of the parts
 
     def _disk_failed(self, error: OSError) -> None:
-        what = "too many files are open (ulimit -n)" if is_out_of_descriptors(error) else "the disk failed"
-        self.fail(f"{what}: {error}", error)
+        cause = "too many files are open (ulimit -n)" if is_out_of_descriptors(error) else "the disk failed"
+        self.fail(f"{cause}: {error}", error)
 
     def _quorum_failed(self, error: Exception) -> None:
         self.fail(f"the metadata quorum failed: {type(error).__name__}: {error}", error)
@@ -538,8 +538,8 @@ class BrokerNode:
                 self.lifecycle.heartbeat_soon()
             if 0 <= self.lifecycle.broker_epoch <= reached and not self._caught_up.is_set():
                 self._caught_up.set()
-                for each in self.overruled:
-                    self._tracer.emit("setting_overruled", key=each.key, own=each.own, cluster=each.cluster)
+                for setting in self.overruled:
+                    self._tracer.emit("setting_overruled", key=setting.key, own=setting.own, cluster=setting.cluster)
             if not self._applied.is_set():
                 self._settled.set()
 

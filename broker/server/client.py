@@ -171,10 +171,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                 self._set_timer(since + timeout)
         return answer
 
-    def _set_timer(self, when: float) -> None:
+    def _set_timer(self, deadline: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._check_limits)
+        self._timer = self._loop.call_at(deadline, self._check_limits)
 
     def _check_limits(self) -> None:
         """Fail the requests whose limit has passed, and set the timer for the next limit.
@@ -436,10 +436,10 @@ class PeerConnector:
             link.drop("this broker is stopping")
 
     def _link(self, node_id: int, purpose: str, *, as_controller: bool) -> Link:
-        known, approach = self._brokers, self._to_brokers
+        addresses, approach = self._brokers, self._to_brokers
         if as_controller and self._controllers is not None:
-            known, approach = self._controllers, self._to_controllers
-        address = known.get(node_id)
+            addresses, approach = self._controllers, self._to_controllers
+        address = addresses.get(node_id)
         if address is None:
             raise ConnectionError(f"the address of broker {node_id} is unknown")
         link = self._links.get((node_id, purpose))

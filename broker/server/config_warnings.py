@@ -13,10 +13,10 @@ from broker.topic_settings import CLUSTER_WIDE, KEYS
 def open_listeners(config: BrokerConfig) -> list[str]:
     """A warning for each listener without authentication, where another listener requires it or an authorizer is set.
     Without any such listener the configuration is plain, and gives no warning."""
-    opened = [each for each in config.listeners if not _authenticates(each, config)]
+    opened = [listener for listener in config.listeners if not _authenticates(listener, config)]
     if len(opened) == len(config.listeners) and not config.authorizer_class_name:
         return []
-    return [_warning(each, config) for each in opened]
+    return [_warning(listener, config) for listener in opened]
 
 
 def _authenticates(listener: ListenerEndpoint, config: BrokerConfig) -> bool:
@@ -25,14 +25,14 @@ def _authenticates(listener: ListenerEndpoint, config: BrokerConfig) -> bool:
 
 
 def _warning(listener: ListenerEndpoint, config: BrokerConfig) -> str:
-    where = f"{config.source}: listener {listener.name} ({listener.protocol.name}) at {listener.host}:{listener.port}"
+    place = f"{config.source}: listener {listener.name} ({listener.protocol.name}) at {listener.host}:{listener.port}"
     remedy = f"give {listener.name} SASL_SSL in listener.security.protocol.map, or let a firewall close its port"
     if listener.name in config.controller_names:
         return (
-            f"{where} requires no authentication and serves controllers: any peer can act as a broker there, and "
+            f"{place} requires no authentication and serves controllers: any peer can act as a broker there, and "
             f"forward requests in any user's name; {remedy}"
         )
-    return f"{where} requires no authentication, although other listeners or the authorizer do; {remedy}"
+    return f"{place} requires no authentication, although other listeners or the authorizer do; {remedy}"
 
 
 class Overruled(NamedTuple):
@@ -53,9 +53,9 @@ class Overruled(NamedTuple):
 
 def overruled(config: BrokerConfig, defaults: Mapping[str, str]) -> list[Overruled]:
     """The overridden settings. `defaults`: the cluster's. Keys that the file does not contain are not listed."""
-    found = (
+    settings = (
         Overruled(config.source, name, KEYS[name].default(config), value)
         for name, value in defaults.items()
         if name in CLUSTER_WIDE
     )
-    return [each for each in found if each.key in config.given and each.own != each.cluster]
+    return [setting for setting in settings if setting.key in config.given and setting.own != setting.cluster]

@@ -427,9 +427,9 @@ class Connection(asyncio.BufferedProtocol):
         """The queued bytes before the next slice of a file or the next large buffer, as one buffer. A large buffer is
         returned alone: it is not copied."""
         output = self._output
-        first = output.popleft()
-        assert not isinstance(first, Slice)
-        run, size = [first], len(first)
+        first_piece = output.popleft()
+        assert not isinstance(first_piece, Slice)
+        run, size = [first_piece], len(first_piece)
         while output and not isinstance(part := output[0], Slice) and size + len(part) <= COPIED_TO_JOIN:
             output.popleft()
             run.append(part)

@@ -41,8 +41,8 @@ class Call(NamedTuple):
     def request(self, turns: Turns) -> Message:
         """Decode the request and charge its entries to this turn. Raises `DecodeError`, also for too many entries, and
         `RefusedRequest` when the sender may do nothing of it."""
-        most = most_entries(self.api.key)
-        request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=most)
+        entries_limit = most_entries(self.api.key)
+        request, _ = decode(self.api.request, self.version, self.frame, self.body, most_entries=entries_limit)
         turns.spend(1 + entries_decoded() // DECODED_FOR_ONE)
         return request
 

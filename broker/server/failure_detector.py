@@ -69,9 +69,9 @@ class DeathWatch:
         broker_id = request.broker_id
         if broker_id not in self._image().brokers:
             return
-        before, _ = self._heard_over.get(broker_id, (None, -1))
+        previous_connection, _ = self._heard_over.get(broker_id, (None, -1))
         self._heard_over[broker_id] = connection, request.broker_epoch
-        if before is connection:
+        if previous_connection is connection:
             return
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         lost.add_done_callback(lambda _: self._lost(broker_id, connection))

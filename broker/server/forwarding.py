@@ -73,12 +73,12 @@ def caller_of(principal: bytes, address: bytes) -> Caller:
     """The caller that these bytes encode. Raises `DecodeError`."""
     if len(principal) < _VERSION.size or _VERSION.unpack_from(principal)[0] != VERSION:
         raise DecodeError(f"an encoded principal starts with version {VERSION}")
-    its = decode_exactly(DefaultPrincipalData, VERSION, principal, _VERSION.size)
+    encoded_caller = decode_exactly(DefaultPrincipalData, VERSION, principal, _VERSION.size)
     try:
         host = str(ipaddress.ip_address(address)) if address else ""
     except ValueError:
         raise DecodeError(f"an address has 4 or 16 bytes, not {len(address)}") from None
-    return Caller(f"{its.type}:{its.name}", host)
+    return Caller(f"{encoded_caller.type}:{encoded_caller.name}", host)
 
 
 ENVELOPE_VERSION = 0
@@ -157,9 +157,9 @@ class ControllerForwarding:
             api = find_api(header.api_key)
             if api is None or api.key not in self._handlers or not api.serves(header.api_version):
                 return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-            most = most_entries(api.key)
+            entries_limit = most_entries(api.key)
             request = decode_exactly(
-                api.request, header.api_version, envelope.request_data, position, most_entries=most
+                api.request, header.api_version, envelope.request_data, position, most_entries=entries_limit
             )
         except DecodeError:
             return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)

@@ -158,22 +158,22 @@ class FrameBuffer:
             if end == capacity < ROOMY:  # the buffer is new, or the last read filled it: a busy peer gets larger reads
                 self._replace(max(SMALL, 2 * capacity))
             return
-        wanted = end - start + LEAST_ROOM
+        wanted_size = end - start + LEAST_ROOM
         if end - start >= LENGTH_SIZE:
-            wanted = LENGTH_SIZE + _LENGTH.unpack_from(self._buffer, start)[0]
-        if end < capacity and start + wanted <= capacity:
+            wanted_size = LENGTH_SIZE + _LENGTH.unpack_from(self._buffer, start)[0]
+        if end < capacity and start + wanted_size <= capacity:
             return
         if start and end == capacity < ROOMY and self._is_granted(capacity):
             # The last read filled the buffer with more than one frame: a larger buffer means fewer reads.
             self._go_on_in(bytearray(2 * capacity))
             return
-        if wanted > capacity and end - start + LEAST_ROOM <= capacity:
+        if wanted_size > capacity and end - start + LEAST_ROOM <= capacity:
             # A peer can announce any length at no cost and send byte by byte: use the present buffer up first.
             if start:
                 self._to_the_front()
-        elif wanted > capacity or not start:
+        elif wanted_size > capacity or not start:
             # The buffer grows with the bytes received, which may belong to more frames than the first.
-            roomy = wanted + max(SMALL, min(ROOMY, wanted // 4))
+            roomy = wanted_size + max(SMALL, min(ROOMY, wanted_size // 4))
             self._replace(max(end - start + LEAST_ROOM, min(roomy, 2 * capacity)))
         else:
             self._to_the_front()

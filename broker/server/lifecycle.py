@@ -131,7 +131,10 @@ class BrokerLifecycle:
             broker_id=self._config.node_id,
             cluster_id=cluster_id,
             incarnation_id=self._incarnation_id,
-            listeners=[Listener(it.name, it.host, it.port, it.protocol) for it in self._config.broker_listeners],
+            listeners=[
+                Listener(listener.name, listener.host, listener.port, listener.protocol)
+                for listener in self._config.broker_listeners
+            ],
             log_dirs=[self._directory_id],
             previous_broker_epoch=self.epoch_of_logs,
         )

@@ -67,9 +67,9 @@ class Arrivals:
     async def listen(self, host: str, port: int) -> None:
         """Accept peers from now on. Raises `OSError` when an address cannot be used."""
         loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
-            for family, _, _, _, address in dict.fromkeys(found):
+            for family, _, _, _, address in dict.fromkeys(addresses):
                 self.sockets.append(socket.create_server(address[:2], family=family, backlog=BACKLOG))
         except OSError:
             self.close()
@@ -152,8 +152,8 @@ BROKERS_ASK = (
 class Admission:
     """Counts connections. `per_address`: the limits of single addresses, `per_address_default`: of all others."""
 
-    def __init__(self, most: int, per_address_default: int, per_address: Mapping[str, int]) -> None:
-        self._most = most
+    def __init__(self, limit: int, per_address_default: int, per_address: Mapping[str, int]) -> None:
+        self._most = limit
         self._per_address_default = per_address_default
         self._per_address = per_address
         self._clients: dict[Connection, str] = {}
@@ -165,9 +165,9 @@ class Admission:
         """Why no further client may connect from `address`; None when one may."""
         if len(self._clients) >= self._most:
             return f"more than max.connections={self._most} connections"
-        most = self._per_address.get(address, self._per_address_default)
-        if self._by_address.get(address, 0) >= most:
-            return f"more than max.connections.per.ip={most} connections from {address}"
+        limit = self._per_address.get(address, self._per_address_default)
+        if self._by_address.get(address, 0) >= limit:
+            return f"more than max.connections.per.ip={limit} connections from {address}"
         return None
 
     def admit(self, connection: Connection, address: str) -> None:
@@ -242,8 +242,8 @@ def _asks_as_broker(frame: memoryview) -> bool:
             fetch, _ = decode(FetchRequest, header.api_version, frame, body, most_entries=most_entries(ApiKey.FETCH))
             return fetching_replica(fetch).replica_id >= 0
         if header.api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH:
-            most = most_entries(ApiKey.OFFSET_FOR_LEADER_EPOCH)
-            ask, _ = decode(OffsetForLeaderEpochRequest, header.api_version, frame, body, most_entries=most)
+            entries_limit = most_entries(ApiKey.OFFSET_FOR_LEADER_EPOCH)
+            ask, _ = decode(OffsetForLeaderEpochRequest, header.api_version, frame, body, most_entries=entries_limit)
             return ask.replica_id >= 0
     except DecodeError:
         return False
@@ -298,11 +298,11 @@ class SharedBudget:
         return self._left
 
     def reserve(self, size: int) -> bool:
-        kept = 0 if size <= SMALL else KEPT_FOR_SMALL
-        if size > self._left - kept:
+        reserved_bytes = 0 if size <= SMALL else KEPT_FOR_SMALL
+        if size > self._left - reserved_bytes:
             for release in self._holders:
                 release()
-        if size > self._left - kept:
+        if size > self._left - reserved_bytes:
             return False
         self._left -= size
         return True
@@ -450,9 +450,9 @@ class Listener:
         """Why this descriptor must not be used, not even for a connection on probation."""
         return self._too_few_descriptors(descriptor, self._kept_for_files)
 
-    def _too_few_descriptors(self, descriptor: int, kept: int) -> str | None:
+    def _too_few_descriptors(self, descriptor: int, reserved_descriptors: int) -> str | None:
         """A new descriptor is the lowest free one: all lower ones are in use."""
-        if self._descriptors - descriptor > kept:
+        if self._descriptors - descriptor > reserved_descriptors:
             return None
         return f"{descriptor} of {self._descriptors} descriptors are in use; raise ulimit -n"
 

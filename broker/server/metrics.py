@@ -146,12 +146,12 @@ class MetricSources(Protocol):
 def render(metrics: Iterable[Metric]) -> str:
     """The exposition format, version 0.0.4. Metrics of one name stand together."""
     lines: list[str] = []
-    last = ""
+    last_name = ""
     for metric in metrics:
-        if metric.name != last:
+        if metric.name != last_name:
             kind = "counter" if metric.name.endswith("_total") else "gauge"
             lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {kind}"]
-            last = metric.name
+            last_name = metric.name
         labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in metric.labels.items())
         lines.append(
             f"{metric.name}{{{labels}}} {metric.value:.17g}" if labels else f"{metric.name} {metric.value:.17g}"
@@ -214,8 +214,8 @@ def remote_storage_metrics(tiered: TieredStorage) -> Iterator[Metric]:
     yield Metric("broker_remote_read_cache_bytes", "Bytes of remote segments in memory.", tiered.reads.size)
     sizes = tiered.sizes()
     for number, (name, text) in enumerate(REMOTE_SIZES):
-        for topic, its in sizes.items():
-            yield Metric(f"broker_remote_{name}", text, its[number], {"topic": topic})
+        for topic, topic_sizes in sizes.items():
+            yield Metric(f"broker_remote_{name}", text, topic_sizes[number], {"topic": topic})
     yield Metric(
         "broker_remote_unknown_objects", "Objects that the metadata do not know; they stay.", tiered.unknown_objects
     )
@@ -242,8 +242,8 @@ def broker_metrics(node: MetricSources) -> Iterator[Metric]:
     )
     yield Metric("broker_log_bytes", "Bytes of the logs of all partitions.", count.bytes)
     for kind in MemoryKind:
-        held = node.groups.account.held(kind)
-        yield Metric("broker_group_bytes", "Bytes held by all groups.", held, {"kind": kind.name.lower()})
+        held_bytes = node.groups.account.held(kind)
+        yield Metric("broker_group_bytes", "Bytes held by all groups.", held_bytes, {"kind": kind.name.lower()})
     for work, failed in sorted(node.replicas.work.failures.items()):
         labels = {"work": work}
         yield Metric("broker_partition_work_failures_total", "Errors of work on one partition.", failed, labels)

@@ -54,11 +54,11 @@ def log_in(mechanism: str, user: str, password: Password, nonce: str) -> Steps:
     client = ScramClient(user, password.reveal(), nonce, MECHANISMS[mechanism])
     try:
         challenge = yield from _say(client.first)
-        last = yield from _say(client.answer(challenge.auth_bytes))
-        client.check(last.auth_bytes)
+        last_answer = yield from _say(client.answer(challenge.auth_bytes))
+        client.check(last_answer.auth_bytes)
     except ScramError as error:
         raise LoginError(str(error)) from None
-    return last.session_lifetime_ms
+    return last_answer.session_lifetime_ms
 
 
 def _say(token: bytes) -> Generator[tuple[Message, int], Message | None, SaslAuthenticateResponse]:

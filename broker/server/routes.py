@@ -162,8 +162,8 @@ def _no_consumer_protocol(
     version: int,  # noqa: ARG001
 ) -> ConsumerGroupHeartbeatResponse:
     """As Apache Kafka without the feature group.version. librdkafka asks for ever if the API is not served."""
-    why = "this broker has no consumer groups of KIP-848; set group.protocol=classic"
-    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=why)
+    reason = "this broker has no consumer groups of KIP-848; set group.protocol=classic"
+    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=reason)
 
 
 def _no_handshake(request: SaslHandshakeRequest, version: int) -> SaslHandshakeResponse:  # noqa: ARG001

@@ -241,9 +241,9 @@ class Security:
         """`image` returns the known users and topics; `rng` makes a secret (outside the simulation it is seeded from
         the system's random source)."""
         source = "configuration"
-        spoken = {each.protocol for each in config.listeners} | {config.controller_protocol}
-        encrypts = any(each.encrypts for each in spoken)
-        self._authenticates = any(each.authenticates for each in spoken)
+        spoken = {listener.protocol for listener in config.listeners} | {config.controller_protocol}
+        encrypts = any(protocol.encrypts for protocol in spoken)
+        self._authenticates = any(protocol.authenticates for protocol in spoken)
         self._mechanisms = _mechanisms(config, source)
         self._mechanism = config.sasl_mechanism_inter_broker_protocol
         self.server_tls = server_context(config, source) if encrypts else None
@@ -266,7 +266,7 @@ class Security:
         """The authentication of a listener; None where peers need none."""
         if not endpoint.protocol.authenticates:
             return None
-        offered = tuple(it for it in self._mechanisms if self._may_use(it, endpoint.protocol))
+        offered = tuple(mechanism for mechanism in self._mechanisms if self._may_use(mechanism, endpoint.protocol))
         entry = ListenerAuthentication(offered, self._accounts, self._max_receive_bytes, self._max_reauth_ms)
         return partial(SaslGate, entry=entry)
 
@@ -292,36 +292,36 @@ class Security:
 
     def _own_identity(self, config: BrokerConfig, source: str) -> _OwnIdentity | None:
         to_others = [config.inter_broker_listener.protocol, config.controller_protocol]
-        asked = [each for each in to_others if each.authenticates]
+        protocols = [protocol for protocol in to_others if protocol.authenticates]
         key = "sasl.inter.broker.credentials.file"
-        if not asked:
+        if not protocols:
             return None
         if self._mechanism not in self._mechanisms:
             raise StartupError(
                 f"{source}: sasl.mechanism.inter.broker.protocol: {shown(self._mechanism)} is not among "
                 f"sasl.enabled.mechanisms, {', '.join(self._mechanisms)}"
             )
-        if not all(self._may_use(self._mechanism, each) for each in asked):
+        if not all(self._may_use(self._mechanism, protocol) for protocol in protocols):
             raise StartupError(
                 f"{source}: sasl.mechanism.inter.broker.protocol: PLAIN without TLS exposes the password to "
                 "eavesdroppers; use SCRAM-SHA-512, or SASL_SSL"
             )
         if config.sasl_inter_broker_credentials_file is None:
             raise StartupError(f"{source}: {key} is missing: brokers must authenticate to each other")
-        found = read_passwords(config.sasl_inter_broker_credentials_file, key, source)
-        if len(found) != 1:
-            raise StartupError(f"{source}: {key}: expected exactly one line name=password, found {len(found)}")
-        return _OwnIdentity(*next(iter(found.items())))
+        passwords = read_passwords(config.sasl_inter_broker_credentials_file, key, source)
+        if len(passwords) != 1:
+            raise StartupError(f"{source}: {key}: expected exactly one line name=password, found {len(passwords)}")
+        return _OwnIdentity(*next(iter(passwords.items())))
 
 
 def _mechanisms(config: BrokerConfig, source: str) -> tuple[str, ...]:
-    found = parse_names(config.sasl_enabled_mechanisms)
-    for each in found:
-        if each not in KNOWN_MECHANISMS:
+    mechanisms = parse_names(config.sasl_enabled_mechanisms)
+    for mechanism in mechanisms:
+        if mechanism not in KNOWN_MECHANISMS:
             raise StartupError(
-                f"{source}: sasl.enabled.mechanisms: {shown(each)} is not one of {', '.join(KNOWN_MECHANISMS)}"
+                f"{source}: sasl.enabled.mechanisms: {shown(mechanism)} is not one of {', '.join(KNOWN_MECHANISMS)}"
             )
-    return found
+    return mechanisms
 
 
 def _authorizer(config: BrokerConfig, source: str) -> Authorizer | None:

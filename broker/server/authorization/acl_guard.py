@@ -108,10 +108,10 @@ def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rig
     if request.key_type == TRANSACTION_KEY:
         return Permit(request)  # InitProducerId refuses it
     if version >= FIRST_WITH_COORDINATORS:
-        allowed, others = split(request.coordinator_keys, lambda key: rights.group(AclOperation.DESCRIBE, key))
-        if not others:
+        allowed, refused_keys = split(request.coordinator_keys, lambda key: rights.group(AclOperation.DESCRIBE, key))
+        if not refused_keys:
             return Permit(request)
-        denied = [Coordinator(key, -1, "", -1, GROUP_DENIED, REASON) for key in others]
+        denied = [Coordinator(key, -1, "", -1, GROUP_DENIED, REASON) for key in refused_keys]
         return Permit(REPLACE(request, coordinator_keys=allowed), appending("coordinators", denied))
     if not rights.group(AclOperation.DESCRIBE, request.key):
         raise RefusedRequest(
@@ -123,14 +123,15 @@ def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rig
 def _commit(request: OffsetCommitRequest, _version: int, rights: Rights) -> Permit:
     if not rights.group(AclOperation.READ, request.group_id):
         raise RefusedRequest(answer_to_all(request, GROUP_DENIED))
-    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
-    if not others:
+    allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
+    if not refused_topics:
         return Permit(request)
     denied = [
         OffsetCommitResponseTopic(
-            it.name, [OffsetCommitResponsePartition(each.partition_index, TOPIC_DENIED) for each in it.partitions]
+            topic.name,
+            [OffsetCommitResponsePartition(partition.partition_index, TOPIC_DENIED) for partition in topic.partitions],
         )
-        for it in others
+        for topic in refused_topics
     ]
     return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
 
@@ -138,16 +139,16 @@ def _commit(request: OffsetCommitRequest, _version: int, rights: Rights) -> Perm
 def _fetch(request: OffsetFetchRequest, version: int, rights: Rights) -> Permit:
     if version >= FIRST_WITH_GROUPS:
         return _fetch_of_groups(request, rights)
-    asked = request.topics
+    requested_topics = request.topics
     if not rights.group(AclOperation.DESCRIBE, request.group_id):
-        topics = [] if version >= 2 else [_unfetched(it, GROUP_DENIED) for it in asked or ()]
+        topics = [] if version >= 2 else [_unfetched(topic, GROUP_DENIED) for topic in requested_topics or ()]
         raise RefusedRequest(OffsetFetchResponse(error_code=GROUP_DENIED, topics=topics))
-    if asked is None:
+    if requested_topics is None:
         return Permit(request, lambda answer: REPLACE(answer, topics=_seen(answer.topics, rights)))
-    allowed, others = split(asked, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
-    if not others:
+    allowed, refused_topics = split(requested_topics, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
+    if not refused_topics:
         return Permit(request)
-    denied = [_unfetched(it, TOPIC_DENIED) for it in others]
+    denied = [_unfetched(topic, TOPIC_DENIED) for topic in refused_topics]
     return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
 
 
@@ -157,29 +158,31 @@ def _unfetched(topic: Any, code: ErrorCode) -> OffsetFetchResponseTopic:
 
 
 def _seen(topics: list[Any], rights: Rights) -> list[Any]:
-    return [it for it in topics if rights.topic(AclOperation.DESCRIBE, it.name)]
+    return [topic for topic in topics if rights.topic(AclOperation.DESCRIBE, topic.name)]
 
 
 def _fetch_of_groups(request: OffsetFetchRequest, rights: Rights) -> Permit:
     """Several groups, each with a list of topics or with all of its offsets."""
-    allowed, others = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group.group_id))
-    kept: list[OffsetFetchRequestGroup] = []
+    allowed, refused_groups = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group.group_id))
+    permitted_groups: list[OffsetFetchRequestGroup] = []
     denied: list[list[OffsetFetchResponseTopics]] = []
     for group in allowed:
         topics, refused = split(group.topics or [], lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
-        kept.append(group if group.topics is None else REPLACE(group, topics=topics))
-        denied.append([_unfetched_in_group(it) for it in refused])
+        permitted_groups.append(group if group.topics is None else REPLACE(group, topics=topics))
+        denied.append([_unfetched_in_group(topic) for topic in refused])
 
     def amend(response: OffsetFetchResponse) -> OffsetFetchResponse:
         """The response has the groups in the order of the request."""
-        for asked, answer, refused in zip(kept, response.groups, denied, strict=True):
-            if asked.topics is None:
+        for requested_group, answer, refused in zip(permitted_groups, response.groups, denied, strict=True):
+            if requested_group.topics is None:
                 answer.topics = _seen(answer.topics, rights)
             answer.topics = answer.topics + refused
-        response.groups += [OffsetFetchResponseGroup(it.group_id, error_code=GROUP_DENIED) for it in others]
+        response.groups += [
+            OffsetFetchResponseGroup(group.group_id, error_code=GROUP_DENIED) for group in refused_groups
+        ]
         return response
 
-    return Permit(REPLACE(request, groups=kept), amend)
+    return Permit(REPLACE(request, groups=permitted_groups), amend)
 
 
 def _unfetched_in_group(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
@@ -191,31 +194,32 @@ def _unfetched_in_group(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseT
 def _delete_offsets(request: OffsetDeleteRequest, _version: int, rights: Rights) -> Permit:
     if not rights.group(AclOperation.DELETE, request.group_id):
         raise RefusedRequest(OffsetDeleteResponse(error_code=GROUP_DENIED))
-    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
-    if not others:
+    allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
+    if not refused_topics:
         return Permit(request)
     denied = [
         OffsetDeleteResponseTopic(
-            it.name, [OffsetDeleteResponsePartition(each.partition_index, TOPIC_DENIED) for each in it.partitions]
+            topic.name,
+            [OffsetDeleteResponsePartition(partition.partition_index, TOPIC_DENIED) for partition in topic.partitions],
         )
-        for it in others
+        for topic in refused_topics
     ]
     return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
 
 
 def _describe(request: DescribeGroupsRequest, _version: int, rights: Rights) -> Permit:
-    allowed, others = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group))
-    if not others:
+    allowed, refused_groups = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group))
+    if not refused_groups:
         return Permit(request)
-    denied = [DescribedGroup(error_code=GROUP_DENIED, group_id=it) for it in others]
+    denied = [DescribedGroup(error_code=GROUP_DENIED, group_id=group) for group in refused_groups]
     return Permit(REPLACE(request, groups=allowed), appending("groups", denied))
 
 
 def _delete(request: DeleteGroupsRequest, _version: int, rights: Rights) -> Permit:
-    allowed, others = split(request.groups_names, lambda group: rights.group(AclOperation.DELETE, group))
-    if not others:
+    allowed, refused_groups = split(request.groups_names, lambda group: rights.group(AclOperation.DELETE, group))
+    if not refused_groups:
         return Permit(request)
-    denied = [DeletableGroupResult(it, GROUP_DENIED) for it in others]
+    denied = [DeletableGroupResult(group, GROUP_DENIED) for group in refused_groups]
     return Permit(REPLACE(request, groups_names=allowed), appending("results", denied))
 
 
@@ -224,8 +228,8 @@ def _list(request: ListGroupsRequest, _version: int, rights: Rights) -> Permit:
         return Permit(request)
 
     def amend(response: ListGroupsResponse) -> ListGroupsResponse:
-        seen = [it for it in response.groups if rights.group(AclOperation.DESCRIBE, it.group_id)]
-        return REPLACE(response, groups=seen)
+        visible_groups = [group for group in response.groups if rights.group(AclOperation.DESCRIBE, group.group_id)]
+        return REPLACE(response, groups=visible_groups)
 
     return Permit(request, amend)
 
@@ -283,7 +287,7 @@ def _no_credentials(request: DescribeUserScramCredentialsRequest) -> DescribeUse
     code, reason = CLUSTER_DENIED.code, str(CLUSTER_DENIED)
     if not request.users:
         return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason)
-    results = [DescribeUserScramCredentialsResult(it.name, code, reason) for it in request.users]
+    results = [DescribeUserScramCredentialsResult(user.name, code, reason) for user in request.users]
     return DescribeUserScramCredentialsResponse(error_message=None, results=results)
 
 
@@ -291,8 +295,10 @@ def _no_log_info(request: GetReplicaLogInfoRequest) -> GetReplicaLogInfoResponse
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return GetReplicaLogInfoResponse(
         topic_partition_log_info_list=[
-            TopicPartitionLogInfo(it.topic_id, [PartitionLogInfo(index, error_code=code) for index in it.partitions])
-            for it in request.topic_partitions
+            TopicPartitionLogInfo(
+                topic.topic_id, [PartitionLogInfo(index, error_code=code) for index in topic.partitions]
+            )
+            for topic in request.topic_partitions
         ]
     )
 

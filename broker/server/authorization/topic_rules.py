@@ -66,23 +66,24 @@ def _each_topic(operation: AclOperation, answers: str, denied: Callable[[Any], A
     """For a request with a list `topics` whose elements have a `name`; `answers`: the list of its response."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
-        allowed, others = split(request.topics, lambda topic: rights.topic(operation, topic.name))
-        if not others:
+        allowed, refused_topics = split(request.topics, lambda topic: rights.topic(operation, topic.name))
+        if not refused_topics:
             return Permit(request)
-        return Permit(REPLACE(request, topics=allowed), appending(answers, [denied(it) for it in others]))
+        return Permit(REPLACE(request, topics=allowed), appending(answers, [denied(topic) for topic in refused_topics]))
 
     return check
 
 
 def _no_offsets(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
     return ListOffsetsTopicResponse(
-        topic.name, [ListOffsetsPartitionResponse(it.partition_index, DENIED) for it in topic.partitions]
+        topic.name, [ListOffsetsPartitionResponse(partition.partition_index, DENIED) for partition in topic.partitions]
     )
 
 
 def _no_deletion(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
     return DeleteRecordsTopicResult(
-        topic.name, [DeleteRecordsPartitionResult(it.partition_index, -1, DENIED) for it in topic.partitions]
+        topic.name,
+        [DeleteRecordsPartitionResult(partition.partition_index, -1, DENIED) for partition in topic.partitions],
     )
 
 
@@ -92,18 +93,22 @@ def _no_partitions(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
 
 def _produce(request: ProduceRequest, _version: int, rights: Rights) -> Permit:
     """A request with acks=0 gets no response: a refusal closes the connection, as in Kafka."""
-    allowed, others = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
-    if not others:
+    allowed, refused_topics = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
+    if not refused_topics:
         return Permit(request)
     if request.acks == 0:
-        raise Rejected(f"Produce with acks=0 to {others[0].name}: {TOPIC_DENIED}")
-    return Permit(REPLACE(request, topic_data=allowed), appending("responses", [_not_appended(it) for it in others]))
+        raise Rejected(f"Produce with acks=0 to {refused_topics[0].name}: {TOPIC_DENIED}")
+    return Permit(
+        REPLACE(request, topic_data=allowed), appending("responses", [_not_appended(topic) for topic in refused_topics])
+    )
 
 
 def _not_appended(topic: TopicProduceData) -> TopicProduceResponse:
     responses = [
-        PartitionProduceResponse(index=it.index, error_code=DENIED, base_offset=-1, error_message=str(TOPIC_DENIED))
-        for it in topic.partition_data
+        PartitionProduceResponse(
+            index=partition.index, error_code=DENIED, base_offset=-1, error_message=str(TOPIC_DENIED)
+        )
+        for partition in topic.partition_data
     ]
     return TopicProduceResponse(name=topic.name, partition_responses=responses)
 
@@ -112,17 +117,17 @@ def _fetch(request: FetchRequest, version: int, rights: Rights) -> Permit:
     """Consumers need READ on topics; replicas, and followers of the quorum, need CLUSTER_ACTION."""
     if fetching_replica(request).replica_id >= 0:
         acts = rights.cluster(AclOperation.CLUSTER_ACTION)
-        allowed, others = (request.topics, []) if acts else ([], request.topics)
+        allowed, refused_topics = (request.topics, []) if acts else ([], request.topics)
     else:
-        allowed, others = split(request.topics, lambda topic: _may_read(topic, version, rights))
-    if not others:
+        allowed, refused_topics = split(request.topics, lambda topic: _may_read(topic, version, rights))
+    if not refused_topics:
         return Permit(request)
 
     def amend(answers: Any) -> Any:
         if not isinstance(answers, list):  # the quorum's response
             answers.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return answers
-        return answers + [TopicAnswer(it.topic, _unread(it), it.topic_id) for it in others]
+        return answers + [TopicAnswer(topic.topic, _unread(topic), topic.topic_id) for topic in refused_topics]
 
     return Permit(REPLACE(request, topics=allowed, max_wait_ms=request.max_wait_ms if allowed else 0), amend)
 
@@ -134,43 +139,46 @@ def _may_read(topic: FetchTopic, version: int, rights: Rights) -> bool:
         return rights.cluster(AclOperation.CLUSTER_ACTION)
     if version < FIRST_FETCH_WITH_IDS:
         return rights.topic(AclOperation.READ, topic.topic)
-    known = rights.image.topic_by_id(topic.topic_id)
-    return known is None or rights.topic(AclOperation.READ, known.name)
+    known_topic = rights.image.topic_by_id(topic.topic_id)
+    return known_topic is None or rights.topic(AclOperation.READ, known_topic.name)
 
 
 def _unread(topic: FetchTopic) -> list[PartitionRead]:
-    return [PartitionRead(topic.topic, it.partition, DENIED) for it in topic.partitions]
+    return [PartitionRead(topic.topic, partition.partition, DENIED) for partition in topic.partitions]
 
 
 def _offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, _version: int, rights: Rights) -> Permit:
     if rights.cluster(AclOperation.CLUSTER_ACTION):
         return Permit(request)
-    allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.topic))
+    allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.topic))
     if request.replica_id >= 0:
-        allowed, others = [], request.topics
-    if not others:
+        allowed, refused_topics = [], request.topics
+    if not refused_topics:
         return Permit(request)
     return Permit(
-        REPLACE(request, topics=allowed, replica_id=-1), appending("topics", [_no_epochs(it) for it in others])
+        REPLACE(request, topics=allowed, replica_id=-1),
+        appending("topics", [_no_epochs(topic) for topic in refused_topics]),
     )
 
 
 def _no_epochs(topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
-    return OffsetForLeaderTopicResult(topic.topic, [EpochEndOffset(DENIED, it.partition) for it in topic.partitions])
+    return OffsetForLeaderTopicResult(
+        topic.topic, [EpochEndOffset(DENIED, partition.partition) for partition in topic.partitions]
+    )
 
 
 def _create_topics(request: CreateTopicsRequest, _version: int, rights: Rights) -> Permit:
     """The answer shows the configuration only to those who may describe it (KIP-525)."""
-    allowed, others = request.topics, list[CreatableTopic]()
+    allowed, refused_topics = request.topics, list[CreatableTopic]()
     if not rights.cluster(AclOperation.CREATE):
-        allowed, others = split(request.topics, lambda topic: rights.topic(AclOperation.CREATE, topic.name))
-    hidden = {it.name for it in allowed if not rights.topic(AclOperation.DESCRIBE_CONFIGS, it.name)}
-    if not others and not hidden:
+        allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.CREATE, topic.name))
+    hidden = {topic.name for topic in allowed if not rights.topic(AclOperation.DESCRIBE_CONFIGS, topic.name)}
+    if not refused_topics and not hidden:
         return Permit(request)
-    denied = [topic_refused(it.name, TOPIC_DENIED) for it in others]
+    denied = [topic_refused(topic.name, TOPIC_DENIED) for topic in refused_topics]
 
     def amend(response: CreateTopicsResponse) -> CreateTopicsResponse:
-        shown = [_without_configs(it) if it.name in hidden else it for it in response.topics]
+        shown = [_without_configs(topic) if topic.name in hidden else topic for topic in response.topics]
         return REPLACE(response, topics=shown + denied)
 
     return Permit(REPLACE(request, topics=allowed), amend)
@@ -188,20 +196,20 @@ def _delete_topics(request: DeleteTopicsRequest, _version: int, rights: Rights) 
     def refusal(state: DeleteTopicState) -> ProtocolError | None:
         name = state.name
         if name is None:
-            known = rights.image.topic_by_id(state.topic_id)
-            if known is None:
+            known_topic = rights.image.topic_by_id(state.topic_id)
+            if known_topic is None:
                 return ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, "This topic id is unknown.")
-            name = known.name
+            name = known_topic.name
         return None if rights.topic(AclOperation.DELETE, name) else TOPIC_DENIED
 
-    asked = [(state, refusal(state)) for state in topics_to_delete(request)]
-    denied = [deletion_refused(state, error) for state, error in asked if error is not None]
+    requests = [(state, refusal(state)) for state in topics_to_delete(request)]
+    denied = [deletion_refused(state, error) for state, error in requests if error is not None]
     if not denied:
         return Permit(request)
-    allowed = [state for state, error in asked if error is None]
+    allowed = [state for state, error in requests if error is None]
     permitted = REPLACE(request, topics=allowed, topic_names=[])
     if request.topic_names:
-        permitted = REPLACE(request, topic_names=[it.name or "" for it in allowed])
+        permitted = REPLACE(request, topic_names=[state.name or "" for state in allowed])
     return Permit(permitted, appending("responses", denied))
 
 
@@ -210,14 +218,21 @@ def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:
     if request.topics is None or (version == 0 and not request.topics):
 
         def amend(response: MetadataResponse) -> MetadataResponse:
-            seen = [it for it in response.topics if rights.topic(AclOperation.DESCRIBE, it.name or "")]
-            return REPLACE(response, topics=seen)
+            visible_topics = [
+                topic for topic in response.topics if rights.topic(AclOperation.DESCRIBE, topic.name or "")
+            ]
+            return REPLACE(response, topics=visible_topics)
 
         return Permit(request, amend)
-    allowed, others = split(request.topics, lambda topic: _may_see(topic, request.allow_auto_topic_creation, rights))
-    if not others:
+    allowed, refused_topics = split(
+        request.topics, lambda topic: _may_see(topic, request.allow_auto_topic_creation, rights)
+    )
+    if not refused_topics:
         return Permit(request)
-    denied = [MetadataResponseTopic(error_code=DENIED, name=it.name or "", topic_id=it.topic_id) for it in others]
+    denied = [
+        MetadataResponseTopic(error_code=DENIED, name=topic.name or "", topic_id=topic.topic_id)
+        for topic in refused_topics
+    ]
 
     def add(response: MetadataResponse) -> MetadataResponse:
         """A version 0 request whose topics are all denied becomes an empty list, which asks for all topics."""
@@ -229,8 +244,8 @@ def _metadata(request: MetadataRequest, version: int, rights: Rights) -> Permit:
 def _may_see(topic: MetadataRequestTopic, creates: bool, rights: Rights) -> bool:
     """A request that creates missing topics needs the permission to create them."""
     if topic.topic_id != NO_ID:
-        known = rights.image.topic_by_id(topic.topic_id)
-        return known is None or rights.topic(AclOperation.DESCRIBE, known.name)
+        known_topic = rights.image.topic_by_id(topic.topic_id)
+        return known_topic is None or rights.topic(AclOperation.DESCRIBE, known_topic.name)
     name = topic.name or ""
     if not rights.topic(AclOperation.DESCRIBE, name):
         return False
@@ -247,30 +262,30 @@ def _configs(operation: AclOperation, answers: str, denied: Callable[[Any, Error
                 return rights.topic(operation, resource.resource_name)
             return rights.cluster(operation)
 
-        allowed, others = split(request.resources, allowed_to)
-        if not others:
+        allowed, refused_resources = split(request.resources, allowed_to)
+        if not refused_resources:
             return Permit(request)
         refusals = []
-        for it in others:
-            is_topic = it.resource_type == TOPIC_RESOURCE
+        for resource in refused_resources:
+            is_topic = resource.resource_type == TOPIC_RESOURCE
             code = DENIED if is_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             reason = str(TOPIC_DENIED) if is_topic else "Cluster authorization failed."
-            refusals.append(denied(it, code, reason))
+            refusals.append(denied(resource, code, reason))
         return Permit(REPLACE(request, resources=allowed), appending(answers, refusals))
 
     return check
 
 
-def _not_described(it: Any, code: ErrorCode, reason: str) -> DescribeConfigsResult:
-    return DescribeConfigsResult(code, reason, it.resource_type, it.resource_name)
+def _not_described(resource: Any, code: ErrorCode, reason: str) -> DescribeConfigsResult:
+    return DescribeConfigsResult(code, reason, resource.resource_type, resource.resource_name)
 
 
-def _not_altered(it: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+def _not_altered(resource: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(code, reason, resource.resource_type, resource.resource_name)
 
 
-def _not_altered_incrementally(it: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(code, reason, it.resource_type, it.resource_name)
+def _not_altered_incrementally(resource: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(code, reason, resource.resource_type, resource.resource_name)
 
 
 TOPIC_RULES: dict[ApiKey, Check] = {

@@ -45,34 +45,34 @@ class AccessHandler:
         if not self._enforced:
             return DescribeAclsResponse(error_code=_DISABLED.code, error_message=str(_DISABLED))
         try:
-            wanted = filter_of(request)
+            acl_filter = filter_of(request)
         except ProtocolError as error:
             return DescribeAclsResponse(error_code=error.code, error_message=str(error))
-        found: dict[tuple[ResourceType, str, PatternType], DescribeAclsResource] = {}
+        resources: dict[tuple[ResourceType, str, PatternType], DescribeAclsResource] = {}
         for acl in self._image().acls.values():
-            if wanted.matches(acl):
-                its = found.setdefault(
+            if acl_filter.matches(acl):
+                resource = resources.setdefault(
                     (acl.resource_type, acl.name, acl.pattern_type),
                     DescribeAclsResource(acl.resource_type, acl.name, acl.pattern_type),
                 )
-                its.acls.append(AclDescription(acl.principal, acl.host, acl.operation, acl.permission))
-        return DescribeAclsResponse(error_message=None, resources=list(found.values()))
+                resource.acls.append(AclDescription(acl.principal, acl.host, acl.operation, acl.permission))
+        return DescribeAclsResponse(error_message=None, resources=list(resources.values()))
 
     def describe_scram_credentials(
         self, request: DescribeUserScramCredentialsRequest, _version: int
     ) -> DescribeUserScramCredentialsResponse:
         """The mechanisms and iterations of each user's credentials; never anything else of them."""
-        known: dict[str, list[CredentialInfo]] = {}
-        for (user, mechanism), its in sorted(self._image().scram.items()):
-            known.setdefault(user, []).append(CredentialInfo(mechanism, its.iterations))
+        credentials: dict[str, list[CredentialInfo]] = {}
+        for (user, mechanism), credential in sorted(self._image().scram.items()):
+            credentials.setdefault(user, []).append(CredentialInfo(mechanism, credential.iterations))
         response = DescribeUserScramCredentialsResponse(error_message=None)
-        times = Counter([it.name for it in request.users] if request.users else list(known))
+        times = Counter([user.name for user in request.users] if request.users else list(credentials))
         for name in times:
-            result = DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, known.get(name, []))
+            result = DescribeUserScramCredentialsResult(name, ErrorCode.NONE, None, credentials.get(name, []))
             if times[name] > 1:
                 message = "the user is named more than once"
                 result = DescribeUserScramCredentialsResult(name, ErrorCode.DUPLICATE_RESOURCE, message)
-            elif name not in known:
+            elif name not in credentials:
                 message = "the user has no credentials"
                 result = DescribeUserScramCredentialsResult(name, ErrorCode.RESOURCE_NOT_FOUND, message)
             response.results.append(result)

@@ -45,17 +45,19 @@ from broker.topic_settings import is_for_all_brokers
 def describe_client_quotas(request: DescribeClientQuotasRequest, _version: int) -> DescribeClientQuotasResponse:
     """No entries; filters that Apache Kafka refuses are refused with its errors."""
     for number, component in enumerate(request.components):
-        kinds = [before.entity_type for before in request.components[:number]]
-        if why := _wrong(component.entity_type, component.match_type, kinds):
-            return DescribeClientQuotasResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=why, entries=None)
+        kinds = [earlier.entity_type for earlier in request.components[:number]]
+        if problem := _wrong(component.entity_type, component.match_type, kinds):
+            return DescribeClientQuotasResponse(
+                error_code=ErrorCode.INVALID_REQUEST, error_message=problem, entries=None
+            )
     return DescribeClientQuotasResponse(error_message=None)
 
 
-def _wrong(kind: str, match_type: int, before: list[str]) -> str:
+def _wrong(kind: str, match_type: int, earlier_kinds: list[str]) -> str:
     """Why a filter cannot have this component after those of other kinds; empty where it can."""
     if not kind:
         return "Invalid empty entity type."
-    if kind in before:
+    if kind in earlier_kinds:
         return f"Entity type {kind} cannot appear more than once in the filter."
     if match_type not in (EXACT, DEFAULT, ANY):
         return f"Unknown match type {match_type}"
@@ -77,11 +79,11 @@ class ConfigsHandler:
         """A resource that is named again is answered once, so that an answer is bounded by the size of the cluster."""
         response = DescribeConfigsResponse()
         described = set()
-        for asked in request.resources:
-            resource = (asked.resource_type, asked.resource_name)
+        for requested in request.resources:
+            resource = (requested.resource_type, requested.resource_name)
             if resource not in described:
                 described.add(resource)
-                result = self._describe(asked, request.include_synonyms, request.include_documentation)
+                result = self._describe(requested, request.include_synonyms, request.include_documentation)
                 response.results.append(result)
                 for _ in result.configs:
                     yield
@@ -90,18 +92,22 @@ class ConfigsHandler:
 
     def list_resources(self, request: ListConfigResourcesRequest, version: int) -> ListConfigResourcesResponse:
         """Version 0 lists only resources of clients' metrics, and the broker has none."""
-        known = {
+        resource_names = {
             BROKER: self._brokers,
             BROKER_LOGGER: self._brokers,
             TOPIC: self._topics,
             GROUP: list,
             CLIENT_METRICS: list,
         }
-        asked = dict.fromkeys(request.resource_types or known) if version else {}
-        if not asked.keys() <= known.keys():
+        requested_types = dict.fromkeys(request.resource_types or resource_names) if version else {}
+        if not requested_types.keys() <= resource_names.keys():
             return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        found = [ConfigResource(name, each) for each in asked for name in known[each]()]
-        return ListConfigResourcesResponse(config_resources=found)
+        resources = [
+            ConfigResource(name, resource_type)
+            for resource_type in requested_types
+            for name in resource_names[resource_type]()
+        ]
+        return ListConfigResourcesResponse(config_resources=resources)
 
     def _brokers(self) -> list[str]:
         return [str(broker) for broker in sorted(self._image().brokers)]
@@ -109,27 +115,29 @@ class ConfigsHandler:
     def _topics(self) -> list[str]:
         return sorted(self._image().topics)
 
-    def _describe(self, asked: DescribeConfigsResource, synonyms: bool, documentation: bool) -> DescribeConfigsResult:
+    def _describe(
+        self, requested: DescribeConfigsResource, synonyms: bool, documentation: bool
+    ) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
-            resource_type=asked.resource_type, resource_name=asked.resource_name, error_message=None
+            resource_type=requested.resource_type, resource_name=requested.resource_name, error_message=None
         )
         try:
-            if asked.resource_type == BROKER:
-                entries = self._broker(asked.resource_name)
-            elif asked.resource_type == TOPIC:
-                entries = self._topic(asked.resource_name)
-            elif asked.resource_type in (BROKER_LOGGER, GROUP, CLIENT_METRICS):
+            if requested.resource_type == BROKER:
+                entries = self._broker(requested.resource_name)
+            elif requested.resource_type == TOPIC:
+                entries = self._topic(requested.resource_name)
+            elif requested.resource_type in (BROKER_LOGGER, GROUP, CLIENT_METRICS):
                 entries = []
             else:
                 raise ProtocolError(
-                    ErrorCode.INVALID_REQUEST, f"resource type {asked.resource_type} has no configuration"
+                    ErrorCode.INVALID_REQUEST, f"resource type {requested.resource_type} has no configuration"
                 )
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
             return result
-        wanted = set(asked.configuration_keys or ())
+        wanted_keys = set(requested.configuration_keys or ())
         for entry in entries:
-            if not wanted or entry.name in wanted:
+            if not wanted_keys or entry.name in wanted_keys:
                 if not synonyms:
                     entry.synonyms = []
                 if not documentation:
@@ -156,8 +164,14 @@ class ConfigsHandler:
         if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return [
-            _entry(it.name, it.sources, it.kind, it.meaning or OPTIONAL.get(it.inherited), read_only=False)
-            for it in self._broker_values.of_topic(topic.configs, self._image().defaults)
+            _entry(
+                setting.name,
+                setting.sources,
+                setting.kind,
+                setting.meaning or OPTIONAL.get(setting.inherited),
+                read_only=False,
+            )
+            for setting in self._broker_values.of_topic(topic.configs, self._image().defaults)
         ]
 
 
@@ -172,7 +186,7 @@ def _entry(
         value=value,
         read_only=read_only,
         config_source=source,
-        synonyms=[DescribeConfigsSynonym(*each) for each in sources if each[0]],
+        synonyms=[DescribeConfigsSynonym(*synonym) for synonym in sources if synonym[0]],
         config_type=_TYPES[kind],
         documentation=documentation,
     )

@@ -60,7 +60,9 @@ class FetchHandler:
         limits = _limits(request)
         names = [self._name(call.version, topic) for topic in request.topics]
         positions = _positions(call.version, request, names)
-        if len(positions) > FEW and len({(it.topic, it.partition) for it in positions}) < len(positions):
+        if len(positions) > FEW and len({(position.topic, position.partition) for position in positions}) < len(
+            positions
+        ):
             # Every append reads all partitions of a parked fetch again: the number of partitions bounds that work.
             return self._reply(call, request, [], ErrorCode.INVALID_REQUEST)
         if None in names:
@@ -86,8 +88,8 @@ class FetchHandler:
         """The name of a requested topic; None when its id is unknown here."""
         if version < FIRST_WITH_TOPIC_IDS:
             return topic.topic
-        known = self._image().topic_by_id(topic.topic_id)
-        return None if known is None else known.name
+        known_topic = self._image().topic_by_id(topic.topic_id)
+        return None if known_topic is None else known_topic.name
 
     def _reply(
         self, call: Call, request: FetchRequest, topics: Sequence[TopicAnswer], error: ErrorCode = ErrorCode.NONE
@@ -113,17 +115,17 @@ def _positions(version: int, request: FetchRequest, names: Sequence[str | None])
     return [
         FetchPosition(
             topic=name,
-            partition=asked.partition,
-            fetch_offset=asked.fetch_offset,
-            max_bytes=asked.partition_max_bytes,
-            current_leader_epoch=asked.current_leader_epoch,
-            last_fetched_epoch=asked.last_fetched_epoch,
-            log_start_offset=asked.log_start_offset,
+            partition=partition.partition,
+            fetch_offset=partition.fetch_offset,
+            max_bytes=partition.partition_max_bytes,
+            current_leader_epoch=partition.current_leader_epoch,
+            last_fetched_epoch=partition.last_fetched_epoch,
+            log_start_offset=partition.log_start_offset,
             topic_id=topic.topic_id if version >= FIRST_WITH_TOPIC_IDS else None,
         )
         for name, topic in zip(names, request.topics, strict=True)
         if name is not None
-        for asked in topic.partitions
+        for partition in topic.partitions
     ]
 
 
@@ -135,8 +137,8 @@ def _answers(request: FetchRequest, names: Sequence[str | None], reads: Sequence
         TopicAnswer(
             name or "",
             [
-                next(remaining) if name is not None else replace(unknown, partition=it.partition)
-                for it in topic.partitions
+                next(remaining) if name is not None else replace(unknown, partition=partition.partition)
+                for partition in topic.partitions
             ],
             topic.topic_id,
         )

@@ -85,13 +85,13 @@ class GroupsHandler:
                 response.coordinators.append(self._coordinator(key, request.key_type))
                 yield
             return response
-        its = self._coordinator(request.key, request.key_type)
+        coordinator = self._coordinator(request.key, request.key_type)
         return FindCoordinatorResponse(
-            error_code=its.error_code,
-            error_message=its.error_message,
-            node_id=its.node_id,
-            host=its.host,
-            port=its.port,
+            error_code=coordinator.error_code,
+            error_message=coordinator.error_message,
+            node_id=coordinator.node_id,
+            host=coordinator.host,
+            port=coordinator.port,
         )
 
     def _coordinator(self, key: str, key_type: int) -> Coordinator:
@@ -123,7 +123,7 @@ class GroupsHandler:
     def _join(self, request: JoinGroupRequest, client: ConnectedClient, version: int) -> Awaitable[Message]:
         refuse = partial(refused_join, member_id=request.member_id)
         # A name that the group's record cannot hold would prevent every later generation from being stored.
-        protocols = (its.name for its in request.protocols)
+        protocols = (protocol.name for protocol in request.protocols)
         names = (client.id, request.group_instance_id or "", request.protocol_type, *protocols)
         if not _is_group(request.group_id) or not all(map(fits, names)):
             return answered(refuse(ErrorCode.INVALID_GROUP_ID))
@@ -168,38 +168,41 @@ class GroupsHandler:
     def fetch(self, request: OffsetFetchRequest, version: int) -> Work[OffsetFetchResponse]:
         """Up to version 7 one group, later several. Each is answered once, because an answer may be large."""
         if version >= 8:
-            if len({asked.group_id for asked in request.groups}) < len(request.groups):
+            if len({group.group_id for group in request.groups}) < len(request.groups):
                 code = ErrorCode.INVALID_REQUEST
                 return OffsetFetchResponse(
-                    groups=[OffsetFetchResponseGroup(asked.group_id, error_code=code) for asked in request.groups]
+                    groups=[OffsetFetchResponseGroup(group.group_id, error_code=code) for group in request.groups]
                 )
             response = OffsetFetchResponse()
-            for asked in request.groups:
-                response.groups.append(self._fetch(asked))
+            for group in request.groups:
+                response.groups.append(self._fetch(group))
                 yield
             return response
         topics = request.topics
         named = (
-            None if topics is None else [OffsetFetchRequestTopics(its.name, its.partition_indexes) for its in topics]
+            None
+            if topics is None
+            else [OffsetFetchRequestTopics(topic.name, topic.partition_indexes) for topic in topics]
         )
-        found = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=named))
-        if found.error_code and version < 2:  # these versions have errors only per partition
-            found.topics = [_refused_topic(its, found.error_code) for its in named or ()]
+        group_offsets = self._fetch(OffsetFetchRequestGroup(request.group_id, topics=named))
+        if group_offsets.error_code and version < 2:  # these versions have errors only per partition
+            group_offsets.topics = [_refused_topic(topic, group_offsets.error_code) for topic in named or ()]
         return OffsetFetchResponse(
-            error_code=found.error_code,
+            error_code=group_offsets.error_code,
             topics=[
-                OffsetFetchResponseTopic(its.name, [_older(its) for its in its.partitions]) for its in found.topics
+                OffsetFetchResponseTopic(topic.name, [_older(partition) for partition in topic.partitions])
+                for topic in group_offsets.topics
             ],
         )
 
-    def _fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-        self._turns.spend(len(asked.group_id) // CHARACTERS_PER_ENTRY)
+    def _fetch(self, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+        self._turns.spend(len(group.group_id) // CHARACTERS_PER_ENTRY)
         try:
-            found = self._groups.shard_of(asked.group_id).fetch(asked)
-            self._turns.spend(sum(len(topic.partitions) for topic in found.topics))
-            return found
+            offsets = self._groups.shard_of(group.group_id).fetch(group)
+            self._turns.spend(sum(len(topic.partitions) for topic in offsets.topics))
+            return offsets
         except ProtocolError as error:
-            return OffsetFetchResponseGroup(asked.group_id, error_code=error.code)
+            return OffsetFetchResponseGroup(group.group_id, error_code=error.code)
 
     def delete_offsets(self, request: OffsetDeleteRequest, _version: int) -> Awaitable[Message]:
         return self._groups.ask(
@@ -221,9 +224,9 @@ class GroupsHandler:
     def _describe(self, name: str, version: int) -> DescribedGroup:
         self._turns.spend(len(name) // CHARACTERS_PER_ENTRY)
         try:
-            found = self._groups.shard_of(name).describe(name, version)
-            self._turns.spend(len(found.members))
-            return found
+            description = self._groups.shard_of(name).describe(name, version)
+            self._turns.spend(len(description.members))
+            return description
         except ProtocolError as error:
             return DescribedGroup(error_code=error.code, group_id=name)
 
@@ -288,13 +291,17 @@ def _not_deleted(name: str, code: ErrorCode) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(results=[DeletableGroupResult(name, code)])
 
 
-def _refused_topic(asked: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
+def _refused_topic(topic: OffsetFetchRequestTopics, code: int) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
-        asked.name, [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in asked.partition_indexes]
+        topic.name, [OffsetFetchResponsePartitions(index, -1, -1, "", code) for index in topic.partition_indexes]
     )
 
 
-def _older(its: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+def _older(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
-        its.partition_index, its.committed_offset, its.committed_leader_epoch, its.metadata, its.error_code
+        partition.partition_index,
+        partition.committed_offset,
+        partition.committed_leader_epoch,
+        partition.metadata,
+        partition.error_code,
     )

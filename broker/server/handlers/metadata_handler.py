@@ -88,11 +88,11 @@ class MetadataHandler:
                 yield
         else:
             answered = set()
-            for asked in request.topics:
-                named = (asked.name, asked.topic_id)
+            for requested_topic in request.topics:
+                named = (requested_topic.name, requested_topic.topic_id)
                 if named not in answered:
                     answered.add(named)
-                    topics.append((yield from _asked_for(image, asked)))
+                    topics.append((yield from _asked_for(image, requested_topic)))
                 yield
         return MetadataResponse(
             brokers=[
@@ -110,18 +110,18 @@ class MetadataHandler:
         self,
         create: ForCaller[CreateTopicsRequest],
         image: MetadataImage,
-        asked: list[MetadataRequestTopic],
+        requested_topics: list[MetadataRequestTopic],
         caller: Caller | None,
     ) -> None:
         """Create the named topics that do not exist. This node may learn of them later; the client asks again.
 
         The offsets topic is excepted: FindCoordinator creates it.
         """
-        names = dict.fromkeys(it.name for it in asked if it.name and it.topic_id == NO_ID)
+        names = dict.fromkeys(topic.name for topic in requested_topics if topic.name and topic.topic_id == NO_ID)
         missing = [name for name in names if name not in image.topics and name != OFFSETS_TOPIC]
         if missing:
-            wanted = [CreatableTopic(name, -1, -1) for name in missing]
-            await create(CreateTopicsRequest(wanted, timeout_ms=CREATION_TIMEOUT_MS), CREATION_VERSION, caller)
+            new_topics = [CreatableTopic(name, -1, -1) for name in missing]
+            await create(CreateTopicsRequest(new_topics, timeout_ms=CREATION_TIMEOUT_MS), CREATION_VERSION, caller)
 
     def describe_cluster(self, request: DescribeClusterRequest, version: int) -> DescribeClusterResponse:
         if version >= 1 and request.endpoint_type != BROKER_ENDPOINTS:
@@ -142,8 +142,8 @@ class MetadataHandler:
 
     def _found(self, image: MetadataImage) -> list[tuple[BrokerImage, ListenerEndpoint]]:
         """The brokers that have a listener of this name, with its address."""
-        found = [(broker, broker.endpoint(self._listener)) for _, broker in sorted(image.brokers.items())]
-        return [(broker, endpoint) for broker, endpoint in found if endpoint is not None]
+        endpoints = [(broker, broker.endpoint(self._listener)) for _, broker in sorted(image.brokers.items())]
+        return [(broker, endpoint) for broker, endpoint in endpoints if endpoint is not None]
 
     def _controller(self, image: MetadataImage) -> int:
         """The quorum's leader if known, else this broker, or another that is alive: each forwards what only the
@@ -151,20 +151,22 @@ class MetadataHandler:
         change of its connections, and all may be up. The controller must have an address in the same answer."""
         alive = [broker.id for broker, _ in self._found(image) if not broker.fenced]
         preferred = (self._controller_id(), self._node_id)
-        return next((each for each in (*preferred, *alive) if each in alive), NO_LEADER)
+        return next((broker_id for broker_id in (*preferred, *alive) if broker_id in alive), NO_LEADER)
 
 
-def _asked_for(image: MetadataImage, asked: MetadataRequestTopic) -> Work[MetadataResponseTopic]:
+def _asked_for(image: MetadataImage, requested_topic: MetadataRequestTopic) -> Work[MetadataResponseTopic]:
     """The topic that a request names, by its id if it has one."""
-    if asked.topic_id != NO_ID:
-        found = image.topic_by_id(asked.topic_id)
+    if requested_topic.topic_id != NO_ID:
+        topic = image.topic_by_id(requested_topic.topic_id)
         error = ErrorCode.UNKNOWN_TOPIC_ID
     else:
-        found = image.topics.get(asked.name or "")
+        topic = image.topics.get(requested_topic.name or "")
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if found is None:
-        return MetadataResponseTopic(error_code=error, name=asked.name or "", topic_id=asked.topic_id)
-    return (yield from _topic(image, found))
+    if topic is None:
+        return MetadataResponseTopic(
+            error_code=error, name=requested_topic.name or "", topic_id=requested_topic.topic_id
+        )
+    return (yield from _topic(image, topic))
 
 
 def _topic(image: MetadataImage, topic: TopicImage) -> Work[MetadataResponseTopic]:

@@ -60,7 +60,13 @@ class LogHandler:
         """Answered once every replica that may lead starts its log there, durably, or after the request's timeout."""
         due = asyncio.get_running_loop().time() + request.timeout_ms / 1000
         started = [
-            (topic.name, [(it.partition_index, await self._start(topic.name, it, due)) for it in topic.partitions])
+            (
+                topic.name,
+                [
+                    (partition.partition_index, await self._start(topic.name, partition, due))
+                    for partition in topic.partitions
+                ],
+            )
             for topic in request.topics
         ]
         response = DeleteRecordsResponse()
@@ -70,19 +76,21 @@ class LogHandler:
             response.topics.append(DeleteRecordsTopicResult(topic, results))
         return response
 
-    async def _start(self, topic: str, asked: DeleteRecordsPartition, due: float) -> PendingDeletion:
+    async def _start(self, topic: str, partition: DeleteRecordsPartition, due: float) -> PendingDeletion:
         """`due`: when the request times out, in loop time."""
         if topic in INTERNAL:
             return PendingDeletion(ErrorCode.INVALID_TOPIC_EXCEPTION)
         left_s = max(0.0, due - asyncio.get_running_loop().time())
-        return await self._replicas.start_deletion(topic, asked.partition_index, asked.offset, left_s)
+        return await self._replicas.start_deletion(topic, partition.partition_index, partition.offset, left_s)
 
     def describe_log_dirs(self, request: DescribeLogDirsRequest, version: int) -> DescribeLogDirsResponse:  # noqa: ARG002
-        wanted = None if request.topics is None else {it.topic: set(it.partitions) for it in request.topics}
+        wanted_partitions = (
+            None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
+        )
         result = DescribeLogDirsResult(log_dir=self._log_dir)
         topics: dict[str, DescribeLogDirsTopic] = {}
         for (name, index), size, lag in self._replicas.sizes():
-            if wanted is None or index in wanted.get(name, ()):
+            if wanted_partitions is None or index in wanted_partitions.get(name, ()):
                 topic = topics.setdefault(name, DescribeLogDirsTopic(name))
                 topic.partitions.append(DescribeLogDirsPartition(index, size, lag))
         result.topics = list(topics.values())
@@ -106,9 +114,9 @@ class ReplicaLogsHandler:
         for topic in request.topic_partitions:
             info = TopicPartitionLogInfo(topic.topic_id)
             for index in topic.partitions[:remaining]:
-                found = self._replicas.log_end(topic.topic_id, index)
+                log_end = self._replicas.log_end(topic.topic_id, index)
                 info.partition_log_info.append(
-                    PartitionLogInfo(index, found.last_epoch, found.leader_epoch, found.end_offset, found.error)
+                    PartitionLogInfo(index, log_end.last_epoch, log_end.leader_epoch, log_end.end_offset, log_end.error)
                 )
             response.topic_partition_log_info_list.append(info)
             response.has_more_data = response.has_more_data or len(topic.partitions) > remaining
@@ -138,28 +146,32 @@ class OffsetsHandler:
         for topic in request.topics:
             result = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(result)
-            for asked in topic.partitions:
-                before = bytes_examined() // EXAMINED_PER_ENTRY
-                result.partitions.append(self._offset(topic.name, asked, version, by_replica))
-                self._turns.spend(bytes_examined() // EXAMINED_PER_ENTRY - before)
+            for partition in topic.partitions:
+                earlier_entries = bytes_examined() // EXAMINED_PER_ENTRY
+                result.partitions.append(self._offset(topic.name, partition, version, by_replica))
+                self._turns.spend(bytes_examined() // EXAMINED_PER_ENTRY - earlier_entries)
                 yield
         return response
 
     def _offset(
-        self, topic: str, asked: ListOffsetsPartition, version: int, by_replica: bool
+        self, topic: str, partition: ListOffsetsPartition, version: int, by_replica: bool
     ) -> ListOffsetsPartitionResponse:
-        if version < SINCE.get(asked.timestamp, 0):
-            found = OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
+        if version < SINCE.get(partition.timestamp, 0):
+            offset = OffsetFound(ErrorCode.UNSUPPORTED_VERSION)
         else:
-            found = self._replicas.list_offset(
-                topic, asked.partition_index, asked.timestamp, asked.current_leader_epoch, by_replica=by_replica
+            offset = self._replicas.list_offset(
+                topic,
+                partition.partition_index,
+                partition.timestamp,
+                partition.current_leader_epoch,
+                by_replica=by_replica,
             )
         return ListOffsetsPartitionResponse(
-            partition_index=asked.partition_index,
-            error_code=found.error,
-            timestamp=found.timestamp,
-            offset=found.offset,
-            leader_epoch=found.leader_epoch,
+            partition_index=partition.partition_index,
+            error_code=offset.error,
+            timestamp=offset.timestamp,
+            offset=offset.offset,
+            leader_epoch=offset.leader_epoch,
         )
 
     def offset_for_leader_epoch(
@@ -173,18 +185,18 @@ class OffsetsHandler:
         for topic in request.topics:
             result = OffsetForLeaderTopicResult(topic=topic.topic)
             response.topics.append(result)
-            for asked in topic.partitions:
-                result.partitions.append(self._epoch_end(topic.topic, asked, by_replica=request.replica_id >= 0))
+            for partition in topic.partitions:
+                result.partitions.append(self._epoch_end(topic.topic, partition, by_replica=request.replica_id >= 0))
                 yield
         return response
 
-    def _epoch_end(self, topic: str, asked: OffsetForLeaderPartition, *, by_replica: bool) -> EpochEndOffset:
-        found = self._replicas.offset_for_leader_epoch(
-            topic, asked.partition, asked.current_leader_epoch, asked.leader_epoch, by_replica=by_replica
+    def _epoch_end(self, topic: str, partition: OffsetForLeaderPartition, *, by_replica: bool) -> EpochEndOffset:
+        epoch_end = self._replicas.offset_for_leader_epoch(
+            topic, partition.partition, partition.current_leader_epoch, partition.leader_epoch, by_replica=by_replica
         )
         return EpochEndOffset(
-            error_code=found.error,
-            partition=asked.partition,
-            leader_epoch=found.end.epoch,
-            end_offset=found.end.end_offset,
+            error_code=epoch_end.error,
+            partition=partition.partition,
+            leader_epoch=epoch_end.end.epoch,
+            end_offset=epoch_end.end.end_offset,
         )

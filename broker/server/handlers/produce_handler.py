@@ -168,8 +168,8 @@ class ProduceShortcut:
     def take(self, frame: memoryview) -> bool:
         """Gather a request that differs from the known one only in its correlation id and records."""
         try:
-            key, correlation_id, rest = self._unpack(frame)
-            if rest != self._rest or key != self._key:
+            key, correlation_id, remainder = self._unpack(frame)
+            if remainder != self._rest or key != self._key:
                 return False
             length, start = read_uvarint(frame, self._records_at)
             batch_length, magic, attributes, count = _BATCH.unpack_from(frame, start)
@@ -180,8 +180,8 @@ class ProduceShortcut:
         if frame[end:] != NO_TAGS:
             return False
         # One whole batch: its number of records is that of the request.
-        whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
-        if not whole or not BATCH_HEADER_SIZE <= size <= self._largest:
+        is_whole = magic == MAGIC and batch_length + _LENGTH_BEHIND == size
+        if not is_whole or not BATCH_HEADER_SIZE <= size <= self._largest:
             return False
         weight = size * COMPRESSED if attributes & COMPRESSION_MASK else size
         if size > LARGEST:
@@ -207,11 +207,11 @@ class ProduceShortcut:
         if layout is None:
             return 0
         size, start, end, weight, fields, common = layout
-        most = min(len(unread) // size, (MOST_BYTES - self._bytes) // weight)
-        if most < 1:
+        requests_limit = min(len(unread) // size, (MOST_BYTES - self._bytes) // weight)
+        if requests_limit < 1:
             return 0
         gathered, at = self._gathered, 0
-        for front, correlation_id, head, attributes, count, tags in fields.iter_unpack(unread[: most * size]):
+        for front, correlation_id, head, attributes, count, tags in fields.iter_unpack(unread[: requests_limit * size]):
             if (front, head, attributes, tags) != common:
                 break
             gathered.append((correlation_id, unread[at + start : at + end], count))
@@ -250,24 +250,24 @@ class ProduceShortcut:
             if not missing:
                 slot.fill([b"".join(answers)])
 
-        for index, it in enumerate(gathered):
-            correlation_id, records, _ = it
+        for index, request in enumerate(gathered):
+            correlation_id, records, _ = request
             try:
                 appended = self._replicas.append(self._topic, self._partition, records, self._acks, self._timeout)
             except ProtocolError as refused:
                 known(index, self._refused(correlation_id, refused.code, str(refused)))
                 continue
             if appended.done is None:
-                known(index, self._accepted([it], appended))
+                known(index, self._accepted([request], appended))
                 continue
 
             def settled(
                 future: asyncio.Future[ErrorCode],
                 index: int = index,
-                it: _Gathered = it,
+                request: _Gathered = request,
                 appended: PendingAppend = appended,
             ) -> None:
-                known(index, self._acknowledged(future, [it], appended))
+                known(index, self._acknowledged(future, [request], appended))
 
             appended.done.add_done_callback(settled)
         return slot
@@ -313,11 +313,11 @@ class _Charged:
         self, topic: str, partition: int, records: bytearray | memoryview, acks: int, timeout: float
     ) -> PendingAppend:
         """See `Appending`."""
-        before = bytes_examined() // EXAMINED_PER_ENTRY
+        earlier_entries = bytes_examined() // EXAMINED_PER_ENTRY
         try:
             return self._replicas.append(topic, partition, records, acks, timeout)
         finally:
-            if entries := bytes_examined() // EXAMINED_PER_ENTRY - before:
+            if entries := bytes_examined() // EXAMINED_PER_ENTRY - earlier_entries:
                 self._turns.spend(entries)
                 self.spent += entries
 
@@ -339,10 +339,10 @@ class ProduceHandler:
         request = cast(ProduceRequest, call.request(self._turns))
         answer = _Answer(call, request.acks)
         work = self._appended(request, answer)
-        before = self._replicas.spent
+        earlier_entries = self._replicas.spent
         for _ in work:
             # Below a whole turn's work it is not interrupted: each connection starts a request in each turn.
-            if self._turns.is_over and self._replicas.spent - before >= ENTRIES_PER_TURN:
+            if self._turns.is_over and self._replicas.spent - earlier_entries >= ENTRIES_PER_TURN:
                 give_back = call.connection.keep_frame()
                 return self._dispatcher.later(call, self._finish(work, answer, give_back), blocking=True)
         learn(call, request, self._replicas, self._max_batch_bytes)
@@ -360,15 +360,15 @@ class ProduceHandler:
 
     def _appended(self, request: ProduceRequest, answer: _Answer) -> Work[_Answer]:
         """Append to one partition after the other; returns `answer`."""
-        seen: set[tuple[str, int]] = set()
+        partitions: set[tuple[str, int]] = set()
         for topic in request.topic_data:
-            its = TopicProduceResponse(name=topic.name)
-            answer.response.responses.append(its)
+            topic_response = TopicProduceResponse(name=topic.name)
+            answer.response.responses.append(topic_response)
             for data in topic.partition_data:
-                again = (topic.name, data.index) in seen
-                seen.add((topic.name, data.index))
-                its.partition_responses.append(
-                    _repeated(data) if again else self._append(data, topic.name, request, answer)
+                is_repeated = (topic.name, data.index) in partitions
+                partitions.add((topic.name, data.index))
+                topic_response.partition_responses.append(
+                    _repeated(data) if is_repeated else self._append(data, topic.name, request, answer)
                 )
                 yield
         return answer

@@ -46,10 +46,10 @@ class ProducerIdsHandler:
         """Without a block COORDINATOR_LOAD_IN_PROGRESS makes every client retry. Transactions are not supported."""
         if request.transactional_id is not None:
             return InitProducerIdResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-        before = Identity(request.producer_id, request.producer_epoch)
-        if (before.producer_id == NONE) != (before.epoch == NONE):
+        old_identity = Identity(request.producer_id, request.producer_epoch)
+        if (old_identity.producer_id == NONE) != (old_identity.epoch == NONE):
             return InitProducerIdResponse(error_code=ErrorCode.INVALID_REQUEST)
-        identity = next_epoch(before, self._first_unused()) or await self._new()
+        identity = next_epoch(old_identity, self._first_unused()) or await self._new()
         if identity is None:
             return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
