@@ -76,8 +76,8 @@ class GroupCoordinator:
         """Start shards for new leaderships, stop those of lost ones at once, and remove the offsets of deleted
         topics."""
         self._image = image
-        topics = {name: its.id for name, its in image.topics.items()}
-        deleted = [name for name, its in self._topics.items() if topics.get(name) != its]
+        topics = {name: topic.id for name, topic in image.topics.items()}
+        deleted = [name for name, topic_id in self._topics.items() if topics.get(name) != topic_id]
         self._topics = topics
         self._remember_deleted(deleted)
         for led in self._led.values():
@@ -127,8 +127,12 @@ class GroupCoordinator:
     def _knows(self, topic: str, partition: int) -> bool:
         """Whether offsets may be committed for the partition. The image is ahead of `apply`: for a topic that was
         created again, commits must wait until the offsets of its predecessor are removed."""
-        its = self._image.topics.get(topic)
-        return its is not None and partition in its.partitions and self._topics.get(topic, its.id) == its.id
+        topic_image = self._image.topics.get(topic)
+        return (
+            topic_image is not None
+            and partition in topic_image.partitions
+            and self._topics.get(topic, topic_image.id) == topic_image.id
+        )
 
     # --- requests
 

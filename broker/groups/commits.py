@@ -65,12 +65,14 @@ class Commits:
         for topic in request.topics:
             answers = OffsetCommitResponseTopic(topic.name)
             response.topics.append(answers)
-            for asked in topic.partitions:
-                its = OffsetCommitResponsePartition(asked.partition_index, self._problem(topic.name, asked))
-                answers.partitions.append(its)
-                if its.error_code == ErrorCode.NONE:
-                    accepted.append(its)
-                    changes[topic.name, asked.partition_index] = self._offset(asked, request.retention_time_ms)
+            for partition in topic.partitions:
+                partition_answer = OffsetCommitResponsePartition(
+                    partition.partition_index, self._problem(topic.name, partition)
+                )
+                answers.partitions.append(partition_answer)
+                if partition_answer.error_code == ErrorCode.NONE:
+                    accepted.append(partition_answer)
+                    changes[topic.name, partition.partition_index] = self._offset(partition, request.retention_time_ms)
         if not changes:
             self._outbox.reply(ticket, response)
             return
@@ -148,36 +150,36 @@ class Commits:
             return group
         raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)  # only members may commit in a group with members
 
-    def _problem(self, topic: str, asked: OffsetCommitRequestPartition) -> ErrorCode:
-        if not self._knows(topic, asked.partition_index):
+    def _problem(self, topic: str, partition: OffsetCommitRequestPartition) -> ErrorCode:
+        if not self._knows(topic, partition.partition_index):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if len((asked.committed_metadata or "").encode()) > self._settings.offset_metadata_max_bytes:
+        if len((partition.committed_metadata or "").encode()) > self._settings.offset_metadata_max_bytes:
             return ErrorCode.OFFSET_METADATA_TOO_LARGE
         return ErrorCode.NONE
 
-    def _offset(self, asked: OffsetCommitRequestPartition, retention_ms: int) -> CommittedOffset:
+    def _offset(self, partition: OffsetCommitRequestPartition, retention_ms: int) -> CommittedOffset:
         now_ms = self._wall_ms()
         return CommittedOffset(
-            offset=asked.committed_offset,
-            leader_epoch=asked.committed_leader_epoch,
-            metadata=asked.committed_metadata or "",
+            offset=partition.committed_offset,
+            leader_epoch=partition.committed_leader_epoch,
+            metadata=partition.committed_metadata or "",
             commit_ms=now_ms,
             expire_ms=min(now_ms + retention_ms, LATEST_MS) if retention_ms >= 0 else -1,
         )
 
-    def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def fetch(self, requested_group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         """The committed offsets of a group for the named partitions, or for all; -1 without an offset."""
-        offsets = self._offsets.of(asked.group_id)
-        response = OffsetFetchResponseGroup(group_id=asked.group_id)
-        if asked.topics is None:
-            wanted: dict[str, list[int]] = {}
+        offsets = self._offsets.of(requested_group.group_id)
+        response = OffsetFetchResponseGroup(group_id=requested_group.group_id)
+        if requested_group.topics is None:
+            partitions_by_topic: dict[str, list[int]] = {}
             for topic, partition in sorted(offsets):
-                wanted.setdefault(topic, []).append(partition)
+                partitions_by_topic.setdefault(topic, []).append(partition)
         else:
-            wanted = {topic.name: topic.partition_indexes for topic in asked.topics}
-        for name, partitions in wanted.items():
-            found = [_shown(index, offsets.get((name, index))) for index in partitions]
-            response.topics.append(OffsetFetchResponseTopics(name, found))
+            partitions_by_topic = {topic.name: topic.partition_indexes for topic in requested_group.topics}
+        for name, partitions in partitions_by_topic.items():
+            partition_offsets = [_shown(index, offsets.get((name, index))) for index in partitions]
+            response.topics.append(OffsetFetchResponseTopics(name, partition_offsets))
         return response
 
 
@@ -186,7 +188,8 @@ def answer_to_all(request: OffsetCommitRequest, error: ErrorCode) -> OffsetCommi
     return OffsetCommitResponse(
         topics=[
             OffsetCommitResponseTopic(
-                topic.name, [OffsetCommitResponsePartition(asked.partition_index, error) for asked in topic.partitions]
+                topic.name,
+                [OffsetCommitResponsePartition(partition.partition_index, error) for partition in topic.partitions],
             )
             for topic in request.topics
         ]

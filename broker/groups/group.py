@@ -236,7 +236,7 @@ class Group:
         if member.instance_id is not None and self.instances.get(member.instance_id) == member_id:
             del self.instances[member.instance_id]
         if self.leader == member_id:
-            joined = (other.id for other in self.members.values() if other.joining is not None)
+            joined = (member.id for member in self.members.values() if member.joining is not None)
             self.leader = next(joined, next(iter(self.members), None))
         return member
 
@@ -269,12 +269,12 @@ class Group:
         """The bytes of newcomers with these assignments, and the growth of the other members."""
         newcomers, growth = 0, 0
         for member in self.members.values():
-            held, member.assignment = member.assignment, assignments.get(member.id, b"")
+            old_assignment, member.assignment = member.assignment, assignments.get(member.id, b"")
             if member.kind is MemoryKind.NEWCOMERS:
                 newcomers += member.size
             else:
                 growth += member.size - member.counted
-            member.assignment = held
+            member.assignment = old_assignment
         return newcomers, growth
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:

@@ -29,11 +29,11 @@ class Groups:
 
     def keep(self, group: Group) -> None:
         """Add this group under its name, replacing another one."""
-        before = self._groups.get(group.id)
-        if before is group:
+        old_group = self._groups.get(group.id)
+        if old_group is group:
             return
-        if before is not None:
-            before.let_go()
+        if old_group is not None:
+            old_group.let_go()
         self._groups[group.id] = group
         group.keep(self._holdings)
 

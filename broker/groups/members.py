@@ -79,7 +79,7 @@ class Membership:
         protocols: dict[str, bytes],
     ) -> None:
         same = list(member.protocols.items()) == list(protocols.items())
-        completing, stable = (group.state is it for it in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE))
+        completing, stable = (group.state is state for state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE))
         # A member that joins again with the same data has missed the answer and gets it again. The leader of a stable
         # group is excepted: it joins again when the partitions to assign have changed.
         if same and (completing or (stable and group.leader != member.id)):
@@ -118,8 +118,8 @@ class Membership:
     @staticmethod
     def _update(group: Group, member: GroupMember, request: JoinGroupRequest, protocols: dict[str, bytes]) -> None:
         # Version 0 has one timeout for both.
-        known = request.rebalance_timeout_ms >= 0
-        rebalance_ms = request.rebalance_timeout_ms if known else request.session_timeout_ms
+        has_rebalance_timeout = request.rebalance_timeout_ms >= 0
+        rebalance_ms = request.rebalance_timeout_ms if has_rebalance_timeout else request.session_timeout_ms
         group.update(member, protocols, request.session_timeout_ms, rebalance_ms)
 
     def _admit_again(self, member: GroupMember, protocols: dict[str, bytes]) -> None:
@@ -135,10 +135,10 @@ class Membership:
     def _check_room(self, group: Group, member_id: str | None) -> None:
         """A known member keeps its place, unless it must rejoin and others have taken all places."""
         if member_id in group.members:
-            others = sum(
+            joined_members = sum(
                 1 for member in group.members.values() if member.joining is not None and member.id != member_id
             )
-            full = group.state is GroupState.PREPARING_REBALANCE and others >= self._settings.max_size
+            full = group.state is GroupState.PREPARING_REBALANCE and joined_members >= self._settings.max_size
         elif member_id in group.invited:
             full = len(group.members) >= self._settings.max_size
         else:

@@ -88,9 +88,9 @@ class Account:
             return
         self._making_room = True
         try:
-            while self._held[MemoryKind.NEWCOMERS] > self._newcomers_have and (those := self._large or self._small):
-                newcomer = next(iter(those))
-                del those[newcomer]
+            while self._held[MemoryKind.NEWCOMERS] > self._newcomers_have and (newcomers := self._large or self._small):
+                newcomer = next(iter(newcomers))
+                del newcomers[newcomer]
                 holdings, group, member = newcomer
                 holdings.evict(group, member)
         finally:
@@ -109,9 +109,9 @@ class Holdings:
         """The shard ends with all of its data."""
         for kind in MemoryKind:
             self.book(kind, -self._held[kind])
-        for those in (self.account._small, self.account._large):
-            for newcomer in [each for each in those if each[0] is self]:
-                del those[newcomer]
+        for newcomers in (self.account._small, self.account._large):
+            for newcomer in [entry for entry in newcomers if entry[0] is self]:
+                del newcomers[newcomer]
 
     # --- held data
 
@@ -172,6 +172,6 @@ def _evict_nothing(_group: str, _member: str) -> None:
     """Eviction before the shard serves requests: there is no newcomer."""
 
 
-def sized(least: int, fixed: int, texts: Iterable[str | None], data: int = 0) -> int:
-    """The size of data with these texts and `data` bytes, at least `least`."""
-    return max(least, fixed + data + sum(map(text_bytes, texts)))
+def sized(minimum: int, fixed: int, texts: Iterable[str | None], data: int = 0) -> int:
+    """The size of data with these texts and `data` bytes, at least `minimum`."""
+    return max(minimum, fixed + data + sum(map(text_bytes, texts)))

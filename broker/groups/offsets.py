@@ -111,7 +111,7 @@ class Offsets:
     def settle(self, group: str, partitions: Collection[TopicPartition]) -> None:
         """Forget remembered removals: other offsets have replaced these."""
         if partitions:
-            self._overdue[group] = [each for each in self.overdue(group) if each not in partitions]
+            self._overdue[group] = [partition for partition in self.overdue(group) if partition not in partitions]
 
     # --- the log
 

@@ -121,8 +121,8 @@ class Rebalance:
         """SyncGroup of a member: answered when the leader's assignment is committed. Raises `ProtocolError`."""
         if request.generation_id != group.generation:
             raise ProtocolError(ErrorCode.ILLEGAL_GENERATION)
-        said, holds = (request.protocol_type, request.protocol_name), (group.protocol_type, group.protocol)
-        if any(its not in (None, wanted) for its, wanted in zip(said, holds, strict=True)):
+        requested, current = (request.protocol_type, request.protocol_name), (group.protocol_type, group.protocol)
+        if any(name not in (None, own_name) for name, own_name in zip(requested, current, strict=True)):
             raise ProtocolError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         match group.state:
             case GroupState.PREPARING_REBALANCE:
@@ -137,7 +137,9 @@ class Rebalance:
                 member.syncing = ticket
                 self._synced(group, member)
                 if member.id == group.leader:
-                    self._store_assignment(now, group, {its.member_id: its.assignment for its in request.assignments})
+                    self._store_assignment(
+                        now, group, {assignment.member_id: assignment.assignment for assignment in request.assignments}
+                    )
             case _:
                 raise ProtocolError(ErrorCode.UNKNOWN_MEMBER_ID)
 
@@ -170,11 +172,11 @@ class Rebalance:
                 self._dismiss_syncing(group, client_error(error))
                 self.begin(now, group)
 
-        before = group.kind
+        old_kind = group.kind
 
         def refused(now: float, error: ErrorCode) -> None:
             group.assign({})
-            group.becomes(before)
+            group.becomes(old_kind)
             give_up(now, error)
 
         try:

@@ -153,14 +153,14 @@ class Administration:
         for topic in request.topics:
             answers = OffsetDeleteResponseTopic(topic.name)
             response.topics.append(answers)
-            for asked in topic.partitions:
-                its = OffsetDeleteResponsePartition(asked.partition_index)
-                answers.partitions.append(its)
+            for partition in topic.partitions:
+                partition_answer = OffsetDeleteResponsePartition(partition.partition_index)
+                answers.partitions.append(partition_answer)
                 if read is None or topic.name in read:
-                    its.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-                elif (topic.name, asked.partition_index) in self._offsets.of(group.id):
-                    accepted.append(its)
-                    changes[topic.name, asked.partition_index] = None
+                    partition_answer.error_code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+                elif (topic.name, partition.partition_index) in self._offsets.of(group.id):
+                    accepted.append(partition_answer)
+                    changes[topic.name, partition.partition_index] = None
 
         def answer(code: ErrorCode) -> None:
             for partition in accepted:
@@ -190,10 +190,19 @@ class Administration:
         """Retry removals that the log refused. Pending changes of the offset must be committed first: they may belong
         to the deleted topic, or to a new one of the same name, whose offset stays."""
         for name, partitions in self._offsets.take_overdue().items():
-            waiting = dict.fromkeys(each for each in partitions if self._offsets.is_announced(name, each))
+            waiting = dict.fromkeys(
+                partition for partition in partitions if self._offsets.is_announced(name, partition)
+            )
             if waiting:
                 self._put_off(now, name, waiting)
-            self._forget(name, [each for each in partitions if each not in waiting and each in self._offsets.of(name)])
+            self._forget(
+                name,
+                [
+                    partition
+                    for partition in partitions
+                    if partition not in waiting and partition in self._offsets.of(name)
+                ],
+            )
 
     def expire(self) -> None:
         """Remove what was not used during the retention time: offsets, then groups with neither offsets nor members."""
@@ -328,16 +337,16 @@ class Shard:
         account: Account | None = None,
     ) -> None:
         """`account`: shared by all shards of a broker; None: this is the only one."""
-        self.holdings = held = Holdings(account or Account(settings.max_bytes))
+        self.holdings = holdings = Holdings(account or Account(settings.max_bytes))
         self._settings = settings
-        self._offsets = Offsets(held)
-        self._groups = Groups(held, self._offsets)
+        self._offsets = Offsets(holdings)
+        self._groups = Groups(holdings, self._offsets)
         self._outbox = outbox = Outbox()
         self._timers = timers = Timers()
         self._sessions = sessions = MemberSessions(timers)
-        self._rebalance = Rebalance(settings, held, self._groups, outbox, timers, sessions, wall_ms)
-        self._membership = Membership(settings, held, outbox, timers, sessions, self._rebalance, rng)
-        self._commits = Commits(settings, held, self._groups, self._offsets, outbox, sessions, wall_ms, knows)
+        self._rebalance = Rebalance(settings, holdings, self._groups, outbox, timers, sessions, wall_ms)
+        self._membership = Membership(settings, holdings, outbox, timers, sessions, self._rebalance, rng)
+        self._commits = Commits(settings, holdings, self._groups, self._offsets, outbox, sessions, wall_ms, knows)
         self._administration = Administration(
             settings, self._groups, self._offsets, self._outbox, self._timers, wall_ms
         )
@@ -420,8 +429,8 @@ class Shard:
     ) -> list[Effect]:
         """JoinGroup; `version` is that of the request."""
         try:
-            least, most = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
-            if not least <= request.session_timeout_ms <= most:
+            min_ms, max_ms = self._settings.min_session_timeout_ms, self._settings.max_session_timeout_ms
+            if not min_ms <= request.session_timeout_ms <= max_ms:
                 raise ProtocolError(ErrorCode.INVALID_SESSION_TIMEOUT)
             group = self._groups.get(request.group_id)
             if group is None:
@@ -489,9 +498,9 @@ class Shard:
         self._commits.commit(now, ticket, request)
         return self._outbox.take()
 
-    def fetch(self, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    def fetch(self, requested_group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
         """OffsetFetch of one group."""
-        return self._commits.fetch(asked)
+        return self._commits.fetch(requested_group)
 
     def topics_deleted(self, topics: Collection[str]) -> list[Effect]:
         """Remove the offsets of deleted topics as soon as the log accepts it."""

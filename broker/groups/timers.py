@@ -46,9 +46,9 @@ class Timers:
         self._sweep()
 
     def _forget(self, timer: Timer) -> None:
-        before = self._set.pop(timer, None)
-        if before is not None:
-            del self._names[before[1]]
+        old_entry = self._set.pop(timer, None)
+        if old_entry is not None:
+            del self._names[old_entry[1]]
 
     def _sweep(self) -> None:
         if len(self._heap) > LEFT_OVER + 2 * len(self._set):
@@ -68,8 +68,8 @@ class Timers:
         """The deadlines that have passed, earliest first; each is removed when it is returned. A deadline set meanwhile
         is left for the next call, even if it has passed, so that no timeout chosen by a client makes the loop
         endless."""
-        last = self._count
-        while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last:
+        last_number = self._count
+        while (at := self.next()) is not None and at <= now and self._heap[0][1] <= last_number:
             timer = self._names[heappop(self._heap)[1]]
             self._forget(timer)
             yield timer

@@ -44,15 +44,15 @@ class Authorizer:
 
     def allows(self, caller: Caller, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         """Whether the caller may do the operation on the resource of this name."""
-        asked = caller, operation, resource_type, name
+        question = caller, operation, resource_type, name
         if len(name) > LONGEST_REMEMBERED:
-            return self._decide(*asked)
-        known = self._remembered.get(asked)
-        if known is None:
+            return self._decide(*question)
+        decision = self._remembered.get(question)
+        if decision is None:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
-            known = self._remembered[asked] = self._decide(*asked)
-        return known
+            decision = self._remembered[question] = self._decide(*question)
+        return decision
 
     def allows_cluster(self, caller: Caller, operation: AclOperation) -> bool:
         return self.allows(caller, operation, ResourceType.CLUSTER, CLUSTER_NAME)
@@ -61,25 +61,27 @@ class Authorizer:
         """Whether there may be a resource of this type on which the caller may do the operation (KIP-679)."""
         if caller.principal in self._super_users:
             return True
-        rules = [it for (kind, _), found in self._literal.items() if kind is resource_type for it in found]
+        rules = [
+            rule for (kind, _), named_rules in self._literal.items() if kind is resource_type for rule in named_rules
+        ]
         rules += self._prefixed.get(resource_type, [])
-        relevant = [it for it in rules if _is_about(it, caller) and it.decides(operation)]
-        refusals = [it for it in relevant if it.permission is Permission.DENY]
+        relevant = [rule for rule in rules if _is_about(rule, caller) and rule.decides(operation)]
+        refusals = [rule for rule in relevant if rule.permission is Permission.DENY]
         if self._allow_if_no_acl:  # there are always names without a rule
-            return not any(it.name == EVERYTHING for it in refusals)
+            return not any(rule.name == EVERYTHING for rule in refusals)
         return any(
-            it.permission is Permission.ALLOW and not any(_covers(refusal, it) for refusal in refusals)
-            for it in relevant
+            rule.permission is Permission.ALLOW and not any(_covers(refusal, rule) for refusal in refusals)
+            for rule in relevant
         )
 
     def _decide(self, caller: Caller, operation: AclOperation, resource_type: ResourceType, name: str) -> bool:
         if caller.principal in self._super_users:
             return True
         rules = self._literal.get((resource_type, name), []) + self._literal.get((resource_type, EVERYTHING), [])
-        rules += [it for it in self._prefixed.get(resource_type, []) if it.names(name)]
+        rules += [rule for rule in self._prefixed.get(resource_type, []) if rule.names(name)]
         if not rules:
             return self._allow_if_no_acl
-        relevant = {it.permission for it in rules if _is_about(it, caller) and it.decides(operation)}
+        relevant = {rule.permission for rule in rules if _is_about(rule, caller) and rule.decides(operation)}
         return relevant == {Permission.ALLOW}
 
 

@@ -36,23 +36,23 @@ class Password:
 
 def read_passwords(path: str, key: str, source: str) -> dict[str, Password]:
     """The users in a file that the configuration names under `key`. Raises `StartupError`, which quotes no line."""
-    where = f"{source}: {key}: {path}"
+    place = f"{source}: {key}: {path}"
     require_private(path, key, source)
-    found: dict[str, Password] = {}
+    passwords: dict[str, Password] = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"{where}: cannot be read: {type(error).__name__}; give a file of UTF-8 text") from None
+        raise StartupError(f"{place}: cannot be read: {type(error).__name__}; give a file of UTF-8 text") from None
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, separator, password = line.partition("=")
         if not (separator and name.strip() and password):
-            raise StartupError(f"{where}: line {number} is not of the form name=password")
-        if name.strip() in found:
-            raise StartupError(f"{where}: line {number}: the user is named twice; keep one of the lines")
-        found[name.strip()] = Password(password)
-    return found
+            raise StartupError(f"{place}: line {number} is not of the form name=password")
+        if name.strip() in passwords:
+            raise StartupError(f"{place}: line {number}: the user is named twice; keep one of the lines")
+        passwords[name.strip()] = Password(password)
+    return passwords
 
 
 def require_private(path: str, key: str, source: str) -> None:

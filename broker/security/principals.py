@@ -38,17 +38,22 @@ def of_certificate(subject: Sequence[Sequence[tuple[str, str]]]) -> str:
 
     `subject` is as `ssl.SSLSocket.getpeercert` gives it.
     """
-    parts = ["+".join(f"{_ABBREVIATIONS.get(key, key)}={_escaped(value)}" for key, value in each) for each in subject]
+    parts = [
+        "+".join(f"{_ABBREVIATIONS.get(key, key)}={_escaped(value)}" for key, value in attributes)
+        for attributes in subject
+    ]
     return USER + ",".join(reversed(parts))
 
 
 def parse_super_users(text: str, source: str) -> frozenset[str]:
     """Parse `User:admin;User:CN=broker,O=house`; `;` separates, because names contain commas. Raises `StartupError`."""
-    found = [each.strip() for each in text.split(";") if each.strip()]
-    for each in found:
-        if not each.startswith(USER) or each in (USER, ANYBODY):
-            raise StartupError(f"{source}: super.users: {shown(each)} is not of the form User:name; separate them by ;")
-    return frozenset(found)
+    principals = [principal.strip() for principal in text.split(";") if principal.strip()]
+    for principal in principals:
+        if not principal.startswith(USER) or principal in (USER, ANYBODY):
+            raise StartupError(
+                f"{source}: super.users: {shown(principal)} is not of the form User:name; separate them by ;"
+            )
+    return frozenset(principals)
 
 
 def _escaped(value: str) -> str:

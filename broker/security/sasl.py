@@ -66,25 +66,25 @@ class Accounts:
 
     def knows(self, user: str, password: str) -> bool:
         """Whether a user of the file has this password."""
-        known = self._users.get(user)
+        known_password = self._users.get(user)
         # An unknown user takes the same time.
-        return (known or Password("")).is_(password) and known is not None
+        return (known_password or Password("")).is_(password) and known_password is not None
 
     def credential(self, user: str, mechanism: ScramMechanism) -> ScramCredential:
         """A user's credential. An unknown user gets one that no password matches and that looks like a stored one, so
         that clients cannot find out which users exist."""
-        found = None if user in self._users else self._stored().get((user, mechanism))
-        if found is not None:
-            return found
+        stored_credential = None if user in self._users else self._stored().get((user, mechanism))
+        if stored_credential is not None:
+            return stored_credential
         salt, iterations = self._salt_and_iterations(user, mechanism)
         if user not in self._users:
             nothing = _derived(self._key, "key", user, mechanism.title)
             return ScramCredential(salt, nothing, nothing, iterations)
-        made = self._made.get((user, mechanism))
-        if made is None or (made.salt, made.iterations) != (salt, iterations):
+        credential = self._made.get((user, mechanism))
+        if credential is None or (credential.salt, credential.iterations) != (salt, iterations):
             salted_password = salted(self._users[user].reveal(), salt, iterations, mechanism)
-            made = self._made[user, mechanism] = credential_of(salted_password, salt, iterations, mechanism)
-        return made
+            credential = self._made[user, mechanism] = credential_of(salted_password, salt, iterations, mechanism)
+        return credential
 
     def nonce(self) -> str:
         """A nonce that was never used before."""
@@ -94,7 +94,7 @@ class Accounts:
     def _salt_and_iterations(self, user: str, mechanism: ScramMechanism) -> tuple[bytes, int]:
         """A salt and iterations that are always the same for a user, and look like those of the first stored
         credential. Salts of Kafka's tools consist of digits and letters."""
-        like = next((its for (_, kind), its in self._stored().items() if kind is mechanism), None)
+        like = next((credential for (_, kind), credential in self._stored().items() if kind is mechanism), None)
         size, iterations = (SALT_BYTES, MIN_ITERATIONS) if like is None else (len(like.salt), like.iterations)
         parts = (_derived(self._salt_key, "salt", user, mechanism.title, str(at)) for at in range(0, size, _DIGEST))
         salt = b"".join(parts)[:size]

@@ -38,7 +38,7 @@ class ScramMechanism(IntEnum):
         return "sha256" if self is ScramMechanism.SHA_256 else "sha512"
 
 
-MECHANISMS = {each.title: each for each in ScramMechanism}
+MECHANISMS = {mechanism.title: mechanism for mechanism in ScramMechanism}
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def credential_of(salted_password: bytes, salt: bytes, iterations: int, mechanis
 
 def parse_client_first(message: bytes) -> tuple[str, str, str, str]:
     """Returns the GS2 header, user, client nonce, and the message without the header. Raises `ScramError`."""
-    binding, _, rest = _text(message).partition(",")
-    authorized, _, bare = rest.partition(",")
+    binding, _, remainder = _text(message).partition(",")
+    authorized, _, bare = remainder.partition(",")
     if binding not in ("n", "y"):
         raise ScramError("channel binding is not supported")
     fields = bare.split(",")
@@ -81,9 +81,9 @@ def parse_client_first(message: bytes) -> tuple[str, str, str, str]:
 class ScramServer:
     """The server's side of one exchange, after the client's first message."""
 
-    def __init__(self, first: bytes, credential: ScramCredential, nonce: str, mechanism: ScramMechanism) -> None:
+    def __init__(self, client_first: bytes, credential: ScramCredential, nonce: str, mechanism: ScramMechanism) -> None:
         """Raises `ScramError`."""
-        header, _, client_nonce, bare = parse_client_first(first)
+        header, _, client_nonce, bare = parse_client_first(client_first)
         self._credential = credential
         self._mechanism = mechanism
         self._nonce = client_nonce + nonce
@@ -98,16 +98,16 @@ class ScramServer:
         fields = without_proof.split(",")
         if not separator or len(fields) < 2 or fields[0] != f"c={self._binding}" or fields[1] != f"r={self._nonce}":
             raise ScramError("the client's final message does not belong to this exchange")
-        said = (self._said + without_proof).encode()
-        signature = _hmac(self._credential.stored_key, said, self._mechanism)
-        given = _unbase64(proof)
-        if len(given) != len(signature):
+        messages = (self._said + without_proof).encode()
+        signature = _hmac(self._credential.stored_key, messages, self._mechanism)
+        proof_bytes = _unbase64(proof)
+        if len(proof_bytes) != len(signature):
             raise ScramError("the client's proof is malformed")
-        client_key = bytes(a ^ b for a, b in zip(given, signature, strict=True))
+        client_key = bytes(a ^ b for a, b in zip(proof_bytes, signature, strict=True))
         stored_key = hashlib.new(self._mechanism.digest, client_key).digest()
         if not hmac.compare_digest(stored_key, self._credential.stored_key):
             raise ScramError("the password is wrong")
-        return b"v=" + base64.b64encode(_hmac(self._credential.server_key, said, self._mechanism))
+        return b"v=" + base64.b64encode(_hmac(self._credential.server_key, messages, self._mechanism))
 
 
 class ScramClient:
@@ -135,13 +135,13 @@ class ScramClient:
             raise ScramError(f"the server requests {int(iterations)} iterations")
         salted_password = _salted_once(self._password, _unbase64(fields.get("s", "")), int(iterations), self._mechanism)
         without_proof = f"c=biws,r={nonce}"
-        said = f"{self._bare},{text},{without_proof}".encode()
+        messages = f"{self._bare},{text},{without_proof}".encode()
         client_key = _hmac(salted_password, b"Client Key", self._mechanism)
         stored_key = hashlib.new(self._mechanism.digest, client_key).digest()
-        signature = _hmac(stored_key, said, self._mechanism)
+        signature = _hmac(stored_key, messages, self._mechanism)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
         server_key = _hmac(salted_password, b"Server Key", self._mechanism)
-        self._expected = b"v=" + base64.b64encode(_hmac(server_key, said, self._mechanism))
+        self._expected = b"v=" + base64.b64encode(_hmac(server_key, messages, self._mechanism))
         return f"{without_proof},p={base64.b64encode(proof).decode()}".encode()
 
     def check(self, final: bytes) -> None:

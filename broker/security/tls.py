@@ -45,8 +45,8 @@ def client_context(config: BrokerConfig, source: str) -> ssl.SSLContext:
 def _load_key(context: ssl.SSLContext, path: str, source: str) -> None:
     key = "ssl.keystore.location"
     require_private(path, key, source)
-    wanted = "a key without a password, and its certificates"
-    _load(lambda: context.load_cert_chain(path, password=""), path, key, wanted)
+    content = "a key without a password, and its certificates"
+    _load(lambda: context.load_cert_chain(path, password=""), path, key, content)
 
 
 def _load_trusted(context: ssl.SSLContext, path: str | None, source: str) -> None:
@@ -56,11 +56,11 @@ def _load_trusted(context: ssl.SSLContext, path: str | None, source: str) -> Non
     _load(lambda: context.load_verify_locations(path), path, key, "certificates that are trusted")
 
 
-def _load(load: Callable[[], None], path: str, key: str, wanted: str) -> None:
+def _load(load: Callable[[], None], path: str, key: str, content: str) -> None:
     try:
         load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = "the file does not contain that"
         if isinstance(error, OSError) and not isinstance(error, ssl.SSLError):
             reason = str(error.strerror)
-        raise StartupError(f"{key}: {path}: {reason}; name a PEM file with {wanted}") from None
+        raise StartupError(f"{key}: {path}: {reason}; name a PEM file with {content}") from None
