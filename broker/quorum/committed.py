@@ -39,16 +39,16 @@ def committed_batches(log: PartitionLog, start: int, high_watermark: int) -> Ite
     """All batches of [start, high_watermark), in order. Raises `CorruptBatch` for an unreadable log."""
     while start < high_watermark:
         data = log.read(start, READ_BYTES, high_watermark)
-        before = start
+        first_offset = start
         for position, header in iter_batches(data):
             records = read_records(data, position)
-            where = (header.base_offset, header.next_offset, header.leader_epoch, header.crc)
+            place = (header.base_offset, header.next_offset, header.leader_epoch, header.crc)
             if header.is_control:
-                yield CommittedBatch(*where, [], _leader_change(records))
+                yield CommittedBatch(*place, [], _leader_change(records))
             else:
-                yield CommittedBatch(*where, [record.value or b"" for record in records], None)
+                yield CommittedBatch(*place, [record.value or b"" for record in records], None)
             start = header.next_offset
-        if start == before:
+        if start == first_offset:
             raise RuntimeError(f"{log.directory}: no batch at the committed offset {start}")
 
 

@@ -149,8 +149,8 @@ class Core:
         self._effects.extend(effects)
 
     def take_effects(self) -> list[Effect]:
-        taken, self._effects = self._effects, []
-        return taken
+        effects, self._effects = self._effects, []
+        return effects
 
     def fail(self, reason: str) -> None:
         """Stop this node permanently."""
@@ -166,10 +166,10 @@ class Core:
         if epoch >= self.log.last_epoch:
             return self.log_end()
         below = epoch - 1 if self._strictly_less else epoch
-        found, end = self.log.epochs.end_offset_for(below, self.log.log_end_offset)
-        if found < 0 or found > epoch:
+        found_epoch, end = self.log.epochs.end_offset_for(below, self.log.log_end_offset)
+        if found_epoch < 0 or found_epoch > epoch:
             return OffsetAndEpoch(-1, self.log.log_start_offset)
-        return OffsetAndEpoch(found, end)
+        return OffsetAndEpoch(found_epoch, end)
 
     # --- voters
 
@@ -309,12 +309,12 @@ def initial_role(
     if epoch > stored.epoch:
         return Unattached(epoch, FetchLoop(None, settings, rng), now + wait if voter else None)
     if stored.leader_id == settings.node_id and voter:
-        others = voters.others(settings.node_id)
+        other_voters = voters.others(settings.node_id)
         if resumes:
-            replicas, outreach = {each: ReplicaProgress() for each in others}, Outreach(others, settings)
+            replicas, outreach = {voter: ReplicaProgress() for voter in other_voters}, Outreach(other_voters, settings)
             until = now + settings.check_quorum_timeout_s if voters.majority > 1 else None
             return Leader(epoch, settings.node_id, log.log_end_offset - 1, replicas, outreach, until, now)
-        return Resigned(epoch, settings.node_id, others, Outreach(others, settings), now + wait)
+        return Resigned(epoch, settings.node_id, other_voters, Outreach(other_voters, settings), now + wait)
     if stored.leader_id is not None and stored.leader_id in settings.other_voters:
         deadline = now + settings.fetch_timeout_s if voter else None
         return Follower(epoch, stored.leader_id, stored.voted_id, FetchLoop(stored.leader_id, settings, rng), deadline)

@@ -19,10 +19,10 @@ from broker.quorum.wire import METADATA_TOPIC, PARTITION
 
 def is_about_the_quorum(request: DescribeQuorumRequest) -> bool:
     """Whether the request asks for exactly the metadata partition (K595-10)."""
-    asked = [
+    partitions = [
         (topic.topic_name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
-    return asked == [(METADATA_TOPIC, PARTITION)]
+    return partitions == [(METADATA_TOPIC, PARTITION)]
 
 
 def invalid_response() -> DescribeQuorumResponse:

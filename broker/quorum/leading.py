@@ -61,8 +61,8 @@ class VoterChanges:
         """The voters that a new quorum waits for; empty once the first set is committed."""
         if self.settled():
             return ()
-        first = max(0, self._core.history.first_offset)
-        return tuple(voter for voter, replica in role.voters.items() if (replica.fetch_offset or 0) <= first)
+        first_offset = max(0, self._core.history.first_offset)
+        return tuple(voter for voter, replica in role.voters.items() if (replica.fetch_offset or 0) <= first_offset)
 
     def may_settle(self, role: Leader, own_durable_end: int) -> bool:
         """Whether every voter has the first set that names disks."""
@@ -87,11 +87,11 @@ class VoterChanges:
         return None
 
     def _first(self, role: Leader) -> VoterSet | None:
-        own = self._core.settings
+        settings = self._core.settings
         disks = {voter: progress.directory for voter, progress in role.voters.items()}
         if NO_ID in disks.values():
             return None
-        return VoterSet(tuple(sorted({**disks, own.node_id: own.directory_id}.items())))
+        return VoterSet(tuple(sorted({**disks, settings.node_id: settings.directory_id}.items())))
 
     def _has_the_log(self, now: float, newcomer: ReplicaProgress) -> bool:
         caught_up = newcomer.last_caught_up_at
@@ -148,14 +148,14 @@ class Leading:
         candidate = core.role
         assert isinstance(candidate, Candidate)
         assert candidate.ballot.won
-        others = core.other_voters
+        other_voters = core.other_voters
         core.transition_durably(
             Leader(
                 epoch=candidate.epoch,
                 node_id=core.settings.node_id,
                 epoch_start_offset=core.log.log_end_offset,
-                voters={voter: ReplicaProgress() for voter in others},
-                outreach=Outreach(others, core.settings),
+                voters={voter: ReplicaProgress() for voter in other_voters},
+                outreach=Outreach(other_voters, core.settings),
                 check_quorum_at=now + core.settings.check_quorum_timeout_s if core.voters.majority > 1 else None,
                 began_at=now,
                 predecessor=Predecessor(core.last_leader.leader_id, max(candidate.ballot.granted.values())),
@@ -268,10 +268,10 @@ class Leading:
             return None
         if self._checks_no_epoch and core.log.log_start_offset <= fetch_from.offset <= core.log.log_end_offset:
             return None
-        known = core.end_offset_for(fetch_from.epoch)
-        if known.epoch == fetch_from.epoch and core.log.log_start_offset <= fetch_from.offset <= known.offset:
+        epoch_end = core.end_offset_for(fetch_from.epoch)
+        if epoch_end.epoch == fetch_from.epoch and core.log.log_start_offset <= fetch_from.offset <= epoch_end.offset:
             return None
-        return known
+        return epoch_end
 
     def _replica(self, now: float, role: Leader, request: FetchRequest | SnapshotRequest) -> ReplicaProgress:
         """The progress of the replica that fetches. It counts as a voter if it fetches with a voter's disk (H22)."""
@@ -288,10 +288,10 @@ class Leading:
         """Make room for a new observer: forget those that expired and, above the limit, any without a parked fetch."""
         if newcomer in role.observers:
             return
-        for known, progress in list(role.observers.items()):
+        for observer, progress in list(role.observers.items()):
             expired = progress.last_fetch_at is None or progress.last_fetch_at + OBSERVER_SESSION_TIMEOUT_S < now
             if (expired or len(role.observers) >= MAX_OBSERVERS) and progress.parked is None:
-                role.forget_observer(known)
+                role.forget_observer(observer)
 
     def heard_from(self, now: float, role: Leader, replica: ReplicaProgress) -> None:
         """A voter's fetch endorses this leader (K595-23). A majority of fetches postpones its resignation (K595-43,
@@ -398,9 +398,9 @@ class Leading:
         role = core.role
         assert isinstance(role, Leader)
         wait = None if core.shutting_down else core.election_time(now, core.settings.election_timeout_s)
-        others = core.other_voters
+        other_voters = core.other_voters
         core.transition_durably(
-            Resigned(role.epoch, role.node_id, role.preferred_successors(), Outreach(others, core.settings), wait)
+            Resigned(role.epoch, role.node_id, role.preferred_successors(), Outreach(other_voters, core.settings), wait)
         )
 
     def begin_answered(self, voter: int, request: BeginRequest) -> None:
@@ -432,8 +432,10 @@ class Leading:
         role = core.role
         if not isinstance(role, Leader):
             return None
-        own = ReplicaStatus(role.node_id, core.settings.directory_id, core.log.log_end_offset, now, now)
-        voters = {role.node_id: own} | {voter: _status(voter, progress) for voter, progress in role.voters.items()}
+        own_status = ReplicaStatus(role.node_id, core.settings.directory_id, core.log.log_end_offset, now, now)
+        voters = {role.node_id: own_status} | {
+            voter: _status(voter, progress) for voter, progress in role.voters.items()
+        }
         return QuorumStatus(
             role.node_id,
             role.epoch,

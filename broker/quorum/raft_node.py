@@ -305,10 +305,10 @@ class Following:
     def advance_high_watermark(self, role: Follower) -> None:
         """Advance to the leader's high watermark, at most to the end of this log."""
         core = self._core
-        known = min(role.leader_high_watermark, core.log.durable_end_offset)
-        if known > core.high_watermark:
-            core.high_watermark = known
-            core.emit(CommitEffect(known, role.epoch))
+        high_watermark = min(role.leader_high_watermark, core.log.durable_end_offset)
+        if high_watermark > core.high_watermark:
+            core.high_watermark = high_watermark
+            core.emit(CommitEffect(high_watermark, role.epoch))
 
 
 # ---- Votes: requesting, granting and counting them (KIP-595 Vote; pre-vote after KIP-996).
@@ -673,9 +673,9 @@ class RaftNode:
         if isinstance(role, Leader):
             self._leading.resign(now)
         elif isinstance(role, Candidate):
-            others = core.other_voters
-            request = EndRequest(core.cluster_id, None, role.epoch, others)
-            core.emit(*(Send(voter, request) for voter in others))
+            other_voters = core.other_voters
+            request = EndRequest(core.cluster_id, None, role.epoch, other_voters)
+            core.emit(*(Send(voter, request) for voter in other_voters))
         return self._finish(now)
 
     # --- queries
@@ -710,9 +710,9 @@ class RaftNode:
     def _finish(self, now: float) -> list[Effect]:
         """Do whatever is due in the role after the event, and return all effects."""
         core = self._core
-        before: Role | None = None
-        while core.role is not before and not core.failed:
-            before = core.role
+        old_role: Role | None = None
+        while core.role is not old_role and not core.failed:
+            old_role = core.role
             if not core.shutting_down:
                 self._votes.poll(now)
                 if isinstance(core.role, Candidate) and core.role.ballot.won:
@@ -724,8 +724,8 @@ class RaftNode:
     def _foreign(self, request: Request) -> bool:
         """Whether the request comes from another cluster. A sender that does not know its cluster id yet passes
         (K595-47)."""
-        own = self._core.cluster_id
-        return request.cluster_id is not None and own is not None and request.cluster_id != own
+        own_cluster = self._core.cluster_id
+        return request.cluster_id is not None and own_cluster is not None and request.cluster_id != own_cluster
 
     def _refuse_foreign(self, ticket: int, request: Request) -> None:
         core = self._core
@@ -792,8 +792,8 @@ class RaftNode:
             self._following.unanswered(now, request)
 
 
-def _foreign_leader(leader_id: int, theirs: str, own: str | None) -> str:
+def _foreign_leader(leader_id: int, theirs: str, own_cluster: str | None) -> str:
     return (
-        f"the elected leader {leader_id} belongs to the cluster {theirs}, this node to {own!r}; correct cluster.id or "
-        "quorum.voters"
+        f"the elected leader {leader_id} belongs to the cluster {theirs}, this node to {own_cluster!r}; "
+        "correct cluster.id or quorum.voters"
     )

@@ -252,10 +252,10 @@ class Follower(Role):
     def stand_at(self, time: float) -> None:
         self.election_at = time
 
-    def resume(self, before: Prospective) -> None:
+    def resume(self, prospective: Prospective) -> None:
         """Continue with the fetch that was in flight when this leader was lost."""
-        if before.fetching is not None:
-            self.fetching, self.download = before.fetching, before.download
+        if prospective.fetching is not None:
+            self.fetching, self.download = prospective.fetching, prospective.download
 
     def votes(self, fetch_deadline: float | None) -> None:
         """This node's voter status changed: for a voter the leader is gone at that time, for an observer (None)
@@ -409,9 +409,9 @@ class Leader(Role):
 
     def take_in(self, voters: tuple[int, ...]) -> None:
         """Set the other voters. An observer that becomes a voter keeps its progress."""
-        known = self.voters
-        self.voters = {voter: known.get(voter) or self.observers.pop(voter, ReplicaProgress()) for voter in voters}
-        for removed in known.keys() - self.voters.keys():
+        old_voters = self.voters
+        self.voters = {voter: old_voters.get(voter) or self.observers.pop(voter, ReplicaProgress()) for voter in voters}
+        for removed in old_voters.keys() - self.voters.keys():
             self.outreach.answered(removed)
             self.heard_from.pop(removed, None)
 

@@ -114,7 +114,7 @@ class QuorumTrace:
 
 
 def _elections(state: ElectionState) -> dict[str, int]:
-    leader, voted = (NO_NODE if each is None else each for each in (state.leader_id, state.voted_id))
+    leader, voted = (NO_NODE if node_id is None else node_id for node_id in (state.leader_id, state.voted_id))
     return {"epoch": state.epoch, "leader": leader, "voted": voted}
 
 
@@ -405,8 +405,8 @@ class QuorumRunner:
         self._node = RaftNode(loop.time(), self._settings, stored, self._log, self._history, rng, mutants)
         if snapshot is not None:
             await self._begin_at(snapshot, records)
-        known = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
-        committed = self._node.remember_committed(known, stored.epoch)
+        committed_offset = min(self._marks.read().get(MARK, 0), self._log.log_end_offset)
+        committed = self._node.remember_committed(committed_offset, stored.epoch)
         await self._do([*self._node.start(loop.time()), *committed])
         self._tasks = [
             loop.create_task(self._run()),
@@ -504,9 +504,9 @@ class QuorumRunner:
         """
         if not records:
             raise ValueError("an append needs at least one record")
-        size, most = sum(map(len, records)), self._settings.append_max_bytes
-        if size > most:
-            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {most}"
+        size, size_limit = sum(map(len, records)), self._settings.append_max_bytes
+        if size > size_limit:
+            limit = f"{size} bytes of metadata in one operation; a batch of the log may have {size_limit}"
             raise AppendRefusedError(ErrorCode.POLICY_VIOLATION, limit)
         node = self._running()
         ticket, last_offset = self._calls.for_commit()
@@ -528,14 +528,14 @@ class QuorumRunner:
     async def status(self) -> tuple[QuorumStatus | None, float]:
         """The leader's view of the quorum (None when this node does not lead), and the loop's time of that view."""
         node = self._running()
-        found: list[tuple[QuorumStatus | None, float]] = []
+        statuses: list[tuple[QuorumStatus | None, float]] = []
 
         def look(now: float) -> list[do.Effect]:
-            found.append((node.describe(now), now))
+            statuses.append((node.describe(now), now))
             return []
 
         await self.ask(look)
-        return found[0]
+        return statuses[0]
 
     def learn_cluster_id(self, cluster_id: str | None) -> None:
         """Use the cluster id of the committed records (None: not yet known)."""

@@ -62,8 +62,8 @@ class Snapshots:
     def latest(self) -> OffsetAndEpoch | None:
         """The newest complete snapshot; None without one."""
         matches = [_NAME.fullmatch(name) for name in self._disk.list(self._directory)]
-        found = [(int(match[1]), int(match[2])) for match in matches if match]
-        return OffsetAndEpoch(max(found)[1], max(found)[0]) if found else None
+        ends = [(int(match[1]), int(match[2])) for match in matches if match]
+        return OffsetAndEpoch(max(ends)[1], max(ends)[0]) if ends else None
 
     async def write_durably(
         self, snapshot: OffsetAndEpoch, records: Sequence[bytes], voters: bytearray | None, timestamp_ms: int
@@ -96,9 +96,9 @@ class Snapshots:
         finally:
             file.close()
 
-    def answer(self, response: SnapshotResponse, asked: ReadSnapshot, now: float) -> SnapshotResponse:
+    def answer(self, response: SnapshotResponse, request: ReadSnapshot, now: float) -> SnapshotResponse:
         """An answer with the requested bytes. Raises as `read` does."""
-        piece = self.read(asked.snapshot, asked.position, asked.max_bytes, now=now)
+        piece = self.read(request.snapshot, request.position, request.max_bytes, now=now)
         if piece is None:
             return replace(response, error=ErrorCode.SNAPSHOT_NOT_FOUND)
         return replace(response, data=piece.data, size=piece.size)
@@ -167,10 +167,10 @@ class Snapshots:
                     f"before it is missing; restore it, or {self._remedy}"
                 )
             return None
-        known = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log starts after that record
+        known_epoch = log.epochs.epoch_at(snapshot.offset - 1)  # -1: the log starts after that record
         reaches = log.log_start_offset <= snapshot.offset <= log.log_end_offset
         older = log.log_end_offset > snapshot.offset and log.last_epoch < snapshot.epoch
-        if not reaches or older or known not in (-1, snapshot.epoch):
+        if not reaches or older or known_epoch not in (-1, snapshot.epoch):
             await log.truncate_fully_and_start_at(snapshot.offset)
         await log.advance_start(snapshot.offset)
         await know_epoch(log, snapshot)
@@ -178,9 +178,9 @@ class Snapshots:
 
     async def remove_older(self, snapshot: OffsetAndEpoch) -> None:
         """Remove all other snapshots, and unfinished ones."""
-        kept = self._path(snapshot).rpartition("/")[2]
+        kept_name = self._path(snapshot).rpartition("/")[2]
         for name in await opening(lambda: self._disk.list(self._directory)):
-            if name != kept and _NAME.fullmatch(name.removesuffix(_PART)):
+            if name != kept_name and _NAME.fullmatch(name.removesuffix(_PART)):
                 self._disk.unlink(f"{self._directory}/{name}")
 
     @property
@@ -224,8 +224,8 @@ def _content(epoch: int, records: Sequence[bytes], voters: bytearray | None, tim
 
 def _records(data: bytes) -> list[bytes]:
     """The data records. Raises `CorruptBatch`."""
-    found = [read_records(data, position) for position, header in _batches(data) if not header.is_control]
-    return [record.value or b"" for records in found for record in records]
+    batches = [read_records(data, position) for position, header in _batches(data) if not header.is_control]
+    return [record.value or b"" for records in batches for record in records]
 
 
 def _check(data: bytes) -> None:

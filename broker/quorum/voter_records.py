@@ -27,7 +27,7 @@ VERSION = 0
 
 def voters_batch(voters: VoterSet, endpoints: Sequence[Endpoint], listener: str, timestamp_ms: int) -> bytearray:
     """The control batch that names the voters; the append stamps offset and epoch."""
-    addresses = {each.id: [VoterEndpoint(listener, each.host, each.port)] for each in endpoints}
+    addresses = {endpoint.id: [VoterEndpoint(listener, endpoint.host, endpoint.port)] for endpoint in endpoints}
     message = VotersRecord(
         voters=[KeyedVoter(voter, directory, addresses.get(voter, [])) for voter, directory in voters.keys]
     )

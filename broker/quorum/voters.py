@@ -51,7 +51,7 @@ class VoterSet:
         return named is not None and named in (NO_ID, directory)
 
     def others(self, voter: int) -> tuple[int, ...]:
-        return tuple(each for each in self.ids if each != voter)
+        return tuple(voter_id for voter_id in self.ids if voter_id != voter)
 
     def without(self, voter: int) -> VoterSet:
         return VoterSet(tuple(key for key in self.keys if key[0] != voter))
@@ -96,7 +96,7 @@ class VoterHistory:
 
     def truncated(self, offset: int) -> None:
         """Drop the sets at or past `offset`."""
-        self._sets = [known for known in self._sets if known[0] < offset]
+        self._sets = [voter_set for voter_set in self._sets if voter_set[0] < offset]
 
     def begins_at(self, offset: int, voters: VoterSet | None) -> None:
         """The log was restarted at the end of a snapshot that contains these voters."""
