@@ -22,6 +22,7 @@ import msgspec
 
 from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import PASS
+from history import strict_json
 from installation.commands import command
 from orchestrator.campaign.figures import FIGURES, Figure
 from orchestrator.campaign.store_index import read_campaign, read_index, with_settings
@@ -343,19 +344,26 @@ def _settings(pairs: Sequence[_Pair], before: Path | None, after: Path | None) -
     none."""
     found, unread = list[SettingChange](), list[str]()
     for pair in pairs:
-        rows = _described(pair.before[0], before), _described(pair.after[0], after)
-        reasons = [row.settings_unread or "the table of runs has none" for row in rows if not row.settings]
+        sides = _settings_of(pair.before[0], before), _settings_of(pair.after[0], after)
+        reasons = [side for side in sides if isinstance(side, str)]
         unread += [f"settings of {pair.campaign}/{pair.cell} are not compared: {reason}" for reason in reasons]
         if not reasons:
-            old, new = (msgspec.json.decode(row.settings, type=dict[str, Any]) for row in rows)
+            old, new = (side for side in sides if not isinstance(side, str))
             keys = old.keys() & new.keys() | {key for key in old.keys() ^ new.keys() if not key.startswith("defaults.")}
             changed = [key for key in sorted(keys) if old.get(key) != new.get(key)]
             found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
     return found, unread
 
 
-def _described(row: RunRow, store: Path | None) -> RunRow:
-    return row if store is None else with_settings(store, row)
+def _settings_of(row: RunRow, store: Path | None) -> dict[str, Any] | str:
+    """The settings of the row's cell, or why they cannot be read. `store`: None for tables alone."""
+    described = row if store is None else with_settings(store, row)
+    if not described.settings:
+        return described.settings_unread or "the table of runs has none"
+    try:
+        return msgspec.convert(strict_json.decode(described.settings), dict[str, Any])
+    except ValueError as error:
+        return f"the table of runs has damaged ones ({error})"
 
 
 def percent(change: FigureChange) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -41,6 +41,7 @@ _OF_ONE_RUN: Final = frozenset(
     ("run", "invocation", "seed", "started", "replay", "versions", "limits", "campaign", "cell", "world_reason")
 )
 """Keys of run.toml that differ between any two runs, or that another part of a comparison shows."""
+_Document = TypeVar("_Document")
 _LONGEST_NAME: Final = 255  # bytes, on Linux's filesystems
 _SHOWN: Final = 80  # characters of a name in a message
 
@@ -69,7 +70,7 @@ def campaign_directories(store: Path) -> list[Path]:
     return [path for path in visible if path.is_dir()]
 
 
-def names_of_directories(path: Path) -> list[str]:
+def _names_of_directories(path: Path) -> list[str]:
     """The names of the directories in a directory, sorted; also links to directories, but no link that leads to itself.
     Raises `OSError`."""
     with os.scandir(path) as entries:
@@ -88,7 +89,7 @@ def ordered(campaigns: Sequence[IndexedCampaign]) -> list[RunRow]:
 
 def _read_summary(campaign_dir: Path) -> IndexedCampaign:
     """A campaign's summary.json. Raises `OSError`, and `ValueError` for a damaged one."""
-    summary = msgspec.json.decode(read_bytes(campaign_dir / SUMMARY), type=IndexedCampaign)
+    summary = _document(campaign_dir / SUMMARY, IndexedCampaign)
     for run in summary.runs:
         if not _is_name_of_directory(run.run):
             raise ValueError(f"{run.run[:_SHOWN]!r} is not the name of a run's directory")
@@ -112,7 +113,7 @@ def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
         problem = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         has_summary, found = False, IndexedCampaign("", UNKNOWN, f"{SUMMARY} {problem}; {remedy}", ())
     counted = {row.run: row for row in found.runs}
-    others = [name for name in names_of_directories(directory) if name not in counted and name != LATEST]
+    others = [name for name in _names_of_directories(directory) if name not in counted and name != LATEST]
     uncounted = [directory / name for name in others if is_run(directory / name)]
     if not has_summary and not uncounted and not stamps(directory):
         return
@@ -154,10 +155,19 @@ def _uncounted(path: Path, superseded: tuple[str, ...]) -> RunRow:
 def stored_row(path: Path) -> RunRow:
     """The row of a run by its verdict.json alone, without reasons. Raises `OSError`, and `ValueError` for a damaged
     one."""
-    verdict = msgspec.json.decode(read_bytes(path / VERDICT_FILE), type=Verdict)
+    verdict = _document(path / VERDICT_FILE, Verdict)
     blank = unknown_row(path.name, verdict.cell, verdict.seed, str(verdict.expected), verdict.mutants)
     decision = {"verdict": verdict.verdict, "met": verdict.met} if verdict.finished else {"verdict": UNDECIDED}
     return msgspec.convert(asdict(with_findings(blank, verdict)) | decision, RunRow)
+
+
+def _document(path: Path, kind: type[_Document]) -> _Document:
+    """A document as the index reads it, without the checks of the gate. Raises `OSError`, and `ValueError` for a
+    damaged one."""
+    try:
+        return msgspec.json.decode(read_bytes(path), type=kind)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
 
 
 def with_settings(store: Path, row: RunRow) -> RunRow:

@@ -16,6 +16,9 @@ from analysis.run_row import RunRow
 from orchestrator.campaign.store_index import IndexedCampaign, ordered
 from tests.orchestrator.stored_campaign import NAME, StoredCampaign, ask
 
+DEEP = '{"stats": {"a": ' + "[" * 100_000
+"""JSON that is nested too deep."""
+
 
 def summarized(store: Path, name: str = NAME, **changes: Any) -> Path:
     """A campaign of one run with a summary, as the gate leaves it."""
@@ -100,7 +103,15 @@ def test_list_compare_and_gate_answer_alike_for_a_copy_without_times(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"campaign": 1}', '{"campaign": "x", "verdict": "pass", "reason": "", "runs": [{}]}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"campaign": 1}',
+        '{"campaign": "x", "verdict": "pass", "reason": "", "runs": [{}]}',
+        pytest.param(DEEP, id="deep"),
+    ],
 )
 def test_a_damaged_summary_is_unknown_and_names_the_remedy(tmp_path: Path, text: str) -> None:
     directory = summarized(tmp_path)
@@ -148,7 +159,9 @@ def test_a_row_without_summary_has_the_findings_of_its_verdict(tmp_path: Path) -
     assert (found["acknowledged"], found["duration_s"], found["expected"]) == (7, 2.5, "pass")
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"verdict": "pass", "met": true, "finished": true}'])
+@pytest.mark.parametrize(
+    "content", ["{", "[]", '{"verdict": "pass", "met": true, "finished": true}', pytest.param(DEEP, id="deep")]
+)
 def test_a_verdict_that_lacks_fields_is_unknown_and_names_the_remedy(tmp_path: Path, content: str) -> None:
     directory = summarized(tmp_path)
     other = judged(directory.parent / "20260101T000000aa-main-1")

@@ -136,6 +136,15 @@ def test_damaged_tables_alone_are_wrong_usage(store: Path, tmp_path: Path, damag
     assert_names(answer, file, "./brownout list --tables")
 
 
+@pytest.mark.parametrize("settings", ["{", "[]", pytest.param('{"a": ' + "[" * 100_000, id="deep")])
+def test_damaged_settings_of_tables_alone_are_named(store: Path, settings: str) -> None:
+    table = pq.ParquetFile(runs_of(store)).read()
+    column = pa.array([settings if value else "" for value in table["settings"].to_pylist()], pa.string())
+    pq.write_table(table.set_column(table.schema.names.index("settings"), "settings", column), runs_of(store))
+    found = compared(runs_of(store).parent, store)
+    assert "main are not compared: the table of runs has damaged ones" in found["notes"][-1]
+
+
 def test_a_store_without_its_runs_keeps_its_table(store: Path) -> None:
     whole = runs_of(store).read_bytes()
     shutil.rmtree(store / NAME)
