@@ -115,8 +115,8 @@ class Reader:
                 failed += 1
                 if self._failed(partition, error, inv, ret):
                     moved.add(partition)
-        for partition, arrived in records.items():
-            reads += self._take(partition, arrived, inv, ret, moved=partition in moved)
+        for partition, batch in records.items():
+            reads += self._take(partition, batch, inv, ret, moved=partition in moved)
         for partition in sorted(moved):
             self.go_to(partition, self._start(partition))
         return reads, failed

@@ -103,10 +103,10 @@ class MemberClient:
             if message.error() is None:
                 records.setdefault(int(message.partition() or 0), []).append(message)
         topic = self._settings.topic
-        for partition, arrived in records.items():
+        for partition, batch in records.items():
             if partition not in self._assigned:
                 continue  # revoked during the poll: the partition's next owner gets these records, too
-            for run in contiguous_runs(arrived, offset_of):
+            for run in contiguous_runs(batch, offset_of):
                 offsets = [offset_of(message) for message in run]
                 values = [value_of(message) for message in run]
                 self._writer.read(topic, partition, inv=inv, ret=ret, start=offsets[0], offsets=offsets, values=values)

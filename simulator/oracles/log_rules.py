@@ -132,13 +132,13 @@ class LogRules:
                 sentence = f"{name} and {entry[1]} hold different records at offset {batch.base} of epoch {batch.epoch}"
                 self._differ(sentence, name, batch, entry[1], entry[0])
             elif predecessor is not None and batch.base > self.committed.start:
-                stored = self._predecessors.setdefault(batch, predecessor)
-                if stored != predecessor:
+                known_predecessor = self._predecessors.setdefault(batch, predecessor)
+                if known_predecessor != predecessor:
                     sentence = (
                         f"{name} and {entry[1]} have the same records at offset {batch.base} of epoch {batch.epoch}, "
                         "and different ones in front of them"
                     )
-                    self._differ(sentence, name, predecessor, entry[1], stored)
+                    self._differ(sentence, name, predecessor, entry[1], known_predecessor)
             predecessor = batch
 
     def _differ(self, sentence: str, name: str, batch: CopiedBatch, peer: str, peer_batch: CopiedBatch) -> None:

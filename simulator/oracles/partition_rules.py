@@ -295,7 +295,7 @@ def proposed(
 def _lacks(rules: LogRules, leader: ObservedReplica, peer: ObservedReplica, end: int) -> CopiedBatch | None:
     """The leader's last batch below `end`, if the other lacks it. Logs with a common batch are equal before it; another
     oracle checks that. Batches below either log's start were deleted, and are not served."""
-    if any(observed.alive is not None and end <= observed.alive.log.local_start_offset for observed in (leader, peer)):
+    if any(replica.alive is not None and end <= replica.alive.log.local_start_offset for replica in (leader, peer)):
         return None
     if peer.alive is None:
         return None
