@@ -64,16 +64,16 @@ def create_acls(
     created."""
     records: list[AccessControlEntryRecord] = []
     response = CreateAclsResponse()
-    known = set(image.acls.values())
+    acls = set(image.acls.values())
     for creation in request.creations:
         result = AclCreationResult(error_message=None)
         response.results.append(result)
         try:
             acl = _new_acl(creation)
-            if acl not in known:
-                if len(known) >= MOST_ACLS:
+            if acl not in acls:
+                if len(acls) >= MOST_ACLS:
                     raise ProtocolError(ErrorCode.INVALID_REQUEST, f"there are {MOST_ACLS} rules already")
-                known.add(acl)
+                acls.add(acl)
                 records.append(acl_record(new_id(), acl))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
@@ -91,13 +91,13 @@ def delete_acls(
     removed: dict[bytes, None] = {}
     response = DeleteAclsResponse()
     rules = _Rules(image)
-    for wanted in request.filters:
+    for requested_filter in request.filters:
         result = DeleteAclsFilterResult(error_message=None)
         response.filter_results.append(result)
         try:
-            found = filter_of(wanted)
-            for acl_id, acl in rules.that_may_match(found):
-                if found.matches(acl):
+            acl_filter = filter_of(requested_filter)
+            for acl_id, acl in rules.that_may_match(acl_filter):
+                if acl_filter.matches(acl):
                     removed[acl_id] = None
                     result.matching_acls.append(_matching(acl))
         except ProtocolError as error:
@@ -117,47 +117,47 @@ class _Rules:
             self._by_name.setdefault(acl.name, []).append((acl_id, acl))
             self._by_principal.setdefault(acl.principal, []).append((acl_id, acl))
 
-    def that_may_match(self, wanted: AclFilter) -> list[tuple[bytes, Acl]]:
+    def that_may_match(self, acl_filter: AclFilter) -> list[tuple[bytes, Acl]]:
         """Raises `ProtocolError` when this request has been compared with too many rules."""
-        found = self._all
-        if wanted.name is not None and wanted.pattern_type is not PatternType.MATCH:
-            found = self._by_name.get(wanted.name, [])
-        if wanted.principal is not None:
-            found = min(found, self._by_principal.get(wanted.principal, []), key=len)
-        self._left -= len(found)
+        candidates = self._all
+        if acl_filter.name is not None and acl_filter.pattern_type is not PatternType.MATCH:
+            candidates = self._by_name.get(acl_filter.name, [])
+        if acl_filter.principal is not None:
+            candidates = min(candidates, self._by_principal.get(acl_filter.principal, []), key=len)
+        self._left -= len(candidates)
         if self._left < 0:
             reason = f"the filters of one request reach more than {MOST_LOOKED_AT} rules; send fewer at once"
             raise ProtocolError(ErrorCode.POLICY_VIOLATION, reason)
-        return found
+        return candidates
 
 
-def filter_of(asked: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
+def filter_of(request: DeleteAclsFilter | DescribeAclsRequest) -> AclFilter:
     """The filter of a request. Raises `ProtocolError` for undefined numbers."""
     try:
         return AclFilter(
-            ResourceType(asked.resource_type_filter),
-            asked.resource_name_filter,
-            PatternType(asked.pattern_type_filter),
-            asked.principal_filter,
-            asked.host_filter,
-            AclOperation(asked.operation),
-            Permission(asked.permission_type),
+            ResourceType(request.resource_type_filter),
+            request.resource_name_filter,
+            PatternType(request.pattern_type_filter),
+            request.principal_filter,
+            request.host_filter,
+            AclOperation(request.operation),
+            Permission(request.permission_type),
         )
     except ValueError as error:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a filter has an undefined value: {error}") from None
 
 
-def _new_acl(asked: AclCreation) -> Acl:
+def _new_acl(creation: AclCreation) -> Acl:
     """Raises `ProtocolError` for a rule that could never match a request, and for a filter in place of a rule."""
     try:
         acl = Acl(
-            ResourceType(asked.resource_type),
-            asked.resource_name,
-            PatternType(asked.resource_pattern_type),
-            asked.principal,
-            asked.host,
-            AclOperation(asked.operation),
-            Permission(asked.permission_type),
+            ResourceType(creation.resource_type),
+            creation.resource_name,
+            PatternType(creation.resource_pattern_type),
+            creation.principal,
+            creation.host,
+            AclOperation(creation.operation),
+            Permission(creation.permission_type),
         )
     except ValueError as error:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, f"a rule has an undefined value: {error}") from None
@@ -204,22 +204,22 @@ def alter_scram_credentials(
     """The records, and an answer for each user. All changes of a user are made, or none of them."""
     records: list[UserScramCredentialRecord | RemoveUserScramCredentialRecord] = []
     response = AlterUserScramCredentialsResponse()
-    named = [(it.name, it.mechanism) for it in request.deletions]
-    named += [(it.name, it.mechanism) for it in request.upsertions]
+    named = [(change.name, change.mechanism) for change in request.deletions]
+    named += [(change.name, change.mechanism) for change in request.upsertions]
     times = Counter(named)
     twice = {user for (user, _), count in times.items() if count > 1}
     changes: dict[str, list[ScramCredentialDeletion | ScramCredentialUpsertion]] = {}
     everything: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    for it in everything:
-        changes.setdefault(it.name, []).append(it)
-    for user, asked in changes.items():
+    for change in everything:
+        changes.setdefault(change.name, []).append(change)
+    for user, user_changes in changes.items():
         result = AlterUserScramCredentialsResult(user, error_message=None)
         response.results.append(result)
         try:
             if user in twice:
                 message = "a user's mechanism is altered more than once"
                 raise ProtocolError(ErrorCode.DUPLICATE_RESOURCE, message)
-            records += [_altered(image, it) for it in asked]
+            records += [_altered(image, change) for change in user_changes]
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
     return records, response
@@ -233,15 +233,17 @@ def credentials_refused(
 
 
 def _users(request: AlterUserScramCredentialsRequest) -> Iterable[str]:
-    return dict.fromkeys([*(it.name for it in request.deletions), *(it.name for it in request.upsertions)])
+    return dict.fromkeys(
+        [*(change.name for change in request.deletions), *(change.name for change in request.upsertions)]
+    )
 
 
 def _altered(
-    image: MetadataImage, asked: ScramCredentialDeletion | ScramCredentialUpsertion
+    image: MetadataImage, change: ScramCredentialDeletion | ScramCredentialUpsertion
 ) -> UserScramCredentialRecord | RemoveUserScramCredentialRecord:
-    if isinstance(asked, ScramCredentialUpsertion):
-        return _upserted(image, asked)
-    return _removed(image, asked.name, asked.mechanism)
+    if isinstance(change, ScramCredentialUpsertion):
+        return _upserted(image, change)
+    return _removed(image, change.name, change.mechanism)
 
 
 def _removed(image: MetadataImage, user: str, number: int) -> RemoveUserScramCredentialRecord:
@@ -250,25 +252,33 @@ def _removed(image: MetadataImage, user: str, number: int) -> RemoveUserScramCre
     return RemoveUserScramCredentialRecord(user, number)
 
 
-def _upserted(image: MetadataImage, asked: ScramCredentialUpsertion) -> UserScramCredentialRecord:
+def _upserted(image: MetadataImage, upsertion: ScramCredentialUpsertion) -> UserScramCredentialRecord:
     """The record of a salted password. Raises `ProtocolError`; its message contains no part of the credential."""
-    mechanism = _mechanism(asked.mechanism)
+    mechanism = _mechanism(upsertion.mechanism)
     for bad, reason in (
-        (not asked.name or len(asked.name) > LONGEST_NAME, f"a user has a name, of at most {LONGEST_NAME} characters"),
-        (asked.iterations < MIN_ITERATIONS, f"iterations: {asked.iterations} is smaller than {MIN_ITERATIONS}"),
-        (asked.iterations > MAX_ITERATIONS, f"iterations: {asked.iterations} is larger than {MAX_ITERATIONS}"),
-        (not asked.salt or len(asked.salt) > LONGEST_SALT, f"a salt has 1 to {LONGEST_SALT} bytes"),
         (
-            not asked.salted_password or len(asked.salted_password) > LONGEST_SALT,
+            not upsertion.name or len(upsertion.name) > LONGEST_NAME,
+            f"a user has a name, of at most {LONGEST_NAME} characters",
+        ),
+        (upsertion.iterations < MIN_ITERATIONS, f"iterations: {upsertion.iterations} is smaller than {MIN_ITERATIONS}"),
+        (upsertion.iterations > MAX_ITERATIONS, f"iterations: {upsertion.iterations} is larger than {MAX_ITERATIONS}"),
+        (not upsertion.salt or len(upsertion.salt) > LONGEST_SALT, f"a salt has 1 to {LONGEST_SALT} bytes"),
+        (
+            not upsertion.salted_password or len(upsertion.salted_password) > LONGEST_SALT,
             "the salted password has a wrong size",
         ),
         (len(image.scram) >= MOST_CREDENTIALS, f"there are {MOST_CREDENTIALS} credentials already"),
     ):
         if bad:
             raise ProtocolError(ErrorCode.UNACCEPTABLE_CREDENTIAL, reason)
-    its = credential_of(asked.salted_password, asked.salt, asked.iterations, mechanism)
+    credential = credential_of(upsertion.salted_password, upsertion.salt, upsertion.iterations, mechanism)
     return UserScramCredentialRecord(
-        asked.name, asked.mechanism, its.salt, its.stored_key, its.server_key, its.iterations
+        upsertion.name,
+        upsertion.mechanism,
+        credential.salt,
+        credential.stored_key,
+        credential.server_key,
+        credential.iterations,
     )
 
 

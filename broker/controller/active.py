@@ -329,9 +329,9 @@ class Activation:
 
     def heard(self, broker_id: int, broker_epoch: int, offset: int) -> None:
         """A registration of a broker acts on the metadata log up to `offset`."""
-        known = self._reached.get(broker_id)
-        if known is not None and known.broker_epoch == broker_epoch:
-            offset = max(offset, known.offset)
+        reached = self._reached.get(broker_id)
+        if reached is not None and reached.broker_epoch == broker_epoch:
+            offset = max(offset, reached.offset)
         self._reached[broker_id] = _Reached(broker_epoch, offset)
         self._news.set()
 
@@ -362,13 +362,13 @@ class Activation:
             return True
         if state.leader == NO_LEADER or not self._image.is_available(state.leader):
             return False
-        known = named.get(key)
-        if known is None or known[:2] != (state.leader, state.leader_epoch):
-            known = named[key] = _Named(state.leader, state.leader_epoch, self._image.offset)
+        named_leader = named.get(key)
+        if named_leader is None or named_leader[:2] != (state.leader, state.leader_epoch):
+            named_leader = named[key] = _Named(state.leader, state.leader_epoch, self._image.offset)
         reached = self._reached.get(state.leader)
         if reached is None or reached.broker_epoch != self._image.brokers[state.leader].epoch:
             return False
-        return reached.offset >= known.offset
+        return reached.offset >= named_leader.offset
 
 
 # A timer that fires later than this shows that the loop was blocked, and its sockets may hold unread heartbeats.
@@ -593,7 +593,7 @@ class ActiveController:
         started = asyncio.get_running_loop().time()
         answer = await self._answer(request, partial(self._rules.create_topics, request=request), request.timeout_ms)
         if not request.validate_only:
-            created = [it.name for it in answer.topics if it.error_code == ErrorCode.NONE]
+            created = [topic.name for topic in answer.topics if topic.error_code == ErrorCode.NONE]
             await self._until_led(dict.fromkeys(created, 0), started, request.timeout_ms)
         return answer
 
@@ -614,23 +614,27 @@ class ActiveController:
     ) -> CreatePartitionsResponse:
         """Answers when the leaders of the new partitions lead, but in time. REQUEST_TIMED_OUT: perhaps not created."""
         started = asyncio.get_running_loop().time()
-        before = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
+        old_counts = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
         decide = partial(self._rules.create_partitions, request=request)
         answer = await self._answer(request, decide, request.timeout_ms)
         if not request.validate_only:
-            enlarged = {it.name: before.get(it.name, 0) for it in answer.results if it.error_code == ErrorCode.NONE}
+            enlarged = {
+                result.name: old_counts.get(result.name, 0)
+                for result in answer.results
+                if result.error_code == ErrorCode.NONE
+            }
             await self._until_led(enlarged, started, request.timeout_ms)
         return answer
 
-    async def _until_led(self, before: Mapping[str, int], started: float, timeout_ms: int) -> None:
+    async def _until_led(self, old_counts: Mapping[str, int], started: float, timeout_ms: int) -> None:
         """Wait until the leaders of new partitions lead, at most half of the request's timeout: the partitions are
         committed, so the answer is no error, and it must arrive before the client gives up. A request that comes before
         a leader leads gets an error that clients retry.
 
-        `before`: by topic the number of partitions that it had before.
+        `old_counts`: by topic the number of partitions that it had before.
         """
         keys: list[Key] = []
-        for name, count in before.items():
+        for name, count in old_counts.items():
             topic = self._image.topics.get(name)
             keys += [(name, index) for index in range(count, len(topic.partitions) if topic is not None else 0)]
         deadline = started + max(0, timeout_ms) / 2000
@@ -739,8 +743,8 @@ class ActiveController:
             if age > self._proof_lifetime:
                 await asyncio.shield(term.proof)
                 age = self._proof_age(term)
-        known = self._image.session_timeout_ms >= self._session_timeout_ms
-        if age > self._proof_lifetime or term.operations.closed or not known:
+        timeout_applies = self._image.session_timeout_ms >= self._session_timeout_ms
+        if age > self._proof_lifetime or term.operations.closed or not timeout_applies:
             raise NotLeaderError("it is not certain that this node still leads")
 
     def _proof_age(self, term: _Term) -> float:
@@ -754,11 +758,11 @@ class ActiveController:
             return
         loop, handovers = asyncio.get_running_loop(), self._rules.handovers
         if keys := handovers.take_over(loop.time()):
-            for first in range(0, len(keys), ELECTED_AT_ONCE):
-                some = keys[first : first + ELECTED_AT_ONCE]
-                electing = partial(self._rules.elect_successors, keys=some)
+            for position in range(0, len(keys), ELECTED_AT_ONCE):
+                elected_keys = keys[position : position + ELECTED_AT_ONCE]
+                electing = partial(self._rules.elect_successors, keys=elected_keys)
                 operation = term.operations.submit(electing, bounded=False)
-                operation.add_done_callback(partial(self._again_unless_elected, term, some))
+                operation.add_done_callback(partial(self._again_unless_elected, term, elected_keys))
         if term.successors is not None:
             term.successors.cancel()
         ends_at = handovers.next_end()

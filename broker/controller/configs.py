@@ -58,12 +58,12 @@ def alter_incrementally(
     """The records of the accepted changes (none for `validate_only`), and an answer for each resource."""
     records: list[ConfigRecord] = []
     response = IncrementalAlterConfigsResponse()
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    for asked in request.resources:
-        result = AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    for requested in request.resources:
+        result = AlterConfigsResourceResponse(0, None, requested.resource_type, requested.resource_name)
         try:
-            entries = _effective(image, asked)
-            resource = _resource(image, asked, times, [entry.name for entry in entries])
+            entries = _effective(image, requested)
+            resource = _resource(image, requested, times, [entry.name for entry in entries])
             records += _difference(resource, _together(resource, _changed(resource, entries, config), config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
@@ -77,13 +77,13 @@ def alter_wholly(
     """As `alter_incrementally`, but keys that the new configuration does not name return to their defaults."""
     records: list[ConfigRecord] = []
     response = AlterConfigsResponse()
-    times = Counter((each.resource_type, each.resource_name) for each in request.resources)
-    for asked in request.resources:
-        result = AlterConfigsResourceResponse(0, None, asked.resource_type, asked.resource_name)
+    times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
+    for requested in request.resources:
+        result = AlterConfigsResourceResponse(0, None, requested.resource_type, requested.resource_name)
         try:
-            resource = _resource(image, asked, times, [entry.name for entry in asked.configs])
-            wanted = _checked(resource, {entry.name: entry.value for entry in asked.configs})
-            records += _difference(resource, _together(resource, wanted, config))
+            resource = _resource(image, requested, times, [entry.name for entry in requested.configs])
+            new_configs = _checked(resource, {entry.name: entry.value for entry in requested.configs})
+            records += _difference(resource, _together(resource, new_configs, config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)
@@ -108,13 +108,13 @@ def _valid(values: Mapping[str, str | None], key_of: Callable[[str], Key | Fixed
 
 def _resource(
     image: MetadataImage,
-    asked: AlterConfigsResource | IncrementalAlterConfigsResource,
+    requested: AlterConfigsResource | IncrementalAlterConfigsResource,
     times: Mapping[tuple[int, str], int],
     changed: list[str],
 ) -> _Resource:
     """`changed`: the keys that the request may change. Raises `ProtocolError` for a resource that cannot be configured,
     or does not have these keys."""
-    kind, name, keys = asked.resource_type, asked.resource_name, [entry.name for entry in asked.configs]
+    kind, name, keys = requested.resource_type, requested.resource_name, [entry.name for entry in requested.configs]
     if times[kind, name] > 1:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
     if len(set(keys)) < len(keys):
@@ -131,25 +131,29 @@ def _resource(
     return _Resource(kind, name, topic.configs)
 
 
-def _effective(image: MetadataImage, asked: IncrementalAlterConfigsResource) -> list[IncrementalAlterableConfig]:
+def _effective(image: MetadataImage, requested: IncrementalAlterConfigsResource) -> list[IncrementalAlterableConfig]:
     """The entries without deletions of keys that are not set: these change nothing, whatever they name, as in Kafka."""
-    return [entry for entry in asked.configs if entry.config_operation != DELETE or _is_set(image, asked, entry.name)]
+    return [
+        entry
+        for entry in requested.configs
+        if entry.config_operation != DELETE or _is_set(image, requested, entry.name)
+    ]
 
 
-def _is_set(image: MetadataImage, asked: IncrementalAlterConfigsResource, key: str) -> bool:
+def _is_set(image: MetadataImage, requested: IncrementalAlterConfigsResource, key: str) -> bool:
     """Whether the resource may have this key. No single broker has any; another rule protects the cluster's own
     keys."""
-    if asked.resource_type == TOPIC_RESOURCE:
-        topic = image.topics.get(asked.resource_name)
+    if requested.resource_type == TOPIC_RESOURCE:
+        topic = image.topics.get(requested.resource_name)
         return topic is not None and key in topic.configs
     if key in BROKER_KEYS:
         return key in image.defaults
-    return key in CLUSTER_WIDE or (asked.resource_name == ALL_BROKERS and key in image.defaults)
+    return key in CLUSTER_WIDE or (requested.resource_name == ALL_BROKERS and key in image.defaults)
 
 
 def _refuse_what_is_of_files(broker: str, keys: list[str]) -> None:
-    others = [key for key in keys if not is_for_all_brokers(key)]
-    if others or (broker != ALL_BROKERS and not keys):
+    refused_keys = [key for key in keys if not is_for_all_brokers(key)]
+    if refused_keys or (broker != ALL_BROKERS and not keys):
         message = "a broker's configuration is in its file; change it there and restart the broker"
         raise ProtocolError(ErrorCode.INVALID_REQUEST, message)
     if broker != ALL_BROKERS:
@@ -168,45 +172,45 @@ def _checked(resource: _Resource, values: Mapping[str, str | None]) -> dict[str,
 
 
 def _changed(resource: _Resource, entries: list[IncrementalAlterableConfig], config: BrokerConfig) -> dict[str, str]:
-    wanted = dict(resource.configs)
+    new_configs = dict(resource.configs)
     for entry in entries:
         key = dynamic_key_of(entry.name) if resource.type == BROKER_RESOURCE else key_of(entry.name)
         if entry.config_operation == DELETE:
-            wanted.pop(entry.name, None)
+            new_configs.pop(entry.name, None)
             continue
         if entry.config_operation == SET:
-            wanted |= _checked(resource, {entry.name: entry.value})
+            new_configs |= _checked(resource, {entry.name: entry.value})
             continue
         if entry.config_operation not in (APPEND, SUBTRACT) or key.kind != "list":
             message = f"{entry.name}: operation {entry.config_operation} does not apply to a {key.kind}"
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
-        parts, named = split(wanted.get(entry.name, default_of(key, config))), split(entry.value or "")
+        parts, named = split(new_configs.get(entry.name, default_of(key, config))), split(entry.value or "")
         if entry.config_operation == APPEND:
             parts += [part for part in named if part not in parts]
         else:
             parts = [part for part in parts if part not in named]
-        wanted |= _checked(resource, {entry.name: ",".join(parts)})
-    return wanted
+        new_configs |= _checked(resource, {entry.name: ",".join(parts)})
+    return new_configs
 
 
-def _together(resource: _Resource, wanted: dict[str, str], config: BrokerConfig) -> dict[str, str]:
-    """The settings `wanted`. Raises `ProtocolError` if those of a topic's remote storage contradict each other."""
+def _together(resource: _Resource, new_configs: dict[str, str], config: BrokerConfig) -> dict[str, str]:
+    """The settings `new_configs`. Raises `ProtocolError` if those of a topic's remote storage contradict each other."""
     if resource.type == TOPIC_RESOURCE:
-        check_remote_storage(resource.name, wanted, config, before=resource.configs)
-    return wanted
+        check_remote_storage(resource.name, new_configs, config, before=resource.configs)
+    return new_configs
 
 
-def _difference(resource: _Resource, wanted: Mapping[str, str]) -> list[ConfigRecord]:
-    """The records that change a configuration to `wanted`, without those that would change nothing. Raises
+def _difference(resource: _Resource, new_configs: Mapping[str, str]) -> list[ConfigRecord]:
+    """The records that change a configuration to `new_configs`, without those that would change nothing. Raises
     `ProtocolError` for the removal of a key that the cluster must have."""
     records = [
         ConfigRecord(resource.type, resource.name, name, value)
-        for name, value in sorted(wanted.items())
+        for name, value in sorted(new_configs.items())
         if resource.configs.get(name) != value
     ]
-    removed = sorted(resource.configs.keys() - wanted.keys())
-    kept = [name for name in removed if name in CLUSTER_WIDE]
-    if kept and resource.type == BROKER_RESOURCE:
-        message = f"{', '.join(kept)} cannot be removed: each broker would use its own file; set another value"
+    removed = sorted(resource.configs.keys() - new_configs.keys())
+    cluster_wide = [name for name in removed if name in CLUSTER_WIDE]
+    if cluster_wide and resource.type == BROKER_RESOURCE:
+        message = f"{', '.join(cluster_wide)} cannot be removed: each broker would use its own file; set another value"
         raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
     return records + [ConfigRecord(resource.type, resource.name, name, None) for name in removed]

@@ -111,18 +111,18 @@ def alter_reassignments(
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
-    seen: set[tuple[str, int]] = set()
-    for asked in request.topics:
-        result = ReassignableTopicResponse(asked.name)
+    named_partitions: set[tuple[str, int]] = set()
+    for requested_topic in request.topics:
+        result = ReassignableTopicResponse(requested_topic.name)
         response.responses.append(result)
-        for entry in asked.partitions:
+        for entry in requested_topic.partitions:
             answer = ReassignablePartitionResponse(entry.partition_index, error_message=None)
             result.partitions.append(answer)
             try:
-                if (asked.name, entry.partition_index) in seen:
+                if (requested_topic.name, entry.partition_index) in named_partitions:
                     raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this partition more than once")
-                seen.add((asked.name, entry.partition_index))
-                topic, partition = _found(image, asked.name, entry.partition_index)
+                named_partitions.add((requested_topic.name, entry.partition_index))
+                topic, partition = _found(image, requested_topic.name, entry.partition_index)
                 record = _reassigned(image, topic, partition, entry, request.allow_replication_factor_change, elections)
             except ProtocolError as error:
                 answer.error_code, answer.error_message = error.code, str(error)
@@ -136,17 +136,22 @@ def list_reassignments(
     image: MetadataImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """The partitions in reassignment, among the requested ones (None: among all)."""
-    wanted = None if request.topics is None else {it.name: set(it.partition_indexes) for it in request.topics}
+    requested_partitions = (
+        None
+        if request.topics is None
+        else {requested_topic.name: set(requested_topic.partition_indexes) for requested_topic in request.topics}
+    )
     response = ListPartitionReassignmentsResponse(error_message=None)
     for topic in image.topics.values():
-        if wanted is not None and topic.name not in wanted:
+        if requested_partitions is not None and topic.name not in requested_partitions:
             continue
         moving = [
             OngoingPartitionReassignment(
                 index, list(partition.replicas), list(partition.adding), list(partition.removing)
             )
             for index, partition in sorted(topic.partitions.items())
-            if (partition.adding or partition.removing) and (wanted is None or index in wanted[topic.name])
+            if (partition.adding or partition.removing)
+            and (requested_partitions is None or index in requested_partitions[topic.name])
         ]
         if moving:
             response.topics.append(OngoingTopicReassignment(topic.name, moving))
@@ -222,50 +227,50 @@ def _reassigned(
     elections: Elections,
 ) -> PartitionChangeRecord | None:
     """The record that starts or cancels a reassignment; None if the partition is as requested."""
-    before = tuple(replica for replica in partition.replicas if replica not in partition.adding)
+    old_replicas = tuple(replica for replica in partition.replicas if replica not in partition.adding)
     if entry.replicas is None:
         if not (partition.adding or partition.removing):
             raise ProtocolError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "this partition is not being reassigned")
-        target = before
+        target = old_replicas
     else:
         target = tuple(entry.replicas)
         check_replicas(image, entry.partition_index, list(target))
-        if not may_change_factor and len(target) != len(before):
-            message = f"{len(target)} replicas instead of {len(before)}, which the request does not allow"
+        if not may_change_factor and len(target) != len(old_replicas):
+            message = f"{len(target)} replicas instead of {len(old_replicas)}, which the request does not allow"
             raise ProtocolError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
     if target == partition.replicas and not (partition.adding or partition.removing):
         return None
-    wanted = _on_the_way(partition, before, target)
-    members = IsrMembership(wanted.isr, wanted.elr, wanted.last_known_elr)
-    finished = _completion(image, topic, entry.partition_index, wanted, members, elections)
+    new_partition = _on_the_way(partition, old_replicas, target)
+    members = IsrMembership(new_partition.isr, new_partition.elr, new_partition.last_known_elr)
+    finished = _completion(image, topic, entry.partition_index, new_partition, members, elections)
     if finished is not None:
         return _in_same_epoch_if_possible(partition, finished)
-    if not wanted.isr:
+    if not new_partition.isr:
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "no replica in sync would be left")
-    leader = wanted.leader
-    if leader not in wanted.isr:  # refusals are not possible from here on: the handover has started
-        order = elections.in_order(topic, entry.partition_index, wanted.replicas, wanted.isr)
-        successor = first_of(order, wanted.isr, image.is_available)
+    leader = new_partition.leader
+    if leader not in new_partition.isr:  # refusals are not possible from here on: the handover has started
+        order = elections.in_order(topic, entry.partition_index, new_partition.replicas, new_partition.isr)
+        successor = first_of(order, new_partition.isr, image.is_available)
         leader = elections.successor(image, (topic.name, entry.partition_index), leader, successor)
     record = PartitionChangeRecord(
         entry.partition_index,
         topic.id,
-        isr=list(wanted.isr),
+        isr=list(new_partition.isr),
         leader=leader,
-        replicas=list(wanted.replicas),
-        removing_replicas=list(wanted.removing),
-        adding_replicas=list(wanted.adding),
-        eligible_leader_replicas=list(wanted.elr),
-        last_known_elr=list(wanted.last_known_elr),
+        replicas=list(new_partition.replicas),
+        removing_replicas=list(new_partition.removing),
+        adding_replicas=list(new_partition.adding),
+        eligible_leader_replicas=list(new_partition.elr),
+        last_known_elr=list(new_partition.last_known_elr),
     )
     return _in_same_epoch_if_possible(partition, record)
 
 
-def _on_the_way(partition: PartitionImage, before: tuple[int, ...], target: tuple[int, ...]) -> PartitionImage:
+def _on_the_way(partition: PartitionImage, old_replicas: tuple[int, ...], target: tuple[int, ...]) -> PartitionImage:
     """The partition with its old and new replicas. Replicas that an earlier reassignment added, and that this one does
     not want, are removed at once."""
-    adding = tuple(replica for replica in target if replica not in before)
-    removing = tuple(replica for replica in before if replica not in target)
+    adding = tuple(replica for replica in target if replica not in old_replicas)
+    removing = tuple(replica for replica in old_replicas if replica not in target)
     replicas = target + removing
     return replace(
         partition,
@@ -292,53 +297,53 @@ def create_partitions(
     `validate_only`."""
     records: list[MetadataRecord] = []
     response = CreatePartitionsResponse()
-    times = Counter(asked.name for asked in request.topics)
-    for asked in request.topics:
+    times = Counter(requested_topic.name for requested_topic in request.topics)
+    for requested_topic in request.topics:
         try:
-            if times[asked.name] > 1:
+            if times[requested_topic.name] > 1:
                 raise ProtocolError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
-            topic = image.topics.get(asked.name)
+            topic = image.topics.get(requested_topic.name)
             if topic is None:
-                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {asked.name!r}")
-            if asked.name in ASSIGNED_BY_COUNT:
+                raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"unknown topic {requested_topic.name!r}")
+            if topic.name in ASSIGNED_BY_COUNT:
                 message = (
-                    f"{asked.name} assigns {ASSIGNED_BY_COUNT[asked.name]} by the number of its partitions, which "
+                    f"{topic.name} assigns {ASSIGNED_BY_COUNT[topic.name]} by the number of its partitions, which "
                 )
                 raise ProtocolError(ErrorCode.INVALID_PARTITIONS, f"{message}cannot change")
-            assignment = _assignment(image, topic, asked, rng)
+            assignment = _assignment(image, topic, requested_topic, rng)
             if len(records) + len(assignment) > MAX_PARTITIONS_PER_REQUEST:
                 limit = f"at most {MAX_PARTITIONS_PER_REQUEST} partitions are created by one request"
                 raise ProtocolError(ErrorCode.POLICY_VIOLATION, limit)
         except ProtocolError as error:
-            response.results.append(CreatePartitionsTopicResult(asked.name, error.code, str(error)))
+            response.results.append(CreatePartitionsTopicResult(requested_topic.name, error.code, str(error)))
             continue
-        records += partition_records(image, topic.id, assignment, first=len(topic.partitions))
-        response.results.append(CreatePartitionsTopicResult(asked.name))
+        records += partition_records(image, topic.id, assignment, first_index=len(topic.partitions))
+        response.results.append(CreatePartitionsTopicResult(requested_topic.name))
     return [] if request.validate_only else records, response
 
 
 def _assignment(
-    image: MetadataImage, topic: TopicImage, asked: CreatePartitionsTopic, rng: random.Random
+    image: MetadataImage, topic: TopicImage, requested_topic: CreatePartitionsTopic, rng: random.Random
 ) -> list[tuple[int, ...]]:
     """The replicas of each new partition: as many as the first one has without those that a reassignment adds."""
-    there = len(topic.partitions)
-    more = asked.count - there
-    if more < 1:
-        message = f"topic {topic.name!r} has {there} partitions; {asked.count} would not be more"
+    old_count = len(topic.partitions)
+    added_count = requested_topic.count - old_count
+    if added_count < 1:
+        message = f"topic {topic.name!r} has {old_count} partitions; {requested_topic.count} would not be more"
         raise ProtocolError(ErrorCode.INVALID_PARTITIONS, message)
-    first = topic.partitions[0]
-    factor = len([replica for replica in first.replicas if replica not in first.adding])
-    if not asked.assignments:
-        return automatic_assignment(image, more, factor, rng)
-    if len(asked.assignments) != more:
-        message = f"{len(asked.assignments)} assignments for {more} more partitions"
+    first_partition = topic.partitions[0]
+    factor = len([replica for replica in first_partition.replicas if replica not in first_partition.adding])
+    if not requested_topic.assignments:
+        return automatic_assignment(image, added_count, factor, rng)
+    if len(requested_topic.assignments) != added_count:
+        message = f"{len(requested_topic.assignments)} assignments for {added_count} more partitions"
         raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    for index, entry in enumerate(asked.assignments, there):
+    for index, entry in enumerate(requested_topic.assignments, old_count):
         check_replicas(image, index, entry.broker_ids)
         if len(entry.broker_ids) != factor:
             message = f"partition {index}: the topic's partitions have {factor} replicas each"
             raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
-    return [tuple(entry.broker_ids) for entry in asked.assignments]
+    return [tuple(entry.broker_ids) for entry in requested_topic.assignments]
 
 
 # ---- AlterPartition: decides which ISR a leader may have (KIP-497, KIP-841, KIP-903). Pure: takes image and request.
@@ -398,12 +403,15 @@ def _alter(
     isr = tuple(member.broker_id for member in members)
     if set(isr) == set(partition.isr):
         isr = partition.isr
-    after = elections.membership(topic, partition, isr)
+    new_membership = elections.membership(topic, partition, isr)
     if partition.recovering and data.leader_recovery_state == RECOVERED:
         # The leader's log is on disk: from now on it defines the content of the partition.
-        after = replace(after, last_known_elr=())
-    record = change_record(topic_id, index, partition, after, recovery=data.leader_recovery_state)
-    if isr != partition.isr and (end := completed(image, topic, index, partition, after, elections)) is not None:
+        new_membership = replace(new_membership, last_known_elr=())
+    record = change_record(topic_id, index, partition, new_membership, recovery=data.leader_recovery_state)
+    if (
+        isr != partition.isr
+        and (end := completed(image, topic, index, partition, new_membership, elections)) is not None
+    ):
         record = end  # the last added replica is in sync: the reassignment is complete
     if record is not None:
         records.append(record)
@@ -545,7 +553,7 @@ class Controller:
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "a broker needs a listener")
         if not all(listener.security_protocol in PROTOCOLS for listener in request.listeners):
             raise ProtocolError(ErrorCode.INVALID_REQUEST, "a listener has an unknown security protocol")
-        known = image.brokers.get(request.broker_id)
+        old_broker = image.brokers.get(request.broker_id)
         record = RegisterBrokerRecord(
             broker_id=request.broker_id,
             incarnation_id=request.incarnation_id,
@@ -558,31 +566,35 @@ class Controller:
             log_dirs=request.log_dirs,
         )
         records: list[MetadataRecord] = [record]
-        if known is not None and known.incarnation == request.incarnation_id:
+        if old_broker is not None and old_broker.incarnation == request.incarnation_id:
             # A retry after a lost answer: the same registration, not a new one.
-            record.broker_epoch, record.fenced = known.epoch, known.fenced
-        elif known is not None:
-            if not known.fenced and known.directories != tuple(request.log_dirs):
-                where = known.endpoints[0]
-                message = f"broker {request.broker_id} is alive at {where.host}:{where.port}, on another data directory"
+            record.broker_epoch, record.fenced = old_broker.epoch, old_broker.fenced
+        elif old_broker is not None:
+            if not old_broker.fenced and old_broker.directories != tuple(request.log_dirs):
+                endpoint = old_broker.endpoints[0]
+                message = (
+                    f"broker {request.broker_id} is alive at {endpoint.host}:{endpoint.port}, on another data directory"
+                )
                 raise ProtocolError(ErrorCode.DUPLICATE_BROKER_REGISTRATION, message)
-            records += self._bounce(image, known, record, unclean=request.previous_broker_epoch != known.epoch)
+            records += self._bounce(
+                image, old_broker, record, unclean=request.previous_broker_epoch != old_broker.epoch
+            )
 
-        def answer(after: MetadataImage) -> BrokerRegistrationResponse:
-            return BrokerRegistrationResponse(broker_epoch=after.brokers[request.broker_id].epoch)
+        def answer(committed_image: MetadataImage) -> BrokerRegistrationResponse:
+            return BrokerRegistrationResponse(broker_epoch=committed_image.brokers[request.broker_id].epoch)
 
         return ControllerDecision(records, answer)
 
     def _bounce(
-        self, image: MetadataImage, known: BrokerImage, record: RegisterBrokerRecord, *, unclean: bool
+        self, image: MetadataImage, old_broker: BrokerImage, record: RegisterBrokerRecord, *, unclean: bool
     ) -> Sequence[MetadataRecord]:
         """The changes caused by the end of the old incarnation. Every partition that it led gets a new epoch
         (K101-10)."""
-        if self._bounce_unseen and not known.fenced:
+        if self._bounce_unseen and not old_broker.fenced:
             record.fenced = False
-            return same_leader_in_next_epoch(image, known.id)
+            return same_leader_in_next_epoch(image, old_broker.id)
         unclean = unclean and not self._elects_unclean_shutdowns
-        return self._elections.broker_leaves(image, known.id, unclean=unclean, bump_all=True)
+        return self._elections.broker_leaves(image, old_broker.id, unclean=unclean, bump_all=True)
 
     def heartbeat(self, image: MetadataImage, request: BrokerHeartbeatRequest) -> ControllerDecision[None]:
         """The changes by a heartbeat: a broker that is ready is unfenced, one that wants to leave is fenced.
@@ -665,11 +677,11 @@ class Controller:
         """Elect for partitions whose leaders no longer act."""
         return ControllerDecision(self._elections.after_handovers(image, keys), _nothing)
 
-    def elect_most_complete(self, image: MetadataImage, found: Sequence[LogsFound]) -> ControllerDecision[None]:
+    def elect_most_complete(self, image: MetadataImage, compared_logs: Sequence[LogsFound]) -> ControllerDecision[None]:
         """Elect the most complete log for partitions without a certain holder. Partitions that have changed are
         skipped."""
         records: list[MetadataRecord] = []
-        for logs in found:
+        for logs in compared_logs:
             topic = image.topic_by_id(logs.topic_id)
             partition = None if topic is None else topic.partitions.get(logs.index)
             if topic is None or partition is None or partition.partition_epoch != logs.partition_epoch:
@@ -689,9 +701,9 @@ class Controller:
     ) -> ControllerDecision[AllocateProducerIdsResponse]:
         """A block of unused ids. Raises `ProtocolError` for a broker that is not in the epoch that it claims."""
         registered(image, request.broker_id, request.broker_epoch)
-        first = image.next_producer_id
-        record = ProducerIdsRecord(request.broker_id, request.broker_epoch, first + BLOCK_SIZE)
-        response = AllocateProducerIdsResponse(producer_id_start=first, producer_id_len=BLOCK_SIZE)
+        first_id = image.next_producer_id
+        record = ProducerIdsRecord(request.broker_id, request.broker_epoch, first_id + BLOCK_SIZE)
+        response = AllocateProducerIdsResponse(producer_id_start=first_id, producer_id_len=BLOCK_SIZE)
         return ControllerDecision([record], lambda _: response)
 
     # --- the controller itself
@@ -710,9 +722,9 @@ class Controller:
 
     def outlive_earlier_leases(self, image: MetadataImage) -> ControllerDecision[None]:
         """The record after the last lease of an earlier controller has ended: from now on leases end sooner."""
-        own = self._config.broker_session_timeout_ms
-        record = ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(own))
-        return ControllerDecision([record] if image.session_timeout_ms > own else [], _nothing)
+        own_timeout_ms = self._config.broker_session_timeout_ms
+        record = ConfigRecord(BROKER_RESOURCE, ALL_BROKERS, SESSION_TIMEOUT, str(own_timeout_ms))
+        return ControllerDecision([record] if image.session_timeout_ms > own_timeout_ms else [], _nothing)
 
     def prove_leadership(self, _: MetadataImage) -> ControllerDecision[None]:
         """A record whose commit proves that this node still led when it was written."""

@@ -48,10 +48,10 @@ def membership_after(
     members = tuple(isr)
     if len(members) >= effective_min_insync(partition, min_insync_replicas):
         return IsrMembership(members)
-    held = [*partition.elr, *(replica for replica in partition.isr if replica not in partition.elr)]
-    elr = tuple(replica for replica in held if replica not in members and replica not in unclean)
-    known = dict.fromkeys([*held, *partition.last_known_elr])
-    lost = [replica for replica in known if replica not in members and replica not in elr]
+    holders = [*partition.elr, *(replica for replica in partition.isr if replica not in partition.elr)]
+    elr = tuple(replica for replica in holders if replica not in members and replica not in unclean)
+    candidates = dict.fromkeys([*holders, *partition.last_known_elr])
+    lost = [replica for replica in candidates if replica not in members and replica not in elr]
     lost.sort(key=lambda replica: replica != partition.leader)
     return IsrMembership(members, elr, tuple(lost))
 

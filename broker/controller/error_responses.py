@@ -48,7 +48,9 @@ def refused(request: Message, error: ProtocolError) -> Message:
         case CreateTopicsRequest():
             return CreateTopicsResponse(topics=[topic_refused(topic.name, error) for topic in request.topics])
         case DeleteTopicsRequest():
-            return DeleteTopicsResponse(responses=[deletion_refused(it, error) for it in topics_to_delete(request)])
+            return DeleteTopicsResponse(
+                responses=[deletion_refused(state, error) for state in topics_to_delete(request)]
+            )
         case DescribeQuorumRequest():
             return DescribeQuorumResponse(error_code=error.code, error_message=str(error))
         case ElectLeadersRequest():
@@ -59,15 +61,15 @@ def refused(request: Message, error: ProtocolError) -> Message:
         case IncrementalAlterConfigsRequest():
             return IncrementalAlterConfigsResponse(
                 responses=[
-                    AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
-                    for it in request.resources
+                    AlterConfigsResourceResponse(error.code, str(error), resource.resource_type, resource.resource_name)
+                    for resource in request.resources
                 ]
             )
         case AlterConfigsRequest():
             return AlterConfigsResponse(
                 responses=[
-                    AlterConfigsResourceResponse(error.code, str(error), it.resource_type, it.resource_name)
-                    for it in request.resources
+                    AlterConfigsResourceResponse(error.code, str(error), resource.resource_type, resource.resource_name)
+                    for resource in request.resources
                 ]
             )
         case AlterPartitionReassignmentsRequest():
@@ -77,8 +79,8 @@ def refused(request: Message, error: ProtocolError) -> Message:
         case CreateAclsRequest():
             return CreateAclsResponse(results=[AclCreationResult(error.code, str(error)) for _ in request.creations])
         case DeleteAclsRequest():
-            each = [DeleteAclsFilterResult(error.code, str(error)) for _ in request.filters]
-            return DeleteAclsResponse(filter_results=each)
+            filter_results = [DeleteAclsFilterResult(error.code, str(error)) for _ in request.filters]
+            return DeleteAclsResponse(filter_results=filter_results)
         case AlterUserScramCredentialsRequest():
             return credentials_refused(request, error)
     raise TypeError(f"{type(request).__name__} is not a request to the controller")

@@ -67,7 +67,7 @@ class BrokerImage:
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
         """The address of the listener with this name; None if the broker has no such listener."""
-        return next((each for each in self.endpoints if each.name == listener), None)
+        return next((endpoint for endpoint in self.endpoints if endpoint.name == listener), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ class Changes:
     brokers: set[int] = field(default_factory=set)
     acls: bool = False
 
-    def add(self, other: Changes) -> None:
-        self.acls = self.acls or other.acls
-        self.partitions |= other.partitions
-        self.brokers |= other.brokers
+    def add(self, changes: Changes) -> None:
+        self.acls = self.acls or changes.acls
+        self.partitions |= changes.partitions
+        self.brokers |= changes.brokers
 
 
 class MetadataImage:
@@ -168,8 +168,8 @@ class MetadataImage:
         return None if name is None else self.topics[name]
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        found = self.topics.get(topic)
-        return None if found is None else found.partitions.get(index)
+        topic_image = self.topics.get(topic)
+        return None if topic_image is None else topic_image.partitions.get(index)
 
     def partitions(self) -> Iterator[tuple[TopicImage, int, PartitionImage]]:
         """All partitions, in an order that is the same on every node."""
@@ -184,8 +184,8 @@ class MetadataImage:
 
     def configs(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic alone; empty for an unknown topic."""
-        found = self.topics.get(topic)
-        return {} if found is None else found.configs
+        topic_image = self.topics.get(topic)
+        return {} if topic_image is None else topic_image.configs
 
     # --- changes
 
@@ -206,13 +206,13 @@ class MetadataImage:
         self.cluster_id = None
         self.session_timeout_ms = 0
         self.next_producer_id = 0
-        before = set(self._names)
+        old_ids = set(self._names)
         for everything in (self.brokers, self.topics, self.defaults, self._names, self.acls, self.scram):
             everything.clear()
         self.offset = end_offset - 1
         for data in records:
             changes.add(self._apply(decode_record(data), self.offset))
-        self.removed_topics |= before - self._names.keys()
+        self.removed_topics |= old_ids - self._names.keys()
         return changes
 
     def apply(self, record: MetadataRecord, offset: int) -> Changes:
@@ -295,15 +295,17 @@ class MetadataImage:
     def _register(self, record: RegisterBrokerRecord, offset: int) -> Changes:
         if not record.end_points:
             raise MetadataImageError(f"offset {offset}: broker {record.broker_id} registered without an endpoint")
-        known = self.brokers.get(record.broker_id)
-        lost_at = offset if known is None or record.broker_epoch == OWN_OFFSET else known.lost_at
+        old_broker = self.brokers.get(record.broker_id)
+        lost_at = offset if old_broker is None or record.broker_epoch == OWN_OFFSET else old_broker.lost_at
         self.brokers[record.broker_id] = BrokerImage(
             id=record.broker_id,
             epoch=offset if record.broker_epoch == OWN_OFFSET else record.broker_epoch,
             incarnation=record.incarnation_id,
             endpoints=tuple(
-                ListenerEndpoint(each.name, each.host, each.port, SecurityProtocol(each.security_protocol))
-                for each in record.end_points
+                ListenerEndpoint(
+                    endpoint.name, endpoint.host, endpoint.port, SecurityProtocol(endpoint.security_protocol)
+                )
+                for endpoint in record.end_points
             ),
             fenced=record.fenced,
             rack=record.rack,

@@ -39,8 +39,10 @@ def records_of(image: MetadataImage) -> Iterator[MetadataRecord]:
         yield ProducerIdsRecord(NOT_STATED, NOT_STATED, image.next_producer_id)
     for acl_id, acl in image.acls.items():
         yield acl_record(acl_id, acl)
-    for (user, mechanism), its in image.scram.items():
-        yield UserScramCredentialRecord(user, mechanism, its.salt, its.stored_key, its.server_key, its.iterations)
+    for (user, mechanism), credential in image.scram.items():
+        yield UserScramCredentialRecord(
+            user, mechanism, credential.salt, credential.stored_key, credential.server_key, credential.iterations
+        )
     for _, broker in sorted(image.brokers.items()):
         yield _registration(broker)
     for topic in image.topics.values():
@@ -70,7 +72,10 @@ def _registration(broker: BrokerImage) -> RegisterBrokerRecord:
         broker_id=broker.id,
         incarnation_id=broker.incarnation,
         broker_epoch=broker.epoch,
-        end_points=[BrokerEndpoint(it.name, it.host, it.port, it.protocol) for it in broker.endpoints],
+        end_points=[
+            BrokerEndpoint(endpoint.name, endpoint.host, endpoint.port, endpoint.protocol)
+            for endpoint in broker.endpoints
+        ],
         rack=broker.rack,
         fenced=broker.fenced,
         log_dirs=list(broker.directories),

@@ -53,9 +53,9 @@ def elections_refused(request: ElectLeadersRequest, error: ProtocolError) -> Ele
     partition."""
     results = [
         ReplicaElectionResult(
-            asked.topic, [ElectLeadersPartitionResult(index, error.code, str(error)) for index in asked.partitions]
+            topic.topic, [ElectLeadersPartitionResult(index, error.code, str(error)) for index in topic.partitions]
         )
-        for asked in request.topic_partitions or ()
+        for topic in request.topic_partitions or ()
     ]
     return ElectLeadersResponse(error_code=error.code, replica_election_results=results)
 
@@ -64,8 +64,8 @@ def _asked(image: MetadataImage, request: ElectLeadersRequest) -> Iterator[tuple
     if request.topic_partitions is None:
         yield from ((topic.name, index) for topic, index, _ in image.partitions())
         return
-    for asked in request.topic_partitions:
-        yield from ((asked.topic, index) for index in asked.partitions)
+    for requested_topic in request.topic_partitions:
+        yield from ((requested_topic.topic, index) for index in requested_topic.partitions)
 
 
 def _elect(image: MetadataImage, name: str, index: int, kind: int, elections: Elections) -> PartitionChangeRecord:

@@ -77,14 +77,14 @@ class LogComparison:
             if not ready:
                 continue
             # The former leader may still act. The loop below checks repeatedly whether its lease is over.
-            found = await self._compare([key for key in ready if not self._rules.handovers.holds(key)])
-            if found:
+            compared_logs = await self._compare([key for key in ready if not self._rules.handovers.holds(key)])
+            if compared_logs:
                 try:
-                    await self._submit(partial(self._rules.elect_most_complete, found=found))
+                    await self._submit(partial(self._rules.elect_most_complete, compared_logs=compared_logs))
                 except ProtocolError:
                     pass  # the term is over, or the log was too full: waiting partitions are checked again
                 else:
-                    self._tracer.emit("logs_compared", partitions=len(found))
+                    self._tracer.emit("logs_compared", partitions=len(compared_logs))
             if self._ready():
                 await asyncio.sleep(RETRY_S)
                 self._wake.set()
@@ -104,17 +104,17 @@ class LogComparison:
 
     async def _compare(self, ready: list[Key]) -> list[LogsFound]:
         """The answers of all members of each partition; a partition without all answers is left out."""
-        asked: dict[int, list[tuple[bytes, int]]] = {}
+        partitions_of: dict[int, list[tuple[bytes, int]]] = {}
         states = []
         for name, index in ready:
             topic = self._image.topics[name]
             partition = topic.partitions[index]
             states.append((topic.id, index, partition))
             for broker in partition.last_known_elr:
-                asked.setdefault(broker, []).append((topic.id, index))
-        answers = await asyncio.gather(*(self._ask(broker, wanted) for broker, wanted in asked.items()))
-        answers_of = dict(zip(asked, answers, strict=True))
-        found = []
+                partitions_of.setdefault(broker, []).append((topic.id, index))
+        answers = await asyncio.gather(*(self._ask(broker, partitions) for broker, partitions in partitions_of.items()))
+        answers_of = dict(zip(partitions_of, answers, strict=True))
+        logs = []
         for topic_id, index, partition in states:
             ends = {}
             for broker in partition.last_known_elr:
@@ -122,13 +122,13 @@ class LogComparison:
                 if answer is not None and answer[1] == partition.leader_epoch:
                     ends[broker] = (answer[0], answer[2])
             if len(ends) == len(partition.last_known_elr):
-                found.append(LogsFound(topic_id, index, partition.partition_epoch, ends))
-        return found
+                logs.append(LogsFound(topic_id, index, partition.partition_epoch, ends))
+        return logs
 
-    async def _ask(self, broker: int, wanted: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Any]:
+    async def _ask(self, broker: int, partitions: list[tuple[bytes, int]]) -> dict[tuple[bytes, int], Any]:
         """By partition: the broker's epoch, its replica's leader epoch, and its log end."""
         topics: dict[bytes, GetReplicaLogInfoTopicPartitions] = {}
-        for topic_id, index in wanted:
+        for topic_id, index in partitions:
             topics.setdefault(topic_id, GetReplicaLogInfoTopicPartitions(topic_id, [])).partitions.append(index)
         request = GetReplicaLogInfoRequest(self._node_id, list(topics.values()))
         try:

@@ -124,7 +124,7 @@ class Handovers:
 
     def take_over(self, now: float) -> list[Key]:
         """The partitions for which another leader may be elected now; each is returned once."""
-        over = sorted(key for key, it in self._open.items() if it.ends_at <= now and not it.electing)
+        over = sorted(key for key, handover in self._open.items() if handover.ends_at <= now and not handover.electing)
         for key in over:
             self._open[key].electing = True
         return over
@@ -141,7 +141,11 @@ class Handovers:
 
     def next_end(self) -> float | None:
         """The latest possible end of the next handover; None without one."""
-        ends = (it.ends_at for it in self._open.values() if not it.electing and it.ends_at < float("inf"))
+        ends = (
+            handover.ends_at
+            for handover in self._open.values()
+            if not handover.electing and handover.ends_at < float("inf")
+        )
         return min(ends, default=None)
 
     def clear(self) -> None:
@@ -275,8 +279,8 @@ class Elections:
             isr = tuple(member for member in partition.isr if member != broker_id)
             members = self.membership(topic, partition, isr, *lost)
             # A handover whose record was never committed holds nothing.
-            held = partition.leader == NO_LEADER and self.handovers.holds((topic.name, index))
-            is_led = partition.leader not in (broker_id, NO_LEADER) or held
+            is_held = partition.leader == NO_LEADER and self.handovers.holds((topic.name, index))
+            is_led = partition.leader not in (broker_id, NO_LEADER) or is_held
             if not is_led:
                 elected = self._elect(topic, partition, members, available)
                 record = _elected(topic, index, partition, elected)
@@ -317,12 +321,12 @@ class Elections:
         flushed, theirs are again the best that is left.
         """
         partition = topic.partitions[index]
-        known = partition.last_known_elr
-        if not waits_for_logs(partition) or known == () or not set(known) <= ends.keys():
+        candidates = partition.last_known_elr
+        if not waits_for_logs(partition) or candidates == () or not set(candidates) <= ends.keys():
             return []
-        leader = known[0] if self._last_known_leader_leads else max(known, key=lambda replica: ends[replica])
-        others = tuple(replica for replica in known if replica != leader)
-        members = self._settled(topic, partition, IsrMembership((leader,), (), others))
+        leader = candidates[0] if self._last_known_leader_leads else max(candidates, key=lambda replica: ends[replica])
+        other_candidates = tuple(replica for replica in candidates if replica != leader)
+        members = self._settled(topic, partition, IsrMembership((leader,), (), other_candidates))
         record = change_record(topic.id, index, partition, members, leader=leader, recovery=RECOVERING)
         return [] if record is None else [record]
 
@@ -365,8 +369,10 @@ class Elections:
             if leader != NO_LEADER:
                 # From now on the leader's log defines the content of the partition: no other replica is eligible
                 # (K704-1).
-                kept = tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
-                return Elected(leader, IsrMembership((leader,), kept), RECOVERING)
+                kept_replicas = (
+                    tuple(replica for replica in members.elr if replica != leader) if self._unclean_keeps_isr else ()
+                )
+                return Elected(leader, IsrMembership((leader,), kept_replicas), RECOVERING)
         return Elected(NO_LEADER, members)
 
     def in_order(self, topic: TopicImage, index: int, replicas: Sequence[int], among: Sequence[int]) -> Sequence[int]:
@@ -378,7 +384,7 @@ class Elections:
     def _in_order(self, topic: TopicImage, partition: PartitionImage, among: Sequence[int]) -> Sequence[int]:
         if len(among) < 2:
             return partition.replicas
-        index = next((index for index, it in topic.partitions.items() if it is partition), -1)
+        index = next((index for index, topic_partition in topic.partitions.items() if topic_partition is partition), -1)
         return self.in_order(topic, index, partition.replicas, among)
 
     def _settled(self, topic: TopicImage, partition: PartitionImage, members: IsrMembership) -> IsrMembership:

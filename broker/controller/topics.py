@@ -112,7 +112,7 @@ def _colliding(image: MetadataImage, name: str) -> str:
     plain = name.replace(".", "_")
     if "_" not in plain:
         return ""
-    return next((other for other in image.topics if len(other) == len(name) and other.replace(".", "_") == plain), "")
+    return next((topic for topic in image.topics if len(topic) == len(name) and topic.replace(".", "_") == plain), "")
 
 
 def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tuple[int, ...]]:
@@ -132,14 +132,14 @@ def _explicit_assignment(image: MetadataImage, topic: CreatableTopic) -> list[tu
 
 def check_replicas(image: MetadataImage, index: int, ids: list[int]) -> None:
     """Raises `ProtocolError` for brokers that cannot be the replicas of partition `index`."""
-    where = f"partition {index}"
+    place = f"partition {index}"
     if not ids or len(set(ids)) != len(ids):
-        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: needs replicas, each broker once")
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{place}: needs replicas, each broker once")
     unknown = [broker_id for broker_id in ids if broker_id not in image.brokers]
     if unknown:
-        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: unknown brokers {unknown}")
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{place}: unknown brokers {unknown}")
     if not any(image.is_available(broker_id) for broker_id in ids):
-        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{where}: all of its brokers are fenced")
+        raise ProtocolError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{place}: all of its brokers are fenced")
 
 
 def _automatic_assignment(
@@ -165,8 +165,8 @@ def automatic_assignment(image: MetadataImage, count: int, factor: int, rng: ran
     start = rng.randrange(len(available))
     assignment = []
     for partition in range(count):
-        first = (start + partition) % len(available)
-        ring = available[first:] + available[:first] + fenced
+        first_place = (start + partition) % len(available)
+        ring = available[first_place:] + available[:first_place] + fenced
         assignment.append(tuple(ring[:factor]))
     return assignment
 
@@ -188,11 +188,11 @@ def _records(
 
 
 def partition_records(
-    image: MetadataImage, topic_id: bytes, assignment: list[tuple[int, ...]], first: int = 0
+    image: MetadataImage, topic_id: bytes, assignment: list[tuple[int, ...]], first_index: int = 0
 ) -> list[MetadataRecord]:
-    """New partitions, numbered from `first`; the first ISR consists of all available replicas."""
+    """New partitions, numbered from `first_index`; the first ISR consists of all available replicas."""
     records: list[MetadataRecord] = []
-    for index, replicas in enumerate(assignment, first):
+    for index, replicas in enumerate(assignment, first_index):
         isr = [replica for replica in replicas if image.is_available(replica)]
         records.append(
             PartitionRecord(
@@ -216,7 +216,7 @@ def _created(
     image: MetadataImage,
 ) -> CreatableTopicResult:
     """The answer for a new topic, with its whole effective configuration (KIP-525)."""
-    own = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
+    topic_configs = {entry.name: entry.value for entry in topic.configs if entry.value is not None}
     return CreatableTopicResult(
         name=topic.name,
         topic_id=topic_id,
@@ -224,8 +224,8 @@ def _created(
         num_partitions=len(assignment),
         replication_factor=len(assignment[0]),
         configs=[
-            CreatableTopicConfigs(it.name, it.sources[0][1], config_source=it.sources[0][2])
-            for it in values.of_topic(own, image.defaults)
+            CreatableTopicConfigs(setting.name, setting.sources[0][1], config_source=setting.sources[0][2])
+            for setting in values.of_topic(topic_configs, image.defaults)
         ],
     )
 
@@ -264,10 +264,10 @@ def deletion_refused(state: DeleteTopicState, error: ProtocolError) -> Deletable
 
 def _find(image: MetadataImage, state: DeleteTopicState) -> TopicImage:
     if state.name is None:
-        found = image.topic_by_id(state.topic_id)
-        if found is None:
+        topic = image.topic_by_id(state.topic_id)
+        if topic is None:
             raise ProtocolError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {state.topic_id.hex()}")
-        return found
+        return topic
     if state.topic_id != NO_ID:
         raise ProtocolError(ErrorCode.INVALID_REQUEST, "a topic is given by its name or by its id, not by both")
     if state.name not in image.topics:
