@@ -108,14 +108,14 @@ def stamp_batches(
     """
     batches: list[Batch] = []
     wrong_timestamps: list[tuple[int, Batch]] = []
-    before = None if admit is None else _let_in_by(admit, let_in)
+    earlier_batches = None if admit is None else _let_in_by(admit, let_in)
     tries = TRIES
     position, length = 0, len(buf)
     with memoryview(buf) as view:
         while position < length:
             if length - position < BATCH_HEADER_SIZE:
                 validate_batch(buf, position)
-            checked = None if before is None else before.checked
+            checked = None if earlier_batches is None else earlier_batches.checked
             if (
                 checked is not None
                 and length - position > checked.size  # for only one batch the ordinary check is faster
@@ -126,17 +126,32 @@ def stamp_batches(
                 position += len(alike) * checked.size
                 continue
             header = _CHECKED.unpack_from(view, position)
-            base, size, magic, crc, attributes, delta, first, timestamp, producer_id, epoch, sequence, records = header
+            (
+                base,
+                size,
+                magic,
+                crc,
+                attributes,
+                delta,
+                first_timestamp,
+                timestamp,
+                producer_id,
+                epoch,
+                sequence,
+                records,
+            ) = header
             end = position + size + _LENGTH_BEHIND
             framed = magic == MAGIC and size >= _SMALLEST and end <= length
             if not framed or crc32c(view[position + _CRC_FROM : end]) != crc:
                 validate_batch(buf, position)  # raises an error that describes the fault
             largest = timestamp
-            known = checked is not None and is_alike(view[position:end], checked, first, timestamp)
-            if known:
+            is_repeat = checked is not None and is_alike(view[position:end], checked, first_timestamp, timestamp)
+            if is_repeat:
                 count_examined(1, end - position - BATCH_HEADER_SIZE)
             elif admit is not None:
-                claims = BatchClaims(base, attributes, delta, first, timestamp, producer_id, epoch, sequence, records)
+                claims = BatchClaims(
+                    base, attributes, delta, first_timestamp, timestamp, producer_id, epoch, sequence, records
+                )
                 largest = admit(claims, view[position + BATCH_HEADER_SIZE : end])
             elif records < 1 or delta != records - 1:
                 validate_batch(buf, position)
@@ -147,12 +162,12 @@ def stamp_batches(
             offset += records
             if largest != timestamp:
                 wrong_timestamps.append((position, batch))
-            elif before is not None and plain and not known:
+            elif earlier_batches is not None and plain and not is_repeat:
                 if size + _LENGTH_BEHIND == length:
-                    before.came_alone(view)
+                    earlier_batches.came_alone(view)
                 elif tries and end < length:
                     tries -= 1
-                    before.check(bytes(view[position:end]))
+                    earlier_batches.check(bytes(view[position:end]))
             position = end
     if not batches:
         raise CorruptBatch("no batch to append")
@@ -170,10 +185,10 @@ def stamp_batches(
 def _let_in_by(admit: Admit, let_in: dict[Admit, LetIn] | None) -> LetIn:
     if let_in is None:
         return LetIn()
-    found = let_in.get(admit)
-    if found is None:
-        found = let_in[admit] = LetIn()
-    return found
+    earlier_batches = let_in.get(admit)
+    if earlier_batches is None:
+        earlier_batches = let_in[admit] = LetIn()
+    return earlier_batches
 
 
 def record_producers(state: ProducerState, batches: Sequence[Batch], end: int) -> None:
@@ -203,11 +218,11 @@ def fetched_alike(buf: Buffer, position: int, size: int, offset: int) -> list[Ba
     return _single_records(offset, size, alike_of_leader(buf, position, size, offset))
 
 
-def _alike(view: memoryview, position: int, known: CheckedBatches, offset: int) -> list[Batch]:
+def _alike(view: memoryview, position: int, checked: CheckedBatches, offset: int) -> list[Batch]:
     """The batches from `position` on that are identical in layout to the known one, with offsets from `offset` on."""
-    timestamps = alike_of_producer(view, position, known)
-    count_examined(len(timestamps), len(timestamps) * (known.size - BATCH_HEADER_SIZE))
-    return _single_records(offset, known.size, timestamps)
+    timestamps = alike_of_producer(view, position, checked)
+    count_examined(len(timestamps), len(timestamps) * (checked.size - BATCH_HEADER_SIZE))
+    return _single_records(offset, checked.size, timestamps)
 
 
 def _single_records(offset: int, size: int, timestamps: Sequence[int]) -> list[Batch]:

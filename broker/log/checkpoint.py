@@ -66,12 +66,12 @@ def parse_lines(path: str, text: str, columns: int, remedy: str) -> list[list[st
     """
     lines = text.splitlines()
     if not lines or lines[0] != VERSION:
-        found = repr(lines[0]) if lines else "nothing"
-        raise CorruptCheckpointError(f"{path}:1: expected version {VERSION}, found {found}; {remedy}")
+        actual = repr(lines[0]) if lines else "nothing"
+        raise CorruptCheckpointError(f"{path}:1: expected version {VERSION}, found {actual}; {remedy}")
     entries = [line.split(" ") for line in lines[2:]]
     if len(lines) < 2 or lines[1] != str(len(entries)):
-        found = repr(lines[1]) if len(lines) > 1 else "nothing"
-        raise CorruptCheckpointError(f"{path}:2: expected the count {len(entries)}, found {found}; {remedy}")
+        actual = repr(lines[1]) if len(lines) > 1 else "nothing"
+        raise CorruptCheckpointError(f"{path}:2: expected the count {len(entries)}, found {actual}; {remedy}")
     for number, entry in enumerate(entries, 3):
         if len(entry) != columns:
             raise CorruptCheckpointError(
@@ -125,7 +125,7 @@ class OffsetCheckpoint:
         """Replace all offsets."""
         written = dict(offsets)
         entries = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(written.items())]
-        self._is_certain, before = False, self.known
-        self._known = {**written, **{key: max(offset, written.get(key, 0)) for key, offset in before.items()}}
+        self._is_certain, old_offsets = False, self.known
+        self._known = {**written, **{key: max(offset, written.get(key, 0)) for key, offset in old_offsets.items()}}
         await self._file.write(format_lines(entries))
         self._is_certain, self._known = True, written

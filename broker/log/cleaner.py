@@ -119,23 +119,23 @@ class Compaction:
         """The remaining part of a batch: all of it, some of it, or nothing. Raises as `LatestOffsets.add`."""
         if header.is_control or header.base_offset >= self._latest.end:
             return batch
-        kept: list[RawRecord] = []
+        remaining_records: list[RawRecord] = []
         horizon = header.base_timestamp if header.attributes & DELETE_HORIZON_MASK else None
         expired = horizon is not None and self._now_ms >= horizon
         has_tombstone = False
         for number, record in enumerate(raw_records(header, batch)):
             if self._stays(header, record, expired):
-                kept.append(record)
+                remaining_records.append(record)
                 has_tombstone |= record.is_tombstone
             if number % RECORDS_PER_TURN == RECORDS_PER_TURN - 1:
                 yield
-        if not kept:
+        if not remaining_records:
             return emptied(header) if keep_header else b""
         if horizon is None and has_tombstone and self._now_ms >= 0:
             horizon = self._now_ms + self._delete_retention_ms
-        elif len(kept) == header.records_count:
+        elif len(remaining_records) == header.records_count:
             return batch
-        return rebuilt(header, kept, horizon)
+        return rebuilt(header, remaining_records, horizon)
 
     def _stays(self, header: BatchHeader, record: RawRecord, expired: bool) -> bool:
         if header.base_offset + record.offset_delta >= self._latest.end:
@@ -158,13 +158,13 @@ def raw_records(header: BatchHeader, batch: Buffer) -> Iterator[RawRecord]:
             end = pos + length
             attributes = data[pos]
             timestamp_delta, at = read_varint(data, pos + 1)
-            offset_delta, rest = read_varint(data, at)
-            key_length, at = read_varint(data, rest)
+            offset_delta, body_start = read_varint(data, at)
+            key_length, at = read_varint(data, body_start)
             key = None if key_length < 0 else data[at : at + key_length]
             value_length, at = read_varint(data, at + max(key_length, 0))
             if not at + max(value_length, 0) <= end <= len(data):
                 raise CorruptBatch(f"offset {header.base_offset}: a record's fields exceed it")
-            yield RawRecord(attributes, timestamp_delta, offset_delta, key, value_length < 0, data[rest:end])
+            yield RawRecord(attributes, timestamp_delta, offset_delta, key, value_length < 0, data[body_start:end])
             pos = end
     except IndexError:
         raise CorruptBatch(f"offset {header.base_offset}: the records do not end within their batch") from None
@@ -282,7 +282,9 @@ class Cleaner:
         try:
             survey = await self._survey(segments)
             work = Compaction(survey.latest, now_ms=now_ms, delete_retention_ms=delete_retention_ms)
-            for group in grouped([each for each in segments if each.base_offset < survey.latest.end], sizes.segment):
+            for group in grouped(
+                [segment for segment in segments if segment.base_offset < survey.latest.end], sizes.segment
+            ):
                 if not await self._clean_group(group, work, survey, sizes.index_interval):
                     return False
         except (CorruptBatch, UnsupportedCompression, TooLargeError) as error:
@@ -363,7 +365,7 @@ class Cleaner:
         return False
 
     async def _write_anew(
-        self, group: Sequence[Segment], cleaned: Segment, work: Compaction, kept: Collection[int]
+        self, group: Sequence[Segment], cleaned: Segment, work: Compaction, kept_offsets: Collection[int]
     ) -> bool:
         """Write the remaining records of some segments to another; returns whether that changes anything."""
         changed = False
@@ -372,12 +374,12 @@ class Cleaner:
         for segment in group:
             for position, header in self._as_written(segment, segment.intact_batches(compacted=True)):
                 batch = segment.file.read(position, header.size)
-                keep = header.base_offset in kept or header.next_offset == end
-                left = await self._in_turns(work.compact(header, batch, keep_header=keep))
-                if left:
-                    cleaned.file.append([left])
-                    cleaned.note([Batch.of(parse_header(left))])
-                changed |= left != batch
+                keep = header.base_offset in kept_offsets or header.next_offset == end
+                compacted_batch = await self._in_turns(work.compact(header, batch, keep_header=keep))
+                if compacted_batch:
+                    cleaned.file.append([compacted_batch])
+                    cleaned.note([Batch.of(parse_header(compacted_batch))])
+                changed |= compacted_batch != batch
                 await self._spend(header.size + _COST_OF_RECORD * header.records_count)
         return changed
 
@@ -455,5 +457,5 @@ class _Survey:
             self.last_epoch = header.leader_epoch
             self.epoch_starts.add(header.base_offset)
         if header.producer_id >= 0:
-            last = self.producers.setdefault(header.producer_id, deque(maxlen=REMEMBERED))
-            last.append(header.base_offset)
+            base_offsets = self.producers.setdefault(header.producer_id, deque(maxlen=REMEMBERED))
+            base_offsets.append(header.base_offset)

@@ -111,11 +111,11 @@ class LeaderEpochCache:
     def truncate_from_end(self, offset: int) -> bool:
         """Drop the epochs that start at or past `offset`, the log's new end (K101-7, H8, H27); whether any was
         dropped."""
-        kept = len(self._entries)
-        while kept and self._entries[kept - 1].start_offset >= offset:
-            kept -= 1
-        changed = kept < len(self._entries)
-        del self._entries[kept:]
+        kept_count = len(self._entries)
+        while kept_count and self._entries[kept_count - 1].start_offset >= offset:
+            kept_count -= 1
+        changed = kept_count < len(self._entries)
+        del self._entries[kept_count:]
         return changed
 
     def truncate_from_start(self, offset: int) -> bool:
@@ -134,10 +134,10 @@ class LeaderEpochCache:
 
     def replace(self, entries: Iterable[EpochEntry]) -> bool:
         """Replace the entries by those of the log's batches; returns whether they differ."""
-        before, self._entries = self._entries, []
+        old_entries, self._entries = self._entries, []
         for entry in entries:
             self.assign(entry.epoch, entry.start_offset)
-        return before != self._entries
+        return old_entries != self._entries
 
     def clear(self) -> None:
         """Forget all epochs, because the log starts again empty."""

@@ -68,8 +68,8 @@ class CheckedBatches(NamedTuple):
         if structure is None:
             return None
         common = _common_of_producers(size, structure)
-        _, _, first, largest = _own(size).unpack(batch)
-        return cls(size, largest - first, common, common.unpack(batch))
+        _, _, first_timestamp, largest = _own(size).unpack(batch)
+        return cls(size, largest - first_timestamp, common, common.unpack(batch))
 
 
 class LetIn:
@@ -95,48 +95,56 @@ class LetIn:
             self.check(bytes(batch))
 
 
-def is_alike(batch: memoryview, known: CheckedBatches, first: int, largest: int) -> bool:
+def is_alike(batch: memoryview, checked_batches: CheckedBatches, first_timestamp: int, largest: int) -> bool:
     """Whether a batch with a correct CRC and with these first and largest timestamps has the layout of the known
     one."""
-    size, delta, common, values = known
-    right = len(batch) == size and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
-    return right and common.unpack(batch) == values
+    size, delta, common, values = checked_batches
+    has_layout = (
+        len(batch) == size and first_timestamp + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
+    )
+    return has_layout and common.unpack(batch) == values
 
 
-def alike_of_producer(buf: memoryview, position: int, known: CheckedBatches) -> list[int]:
+def alike_of_producer(buf: memoryview, position: int, checked_batches: CheckedBatches) -> list[int]:
     """The timestamps of the batches from `position` on with the layout of the known one: a leader may append them."""
-    size, delta, common, values = known
-    found: list[int] = []
+    size, delta, common, values = checked_batches
+    timestamps: list[int] = []
     if buf[position : position + _START] != values[0]:
-        return found
+        return timestamps
     pieces, at = min((len(buf) - position) // size, MOST), position
-    some = buf[position : position + pieces * size]
-    for (_, crc, first, largest), its in zip(_own(size).iter_unpack(some), common.iter_unpack(some), strict=True):
-        right = its == values and first + delta == largest and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
-        if not right or crc32c(buf[at + _CRC_FROM : at + size]) != crc:
+    batches = buf[position : position + pieces * size]
+    for (_, crc, first_timestamp, largest), batch_values in zip(
+        _own(size).iter_unpack(batches), common.iter_unpack(batches), strict=True
+    ):
+        has_layout = (
+            batch_values == values
+            and first_timestamp + delta == largest
+            and LEAST_TIMESTAMP <= largest <= MOST_TIMESTAMP
+        )
+        if not has_layout or crc32c(buf[at + _CRC_FROM : at + size]) != crc:
             break
-        found.append(largest)
+        timestamps.append(largest)
         at += size
-    return found
+    return timestamps
 
 
 def alike_of_leader(buf: Buffer, position: int, size: int, offset: int) -> list[int]:
     """The largest timestamps of the batches after the one at `position` that have its `size` and layout, and offsets
     from `offset` on. That one has one offset and no producer's numbers, and a follower may append it."""
-    found: list[int] = []
+    timestamps: list[int] = []
     pieces, at = min((len(buf) - position) // size - 1, MOST), position + size
     if pieces < FEWEST:
-        return found
+        return timestamps
     with memoryview(buf) as view:
-        behind = view[at : at + pieces * size]
+        batches = view[at : at + pieces * size]
         common = _common_of_leaders(size)
-        known = common.unpack(view[position:at])
-        for (base, crc, _, largest), its in zip(
-            _own(size).iter_unpack(behind), common.iter_unpack(behind), strict=True
+        layout_values = common.unpack(view[position:at])
+        for (base, crc, _, largest), batch_values in zip(
+            _own(size).iter_unpack(batches), common.iter_unpack(batches), strict=True
         ):
-            if its != known or base != offset or crc32c(view[at + _CRC_FROM : at + size]) != crc:
+            if batch_values != layout_values or base != offset or crc32c(view[at + _CRC_FROM : at + size]) != crc:
                 break
-            found.append(largest)
+            timestamps.append(largest)
             at += size
             offset += 1
-    return found
+    return timestamps

@@ -287,12 +287,12 @@ class PartitionLog:
         base = self._end
         batches: list[Batch] = []
         size = 0
-        for header, behind in self._acceptable(buf, limit_epoch):
+        for header, following_batches in self._acceptable(buf, limit_epoch):
             if not self._is_prepared(header):
                 raise UnpreparedEpochError(f"{self.directory}: epoch {header.leader_epoch} from {header.base_offset}")
             batches.append(Batch.of(header))
-            batches += behind
-            size += header.size * (1 + len(behind))
+            batches += following_batches
+            size += header.size * (1 + len(following_batches))
         if batches:
             with memoryview(buf) as view, view[:size] as accepted:
                 self._append(accepted, batches, has_producers=True)
@@ -337,15 +337,15 @@ class PartitionLog:
                     raise
                 return
             end, epoch = header.next_offset, header.leader_epoch
-            behind: list[Batch] = []
+            following_batches: list[Batch] = []
             has_more = position + header.size < length
             # In the newest epoch no other epoch can start after this batch.
             if has_more and tries and epoch == self.epochs.latest_epoch and is_plain_single(header):
-                behind = fetched_alike(buf, position, header.size, end)
-                tries -= len(behind) < FEWEST
-            yield header, behind
-            end += len(behind)
-            position += header.size * (1 + len(behind))
+                following_batches = fetched_alike(buf, position, header.size, end)
+                tries -= len(following_batches) < FEWEST
+            yield header, following_batches
+            end += len(following_batches)
+            position += header.size * (1 + len(following_batches))
 
     def _is_prepared(self, header: BatchHeader) -> bool:
         return self.epochs.epoch_at(header.base_offset) == header.leader_epoch
@@ -402,18 +402,18 @@ class PartitionLog:
                 break
         return self._durable
 
-    async def rebuild(self, leader_epoch: int, wanted: Callable[[], bool]) -> bool:
+    async def rebuild(self, leader_epoch: int, is_wanted: Callable[[], bool]) -> bool:
         """Read the batches again, rebuild the epochs from them and start `leader_epoch`, and flush both (KIP-704).
 
-        Complete segments below the recovery point are not read, as at a start. Returns false if it was no longer
-        `wanted`; nothing was changed then. Raises `CorruptBatch` for a damaged batch, `OSError`.
+        Complete segments below the recovery point are not read, as at a start. Returns false once
+        `is_wanted` does; nothing was changed then. Raises `CorruptBatch` for a damaged batch, `OSError`.
         """
         compacted = self._config.compacted
         scan = scan_again(self._segments, self.epochs, self.recovery_point, self._start, compacted=compacted)
-        found = await read_again(self._segments, self._snapshots, wanted, scan=scan)
-        if found is None:
+        scanned = await read_again(self._segments, self._snapshots, is_wanted, scan=scan)
+        if scanned is None:
             return False
-        scan, producers = found
+        scan, producers = scanned
         if scan.next_offset != self._end:
             raise CorruptBatch(f"{self.directory}: the batches end at {scan.next_offset}, the log at {self._end}")
         # No await before the epoch has started: a later role sees either the old state or all of the new one.
@@ -464,8 +464,10 @@ class PartitionLog:
 
     async def _restart_at(self, offset: int) -> int:
         """Remove all segments, which are above `offset`; what is remote below it stays."""
-        kept = [entry for entry in self.epochs.entries if entry.start_offset < offset] if offset > self._start else ()
-        await self.truncate_fully_and_start_at(offset, log_start=min(offset, self._start), epochs=kept)
+        kept_entries = (
+            [entry for entry in self.epochs.entries if entry.start_offset < offset] if offset > self._start else ()
+        )
+        await self.truncate_fully_and_start_at(offset, log_start=min(offset, self._start), epochs=kept_entries)
         return offset
 
     async def truncate_fully_and_start_at(
@@ -532,11 +534,11 @@ class PartitionLog:
         """
         if truncations != self._truncations:
             return False
-        first = self._segments.index(old[0]) if old[0] in self._segments else 0
-        if self._segments[first : first + len(old)] != list(old) or old[-1] is self._active:
+        first_index = self._segments.index(old[0]) if old[0] in self._segments else 0
+        if self._segments[first_index : first_index + len(old)] != list(old) or old[-1] is self._active:
             return False
         await swap_in(self._disk, self.directory, cleaned, old, self.deleted)
-        self._segments[first : first + len(old)] = [cleaned]
+        self._segments[first_index : first_index + len(old)] = [cleaned]
         for segment in old:
             self._unsynced.forget(segment)
         self._unsynced.names_changed(self._snapshots.keep([segment.base_offset for segment in self._segments]))

@@ -53,18 +53,18 @@ class LogConfig:
     def _divided_one_by_one(
         self, segment: Segment, buf: Buffer, batches: Sequence[Batch]
     ) -> Iterator[tuple[bool, Buffer, Sequence[Batch]]]:
-        is_new_segment, first, start, position = False, 0, 0, 0
+        is_new_segment, first_index, start, position = False, 0, 0, 0
         size, opening = segment.size, None if segment.size else batches[0]
         with memoryview(buf) as view:
             for index, batch in enumerate(batches):
                 if size and self._is_complete(segment, opening, size, batch):
                     if index:
-                        yield is_new_segment, view[start:position], batches[first:index]
-                    is_new_segment, first, start = True, index, position
+                        yield is_new_segment, view[start:position], batches[first_index:index]
+                    is_new_segment, first_index, start = True, index, position
                     size, opening = 0, batch
                 size += batch.size
                 position += batch.size
-            yield is_new_segment, view[start:position], batches[first:]
+            yield is_new_segment, view[start:position], batches[first_index:]
 
     def _is_complete(self, segment: Segment, opening: Batch | None, size: int, batch: Batch) -> bool:
         """Whether a segment of this size is complete when `batch` follows. `opening`: its first batch if it is not

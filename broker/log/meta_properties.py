@@ -56,21 +56,21 @@ async def claim_directory(disk: Disk, name: str, node_id: int, rng: random.Rando
         meta = MetaProperties(node_id, random_id(rng))
         await file.write(meta.text())
         return meta
-    where = f"{name}/{META_PROPERTIES}"
-    properties = parse_properties(text, where)
+    place = f"{name}/{META_PROPERTIES}"
+    properties = parse_properties(text, place)
     if properties.get("version") != "1":
         raise StartupError(
-            f"{where}: version={properties.get('version')} is unknown, only 1 is supported; use a release that fits"
+            f"{place}: version={properties.get('version')} is unknown, only 1 is supported; use a release that fits"
         )
     if properties.get("node.id") != str(node_id):
         raise StartupError(
-            f"{where}: the directory belongs to broker {properties.get('node.id')}, this is broker {node_id}; "
+            f"{place}: the directory belongs to broker {properties.get('node.id')}, this is broker {node_id}; "
             "correct node.id or log.dir"
         )
     try:
         directory_id = parse_id(properties.get("directory.id", ""))
     except ValueError as error:
-        raise StartupError(f"{where}: directory.id: {error}; restore the file from a backup") from None
+        raise StartupError(f"{place}: directory.id: {error}; restore the file from a backup") from None
     return MetaProperties(node_id, directory_id, properties.get("cluster.id"))
 
 

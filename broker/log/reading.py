@@ -67,6 +67,6 @@ class SegmentReader:
     def _verify(self, segment: Segment, start: int, stop: int) -> None:
         """Compare the leader epochs of batches, which no CRC covers, with the epoch file. Raises `CorruptBatch`."""
         for header in segment.verify(start, stop, compacted=self._compacted):
-            known = self._epochs.epoch_at(header.last_offset)
-            if header.last_offset >= self._start and header.leader_epoch != known:
+            known_epoch = self._epochs.epoch_at(header.last_offset)
+            if header.last_offset >= self._start and header.leader_epoch != known_epoch:
                 raise CorruptBatch(f"{segment.file.path}: offset {header.base_offset}: epoch {header.leader_epoch}")

@@ -65,33 +65,35 @@ def walk_records(data: bytes, count: int, base_timestamp: int) -> int:
     `TimestampError` for timestamps outside of the supported dates. Positions in messages count from the first record.
     """
     try:
-        if count == 1 and (found := _usual(data, 0, 0)) is not None:
-            most, reached = found
-            least = most
+        if count == 1 and (walked := _usual(data, 0, 0)) is not None:
+            largest, reached = walked
+            smallest = largest
         else:
-            most, least, reached = _walk(data, count)
+            largest, smallest, reached = _walk(data, count)
     except IndexError:
         raise CorruptBatch(f"{count} records do not end within their batch") from None
     if reached != len(data):
         raise CorruptBatch(f"position {reached}: {len(data) - reached} bytes behind the last record")
-    if base_timestamp + least < LEAST_TIMESTAMP or base_timestamp + most > MOST_TIMESTAMP:
-        raise TimestampError(f"timestamps from {base_timestamp + least} to {base_timestamp + most} ms are not dates")
-    return base_timestamp + most
+    if base_timestamp + smallest < LEAST_TIMESTAMP or base_timestamp + largest > MOST_TIMESTAMP:
+        raise TimestampError(
+            f"timestamps from {base_timestamp + smallest} to {base_timestamp + largest} ms are not dates"
+        )
+    return base_timestamp + largest
 
 
 def _walk(data: bytes, count: int) -> tuple[int, int, int]:
     """The largest and the smallest timestamp delta, and the position behind the last record."""
-    most, least = -(1 << 63), 1 << 63
+    largest, smallest = -(1 << 63), 1 << 63
     pos = delta = failures = 0
     next_try = 1
     while delta < count:
         start = pos
         timestamp, pos = _usual(data, pos, delta) or _one(data, pos, delta)
         delta += 1
-        if timestamp > most:
-            most = timestamp
-        if timestamp < least:
-            least = timestamp
+        if timestamp > largest:
+            largest = timestamp
+        if timestamp < smallest:
+            smallest = timestamp
         if delta >= next_try and count - delta >= FEW and failures < MOST_FAILURES:
             alike = _alike(data, start, pos, timestamp, delta, count)
             if alike is None:
@@ -101,8 +103,8 @@ def _walk(data: bytes, count: int) -> tuple[int, int, int]:
                 records, low, high = alike
                 pos += records * (pos - start)
                 delta += records
-                most, least = max(most, high), min(least, low)
-    return most, least, pos
+                largest, smallest = max(largest, high), min(smallest, low)
+    return largest, smallest, pos
 
 
 def _usual(data: bytes, pos: int, delta: int) -> tuple[int, int] | None:
@@ -164,9 +166,9 @@ def _one(data: bytes, pos: int, delta: int) -> tuple[int, int]:
     if length < 0 or stop > len(data):
         raise CorruptBatch(f"position {start}: a record of {length} bytes exceeds its batch")
     timestamp, pos = _integer(data, pos + 1, _INT64_BYTES)
-    found, pos = _integer(data, pos, _INT32_BYTES)
-    if found != delta:
-        raise CorruptBatch(f"position {start}: an offset delta of {found} where {delta} must follow")
+    stated_delta, pos = _integer(data, pos, _INT32_BYTES)
+    if stated_delta != delta:
+        raise CorruptBatch(f"position {start}: an offset delta of {stated_delta} where {delta} must follow")
     pos = _behind_nullable(data, _behind_nullable(data, pos))
     _check_headers(data, pos, stop)
     return timestamp, stop
@@ -246,40 +248,40 @@ def _alike(data: bytes, start: int, stop: int, timestamp: int, delta: int, count
     records = len(expected[0])
     if records < FEW - 1:
         return None
-    last = (records - 1) * size + 1
+    span = (records - 1) * size + 1
     for at in (*range(start, attributes), *range(key_length, key), *range(value_length, value), stop - 1):
-        if data[at + size : at + size + last : size] != data[at : at + 1] * records:
+        if data[at + size : at + size + span : size] != data[at : at + 1] * records:
             return None
     for at, column in enumerate(expected, delta_at + size):
-        if data[at : at + last : size] != column:
+        if data[at : at + span : size] != column:
             return None
-    times = [data[at : at + last : size] for at in range(attributes + 1 + size, delta_at + size)]
+    times = [data[at : at + span : size] for at in range(attributes + 1 + size, delta_at + size)]
     if all(column == data[at : at + 1] * records for at, column in enumerate(times, attributes + 1)):
         return records, timestamp, timestamp
     return _timestamps(times, records)
 
 
-def _deltas(delta: int, most: int, width: int) -> tuple[bytes, ...]:
-    """The bytes of up to `most` offset deltas from `delta` on that are `width` bytes long, one byte position at a
+def _deltas(delta: int, limit: int, width: int) -> tuple[bytes, ...]:
+    """The bytes of up to `limit` offset deltas from `delta` on that are `width` bytes long, one byte position at a
     time."""
     if delta < _ONE_BYTE and width == 1:
-        return (_ALONE[delta : delta + most],)
+        return (_ALONE[delta : delta + limit],)
     low, block = delta % _ONE_BYTE, delta % _TWO_BYTES
     if _ONE_BYTE <= delta < _TWO_BYTES and width == 2:
-        high = _HIGH[delta : delta + most]
+        high = _HIGH[delta : delta + limit]
         return _LOW[low : low + len(high)], high
     if _TWO_BYTES <= delta < _THREE_BYTES and width == 3:
-        middle = _MIDDLE[block : block + most]
+        middle = _MIDDLE[block : block + limit]
         return _LOW[low : low + len(middle)], middle, bytes([2 * delta >> 14]) * len(middle)
     return (b"",)
 
 
 def _timestamps(columns: list[bytes], records: int) -> tuple[int, int, int] | None:
     """The smallest and the largest timestamp delta from their encoded bytes; None if their lengths differ."""
-    *continued, last = columns
-    if len(columns) > _WORD or not last.isascii() or any(byte.translate(None, _CONTINUED) for byte in continued):
+    *continued, last_column = columns
+    if len(columns) > _WORD or not last_column.isascii() or any(byte.translate(None, _CONTINUED) for byte in continued):
         return None
-    words: Collection[int] = set(last[:1] if last.count(last[:1]) == records else last)
+    words: Collection[int] = set(last_column[:1] if last_column.count(last_column[:1]) == records else last_column)
     if continued:
         # Each is a little-endian number with eight bits in place of seven. The continuation bits are the same in all,
         # so these numbers have the same order as the decoded ones.
@@ -289,8 +291,8 @@ def _timestamps(columns: list[bytes], records: int) -> tuple[int, int, int] | No
         words = unpack(f"<{records}Q", spread)
     signs = [words]
     if columns[0].translate(None, _EVEN):  # some are negative: odd in zigzag
-        signs = [[it for it in words if it & 1 == sign] for sign in (0, 1)]
-    ends = [_zigzag(word) for some in signs if some for word in (min(some), max(some))]
+        signs = [[word for word in words if word & 1 == sign] for sign in (0, 1)]
+    ends = [_zigzag(word) for group in signs if group for word in (min(group), max(group))]
     return records, min(ends), max(ends)
 
 

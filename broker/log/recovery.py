@@ -130,7 +130,7 @@ async def recover(
     except CorruptBatch as error:
         remedy = "restore the file, or move the directory away if other replicas have these records"
         raise DamagedLogError(f"{error}; {remedy}") from None
-    before = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}").entries if keeps_epochs else ()
+    old_entries = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}").entries if keeps_epochs else ()
     result = await _find(
         disk,
         directory,
@@ -141,8 +141,8 @@ async def recover(
         compacted=compacted,
         remote_start=remote_start,
     )
-    if before:
-        result.epochs.replace(before)
+    if old_entries:
+        result.epochs.replace(old_entries)
     segments, snapshots = result.segments, result.snapshots
     removed = snapshots.remove_past(segments[-1].next_offset)
     removed |= snapshots.remove_before(segments[0].base_offset)
@@ -204,36 +204,36 @@ def scan_again(
     segments: Sequence[Segment], epochs: LeaderEpochCache, recovery_point: int, log_start: int, *, compacted: bool
 ) -> EpochScan:
     """A scan of an open log from the recovery point, or from its first batch if the earlier epochs are unknown."""
-    first = next((it for it in segments if it.next_offset > recovery_point), segments[-1])
-    known = [entry for entry in epochs.entries if entry.start_offset < first.base_offset]
-    if known and known[0].start_offset <= log_start:
-        return EpochScan(first.base_offset, known, compacted=compacted)
+    first_segment = next((segment for segment in segments if segment.next_offset > recovery_point), segments[-1])
+    known_entries = [entry for entry in epochs.entries if entry.start_offset < first_segment.base_offset]
+    if known_entries and known_entries[0].start_offset <= log_start:
+        return EpochScan(first_segment.base_offset, known_entries, compacted=compacted)
     # The log's start may be inside its first segment.
     base = segments[0].base_offset
-    remote = [entry for entry in known if entry.start_offset < base] if log_start < base else []
+    remote = [entry for entry in known_entries if entry.start_offset < base] if log_start < base else []
     return EpochScan(base, remote, compacted=compacted)
 
 
 async def read_again(
     segments: Sequence[Segment],
     snapshots: ProducerSnapshots,
-    wanted: Callable[[], bool],
+    is_wanted: Callable[[], bool],
     *,
     scan: EpochScan,
 ) -> tuple[EpochScan, ProducerState] | None:
-    """Epochs and producers according to the batches of an open log; None if that is no longer `wanted`.
+    """Epochs and producers according to the batches of an open log; None once `is_wanted` returns false.
 
-    `scan` names the segment at which the read starts. A change of the log must make `wanted` return false, because
+    `scan` names the segment at which the read starts. A change of the log must make `is_wanted` return false, because
     files may be closed and bytes may be others. Raises `CorruptBatch`, `OSError`.
     """
 
     async def pause() -> None:
         await yield_to_others()
-        if not wanted():
+        if not is_wanted():
             raise _UnwantedError
 
     async def recovered() -> ProducerState:
-        if not wanted():  # time may have passed
+        if not is_wanted():  # time may have passed
             raise _UnwantedError
         return await recover_producers(segments, snapshots, pause=pause)
 
@@ -252,7 +252,7 @@ async def read_again(
         producers = await with_descriptors(recovered)
     except _UnwantedError:
         return None
-    return (scan, producers) if wanted() else None
+    return (scan, producers) if is_wanted() else None
 
 
 async def _find(
@@ -276,8 +276,8 @@ async def _find(
         except CorruptCheckpointError:
             epochs = LeaderEpochCache(disk, path)  # the batches contain their epochs
         epochs.truncate_from_start(bases[0] if remote_start is None else min(bases[0], remote_start))
-        whole = segments[-1].next_offset >= recovery_point
-        if whole and (epochs.entries or not any(segment.size for segment in segments)):
+        is_whole = segments[-1].next_offset >= recovery_point
+        if is_whole and (epochs.entries or not any(segment.size for segment in segments)):
             return Recovered(segments, epochs, ProducerSnapshots(disk, directory), scanned=False)
         _close(segments)
     points = _Points(max(bases[0], start_offset), recovery_point, remote_start)
@@ -357,11 +357,11 @@ def _below_recovery_point(
 
     Fewer segments if an index is unusable; none if the epochs of served records in them are unknown."""
     try:
-        known = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
+        known_epochs = LeaderEpochCache.load(disk, f"{directory}/{EPOCHS_FILE}")
     except CorruptCheckpointError:
         return [], EpochScan(bases[0])
-    remote = [] if points.remote is None else [entry for entry in known.entries if entry.start_offset < bases[0]]
-    known.truncate_from_start(bases[0] if points.remote is None else min(bases[0], points.remote))
+    remote = [] if points.remote is None else [entry for entry in known_epochs.entries if entry.start_offset < bases[0]]
+    known_epochs.truncate_from_start(bases[0] if points.remote is None else min(bases[0], points.remote))
     segments: list[Segment] = []
     for base, following in pairwise(bases):
         if following > points.recovery:
@@ -371,23 +371,23 @@ def _below_recovery_point(
             segment.close()
             break
         segments.append(segment)
-    if not segments or not known.entries or known.entries[0].start_offset > points.start:
+    if not segments or not known_epochs.entries or known_epochs.entries[0].start_offset > points.start:
         _close(segments)
         return [], EpochScan(bases[0], remote)
     end = segments[-1].next_offset
-    return segments, EpochScan(end, [entry for entry in known.entries if entry.start_offset < end])
+    return segments, EpochScan(end, [entry for entry in known_epochs.entries if entry.start_offset < end])
 
 
 def _cut_off(
     disk: Disk, directory: str, interval_bytes: int, bases: list[int], result: Recovered, scan: EpochScan
 ) -> None:
     """Remove what follows the last intact batch."""
-    last = result.segments[-1]
-    if last.base_offset != scan.next_offset and last.size == 0 and len(result.segments) > 1:
+    last_segment = result.segments[-1]
+    if last_segment.base_offset != scan.next_offset and last_segment.size == 0 and len(result.segments) > 1:
         result.segments.pop().close()  # this segment does not continue the log: remove it with the later ones
     else:
-        result.lost_bytes += last.file.size() - last.size
-        last.truncate(last.next_offset, last.size, last.max_timestamp)
+        result.lost_bytes += last_segment.file.size() - last_segment.size
+        last_segment.truncate(last_segment.next_offset, last_segment.size, last_segment.max_timestamp)
     for base in bases[len(result.segments) :]:
         segment = Segment(disk, directory, base, interval_bytes)
         result.lost_bytes += segment.file.size()

@@ -56,9 +56,9 @@ class RecoveryPoints:
         """Store the current points."""
         await self._write_if(lambda: True)
 
-    async def _write_if(self, wanted: Callable[[], bool]) -> None:
+    async def _write_if(self, is_wanted: Callable[[], bool]) -> None:
         async with self._turn:  # another caller may have written the wanted state during the wait
-            if not wanted():
+            if not is_wanted():
                 return
             # A log that could not be opened, or is not open yet, keeps its stored point.
             current = {**self._found, **{key: log.recovery_point for key, log in self._logs.items()}}

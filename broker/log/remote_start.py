@@ -32,10 +32,10 @@ class StateBelow(NamedTuple):
     producers: ProducerState
 
 
-def remote_start_of(disk: Disk, directory: str, known: int | None = None) -> int | None:
-    """Where the log of a directory starts if that is below its first segment. `known`: instead of the offset in the
-    file. Raises `CorruptCheckpointError`."""
-    offset = RemoteStart(disk, directory).read() if known is None else known
+def remote_start_of(disk: Disk, directory: str, known_start: int | None = None) -> int | None:
+    """Where the log of a directory starts if that is below its first segment. `known_start`: instead of the offset
+    in the file. Raises `CorruptCheckpointError`."""
+    offset = RemoteStart(disk, directory).read() if known_start is None else known_start
     bases = base_offsets(disk, directory)
     return offset if offset is not None and bases and offset < bases[0] else None
 

@@ -28,18 +28,18 @@ def expired_below(
 ) -> int | None:
     """The offset below which everything has expired; None if nothing has. `now_ms` -1: unknown time."""
     surplus = sum(segment.size for segment in segments) - retention_bytes if retention_bytes != NO_LIMIT else 0
-    found: int | None = None
+    expired_end: int | None = None
     for segment in segments:
-        last = segment is segments[-1]
+        is_last = segment is segments[-1]
         old = (
             retention_ms != NO_LIMIT
             and now_ms >= 0
             and segment.max_timestamp >= 0
             and now_ms - segment.max_timestamp > retention_ms
         )
-        large = not last and 0 < segment.size <= surplus
+        large = not is_last and 0 < segment.size <= surplus
         if not segment.size or segment.next_offset > high_watermark or not (old or large):
             break
         surplus -= segment.size
-        found = segment.next_offset
-    return found
+        expired_end = segment.next_offset
+    return expired_end

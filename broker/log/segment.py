@@ -97,11 +97,11 @@ class SparseIndex:
 
     def cut(self, position: int) -> None:
         """The segment now ends at `position`."""
-        kept = bisect_left(self._positions, position)
+        kept_count = bisect_left(self._positions, position)
         for column in (self._offsets, self._positions, self._timestamps):
-            del column[kept:]
-        self.due_at = self._positions[-1] + self._interval if kept else 0
-        if kept < self._written or not kept:
+            del column[kept_count:]
+        self.due_at = self._positions[-1] + self._interval if kept_count else 0
+        if kept_count < self._written or not kept_count:
             self._start_over()
 
     def finish(self, next_offset: int, size: int, max_timestamp: int) -> None:
@@ -271,10 +271,10 @@ class Segment:
     def load(self) -> bool:
         """Take over a cleanly closed segment from its index; false if the index does not fit the file."""
         size = self.file.size()
-        known = self.index.load(self.base_offset, size)
-        if known is None:
+        index_end = self.index.load(self.base_offset, size)
+        if index_end is None:
             return False
-        self.next_offset, self.max_timestamp = known
+        self.next_offset, self.max_timestamp = index_end
         self.size = self._unread_to = size
         return True
 
@@ -305,8 +305,8 @@ class Segment:
         if starts and start > position:
             raise CorruptBatch(f"{self._log_path}: no batch starts at byte {start}")
         # No CRC covers a base offset; the next batch shows whether one is too large.
-        behind = parse_header(self.file.read(stop, BATCH_HEADER_SIZE)).base_offset if stop < self.size else None
-        if due > (self.next_offset if behind is None else behind):
+        next_base = parse_header(self.file.read(stop, BATCH_HEADER_SIZE)).base_offset if stop < self.size else None
+        if due > (self.next_offset if next_base is None else next_base):
             raise CorruptBatch(f"{self._log_path}: the offsets before byte {stop} reach beyond what follows")
         if follows:
             self._verified_to, self._verified_next = stop, due
@@ -342,27 +342,27 @@ class Segment:
         if header.base_offset <= offset:
             return header.base_offset, position
         end = self.base_offset
-        for at, before in self.walk(self.index.before_offset(offset)):
+        for at, earlier_header in self.walk(self.index.before_offset(offset)):
             if at >= position:
                 break
-            end = before.next_offset
+            end = earlier_header.next_offset
         return end, position
 
     def stretch(self, offset: int, bound: int, max_bytes: int) -> tuple[int, int]:
         """Start and end position of the batches from the one that contains `offset`, below `bound`, within `max_bytes`,
         but at least one batch. Raises `CorruptBatch`."""
         start = self.position_of(offset)
-        last = self.size if bound >= self.next_offset else self.position_of(bound)
-        return start, last if last - start <= max_bytes else self.boundary(start, start + max_bytes)
+        stretch_end = self.size if bound >= self.next_offset else self.position_of(bound)
+        return start, stretch_end if stretch_end - start <= max_bytes else self.boundary(start, start + max_bytes)
 
     def boundary(self, start: int, limit: int) -> int:
         """The last end of a batch that is not past `limit`; at least the end of the batch that starts at `start`."""
         if limit >= self.size:
             return self.size
         if self._positions and limit >= self._positions[0]:
-            found = self._positions[bisect_right(self._positions, limit) - 1]
-            if found > start:
-                return found
+            boundary_position = self._positions[bisect_right(self._positions, limit) - 1]
+            if boundary_position > start:
+                return boundary_position
         end = start
         for position, header in self.walk(max(start, self.index.before_position(limit))):
             if position + header.size > limit and (end > start or position > start):
@@ -396,9 +396,9 @@ class Segment:
         while position < end:
             within = position - start
             remaining = len(chunk) - within
-            wanted = parse_header(chunk, within).size if remaining >= BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
-            if remaining < wanted <= end - position:
-                chunk, start = self.file.read(position, max(wanted, SCAN_BYTES)), position
+            needed_bytes = parse_header(chunk, within).size if remaining >= BATCH_HEADER_SIZE else BATCH_HEADER_SIZE
+            if remaining < needed_bytes <= end - position:
+                chunk, start = self.file.read(position, max(needed_bytes, SCAN_BYTES)), position
                 continue
             try:
                 header = validate_batch(chunk, within, compacted=compacted)
@@ -411,9 +411,9 @@ class Segment:
         """Cut the file at a batch's start, whose offset becomes the next offset."""
         self.file.truncate(position)
         self.index.cut(position)
-        kept = bisect_left(self._positions, position)
-        del self._ends[kept:]
-        del self._positions[kept:]
+        kept_count = bisect_left(self._positions, position)
+        del self._ends[kept_count:]
+        del self._positions[kept_count:]
         self.size = position
         self._unread_to = min(self._unread_to, position)
         if position < self._verified_to:

@@ -51,17 +51,17 @@ async def finish_swaps(disk: Disk, directory: str, interval_bytes: int) -> None:
 
 async def _finish(disk: Disk, directory: str, name: str, interval_bytes: int) -> None:
     base = int(name.removesuffix(_LOG))
-    found = Segment(disk, directory, base, interval_bytes, suffix=SWAP)
-    for _, header in found.intact_batches(compacted=True):
-        found.next_offset = header.next_offset
-    found.close()
-    if found.next_offset == base:
+    swap = Segment(disk, directory, base, interval_bytes, suffix=SWAP)
+    for _, header in swap.intact_batches(compacted=True):
+        swap.next_offset = header.next_offset
+    swap.close()
+    if swap.next_offset == base:
         raise CorruptBatch(f"{directory}/{name}{SWAP}: the file has no batch")
-    for each in disk.list(directory):
-        stem, dot, suffix = each.partition(".")
+    for file_name in disk.list(directory):
+        stem, dot, suffix = file_name.partition(".")
         if dot + suffix not in (_LOG, _INDEX) or not (len(stem) == 20 and stem.isdecimal()):
             continue
-        if base < int(stem) < found.next_offset or (int(stem) == base and dot + suffix == _INDEX):
-            disk.unlink(f"{directory}/{each}")
+        if base < int(stem) < swap.next_offset or (int(stem) == base and dot + suffix == _INDEX):
+            disk.unlink(f"{directory}/{file_name}")
     await disk.sync_directory(directory)
     disk.rename(f"{directory}/{name}{SWAP}", f"{directory}/{name}")

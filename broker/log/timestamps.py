@@ -47,11 +47,11 @@ def first_not_before(segments: Sequence[Segment], log_start: int, timestamp: int
         if segment.max_timestamp < timestamp or segment.next_offset <= log_start:
             continue
         try:
-            found = _first_of(segment, log_start, timestamp)
+            timed_offset = _first_of(segment, log_start, timestamp)
         except CorruptBatch as error:
             raise segment.damaged(error) from error
-        if found is not None:
-            return found
+        if timed_offset is not None:
+            return timed_offset
     return None
 
 
@@ -60,9 +60,9 @@ def _first_of(segment: Segment, log_start: int, timestamp: int) -> TimedOffset |
     for position, header in segment.walk(max(index.before_timestamp(timestamp), index.before_offset(log_start))):
         if header.max_timestamp < timestamp or header.next_offset <= log_start or not header.records_count:
             continue
-        for found in _times(_Place(segment, position, header)):
-            if found.timestamp >= timestamp and found.offset >= log_start:
-                return found
+        for timed_offset in _times(_Place(segment, position, header)):
+            if timed_offset.timestamp >= timestamp and timed_offset.offset >= log_start:
+                return timed_offset
     return None
 
 
@@ -71,17 +71,17 @@ def latest_below(segments: Sequence[Segment], log_start: int, offset: int) -> Ti
     records. Raises as `first_not_before` does."""
     best: tuple[int, int, _Place] | None = None
     # The most likely segments first, so that most of the log need not be read.
-    for segment in sorted(segments, key=lambda it: (-it.max_timestamp, it.base_offset)):
+    for segment in sorted(segments, key=lambda candidate: (-candidate.max_timestamp, candidate.base_offset)):
         if segment.base_offset >= offset or segment.next_offset <= log_start:
             continue
         if best is not None and (segment.max_timestamp, -segment.base_offset) < best[:2]:
             break
         try:
-            found = _latest_of(segment, log_start, offset)
+            latest = _latest_of(segment, log_start, offset)
         except CorruptBatch as error:
             raise segment.damaged(error) from error
-        if found is not None and (best is None or (found[0], -segment.base_offset) > best[:2]):
-            best = (found[0], -segment.base_offset, found[1])
+        if latest is not None and (best is None or (latest[0], -segment.base_offset) > best[:2]):
+            best = (latest[0], -segment.base_offset, latest[1])
     if best is None:
         return None
     try:
@@ -103,12 +103,12 @@ def _latest_of(segment: Segment, log_start: int, offset: int) -> tuple[int, _Pla
     return best
 
 
-def _largest(segment: Segment, start: int, end: int, log_start: int, most: int) -> tuple[int, _Place] | None:
+def _largest(segment: Segment, start: int, end: int, log_start: int, limit: int) -> tuple[int, _Place] | None:
     """The largest timestamp of the records between two positions, and the first batch that has it. No record exceeds
-    `most`."""
+    `limit`."""
     best: tuple[int, _Place] | None = None
     for position, header in segment.walk(start):
-        if position >= end or (best is not None and best[0] >= most):
+        if position >= end or (best is not None and best[0] >= limit):
             break
         if not header.records_count or header.next_offset <= log_start:
             continue
@@ -129,8 +129,8 @@ def _largest_timestamp(place: _Place, log_start: int) -> int | None:
 
 def _latest_record(place: _Place, log_start: int) -> TimedOffset | None:
     """The first record with the largest timestamp among a batch's records from `log_start` on."""
-    served = [each for each in _times(place) if each.offset >= log_start]
-    return max(served, key=lambda each: each.timestamp, default=None)
+    served = [record for record in _times(place) if record.offset >= log_start]
+    return max(served, key=lambda record: record.timestamp, default=None)
 
 
 def _times(place: _Place) -> Iterator[TimedOffset]:

@@ -72,11 +72,11 @@ def require_one_batch(records: Buffer) -> None:
     magic = records[_MAGIC_AT]
     if magic in _OLD_FORMATS:
         raise ProtocolError(ErrorCode.INVALID_RECORD, f"only older versions of Produce accept format {magic}")
-    wanted = int.from_bytes(records[_LENGTH_AT:_LENGTH_BEHIND], "big", signed=True) + _LENGTH_BEHIND
-    if magic != MAGIC or wanted < BATCH_HEADER_SIZE:
-        raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and of {wanted} bytes")
-    if wanted != size:
-        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, but the first batch has {wanted}")
+    stated_size = int.from_bytes(records[_LENGTH_AT:_LENGTH_BEHIND], "big", signed=True) + _LENGTH_BEHIND
+    if magic != MAGIC or stated_size < BATCH_HEADER_SIZE:
+        raise ProtocolError(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {magic} and of {stated_size} bytes")
+    if stated_size != size:
+        raise ProtocolError(ErrorCode.INVALID_RECORD, f"{size} bytes, but the first batch has {stated_size}")
 
 
 def admit(claims: BatchClaims, payload: memoryview) -> int:
