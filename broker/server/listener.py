@@ -285,9 +285,9 @@ class SharedBudget:
         self._holders: list[Callable[[], None]] = []
 
     @classmethod
-    def for_requests_of(cls, request_max_bytes: int, least: int = BUFFERS_MAX_BYTES) -> SharedBudget:
-        """Enough for two of the largest requests, and for `least` bytes."""
-        return cls(max(least, 2 * request_max_bytes))
+    def for_requests_of(cls, request_max_bytes: int, minimum: int = BUFFERS_MAX_BYTES) -> SharedBudget:
+        """Enough for two of the largest requests, and for `minimum` bytes."""
+        return cls(max(minimum, 2 * request_max_bytes))
 
     def asks_back(self, release: Callable[[], None]) -> None:
         """Call `release` when the budget runs low."""

@@ -77,12 +77,14 @@ class _Identity:
 class SaslGate(InFront):
     """One authentication on one connection."""
 
-    def __init__(self, inside: ConnectionHost, entry: ListenerAuthentication, known: _Identity | None = None) -> None:
-        """`known`: the peer's previous identity when it authenticates again; None: this is the first time."""
+    def __init__(
+        self, inside: ConnectionHost, entry: ListenerAuthentication, old_identity: _Identity | None = None
+    ) -> None:
+        """`old_identity`: the peer's previous identity when it authenticates again; None: this is the first time."""
         super().__init__(inside)
         self.request_max_bytes = min(inside.request_max_bytes, entry.max_receive_bytes)
         self._entry = entry
-        self._known = known
+        self._known = old_identity
         self._started_at = asyncio.get_running_loop().time()
         self._mechanism = ""
         self._exchange: Exchange | None = None
