@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,7 +41,6 @@ from analysis.expectation import (
     unmet,
 )
 from analysis.page.causes import with_causes
-from analysis.page.run_clock import RunClock
 from analysis.page.run_facts import run_facts
 from analysis.placeholder_verdict import begin
 from analysis.plots.data import fault_rows, view_of
@@ -63,8 +62,34 @@ from history import seal
 from history.arrow import without_pandas
 from history.reader import History, estimated_operations, read_run
 from history.regular_files import remove
+from history.timeline import INVOKED, FaultSpan
 
 # ---- The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events.
+
+FAULTS: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("kind", pa.string()),
+        pa.field("targets", pa.list_(pa.string())),
+        pa.field("parameters", pa.string()),
+        pa.field("sentence", pa.string()),
+        pa.field("invoked", pa.int64()),
+        pa.field("injected", pa.int64()),
+        pa.field("healed", pa.int64()),
+        pa.field("status", pa.string()),
+        pa.field("evidence", pa.string()),
+        pa.field("proof", pa.string()),
+        pa.field("group", pa.string()),
+        pa.field("mark", pa.string()),
+    ]
+)
+"""One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen.
+
+`sentence` (what it did) and `proof` (the main evidence) are for people. `group` and `mark`: its look in plots, words of
+`history.fault_looks`. Old records have none of these."""
+
+PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
+"""The run's phases in order; the last one of an interrupted run has a null `end`."""
 
 EVENTS: Final = pa.schema(
     [
@@ -84,9 +109,19 @@ def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
     were written when the history was read."""
     tables = run_dir / "tables"
     tables.mkdir(exist_ok=True)
-    pq.write_table(history.faults, tables / "faults.parquet")
-    pq.write_table(history.phases, tables / "phases.parquet")
+    pq.write_table(pa.Table.from_pylist(list(map(_fault_row, history.faults)), FAULTS), tables / "faults.parquet")
+    pq.write_table(
+        pa.Table.from_pylist([phase._asdict() for phase in history.phases], PHASES), tables / "phases.parquet"
+    )
     pq.write_table(_events(events), tables / "events.parquet", compression="zstd")
+
+
+def _fault_row(fault: FaultSpan) -> dict[str, Any]:
+    times = {event.removeprefix("fault_"): lines[0][1]["t"] for event, lines in fault.lines.items()}
+    invoked = fault.line(INVOKED)
+    found = {"evidence": fault.evidence, "parameters": invoked.get("parameters", {})}
+    as_json = {name: json.dumps(content, default=str) for name, content in found.items()}
+    return {**invoked, **times, **as_json, "status": fault.status, "proof": fault.proof}
 
 
 def _events(events: NodeEvents) -> pa.Table:
@@ -243,8 +278,7 @@ def _with_causes(anomalies: Sequence[Anomaly], history: History, events: NodeEve
         return ()
     try:
         numbered = {node: list(enumerate(found, 1)) for node, found in events.items()}
-        clock = RunClock.of_journal(history.journal)
-        return with_causes(anomalies, run_facts(history.journal, numbered, clock))
+        return with_causes(anomalies, run_facts(history.journal, numbered, history.clock))
     except Exception as error:
         return tuple(replace(each, cause=f"{NOT_SHOWN}{type(error).__name__}: {error}") for each in anomalies)
 

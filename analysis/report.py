@@ -19,8 +19,6 @@ from markupsafe import Markup
 from analysis.core.anomaly import Anomaly
 from analysis.core.explain import name_of
 from analysis.core.register_witness import value_text
-from analysis.page.run_clock import RunClock
-from analysis.page.run_facts import fault_spans
 from analysis.page.run_page import RunPage, gather
 from analysis.page.segments import STATES as SEGMENT_STATES
 from analysis.page.terms import TERMS, heading
@@ -30,6 +28,7 @@ from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import BESIDES, FAIL, Verdict
 from history.regular_files import read_bytes, replace_text
 from history.schemas import INF
+from history.timeline import RunClock
 from installation.counted import counted
 from installation.sanitize import brief, plain, visible
 
@@ -76,7 +75,7 @@ def render_run(run_dir: Path, standing: StoredVerdict | None = None) -> Path:
             css=_css(),
             worth=worth_of_run(verdict),
             figures=_figures(verdict.stats),
-            fault_names={span.id: span.name for span in fault_spans(page.journal, page.clock)},
+            fault_names={span.id: span.name for span in page.facts.faults},
             fault_rows=[_fault_row(fault) for fault in verdict.faults],
             anomaly_cards=[_card(index, anomaly, images, page) for index, anomaly in enumerate(verdict.anomalies)],
             plots=[{"name": name, "image": image} for name, image in images.items() if not name.startswith("anomaly-")],

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
+from history.timeline import fault_spans
+
 
 class Damage(StrEnum):
     """What a fault may destroy on each of its targets. Nothing on other nodes is destroyed."""
@@ -44,9 +46,4 @@ OTHER_DISK: Final = frozenset({Damage.DISK, Damage.NEWER_STATE})
 
 def suffered(journal: Iterable[Mapping[str, Any]], node: str, damage: frozenset[Damage]) -> int:
     """The number of faults on a node that may have done one of these kinds of damage, according to the journal."""
-    return sum(
-        line.get("event") == "fault_invoked"
-        and node in line.get("targets", ())
-        and not damage.isdisjoint(line.get("may_destroy", ()))
-        for line in journal
-    )
+    return sum(span.may_have_done(damage, node) for span in fault_spans(journal))

@@ -7,8 +7,8 @@ and everything else is read.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -30,9 +30,10 @@ from history.register_tables import (
     remove_registers,
     write_register_index,
 )
-from history.schemas import FAULTS, OPERATIONS, PHASES, REGISTERS, RESERVATIONS
+from history.schemas import OPERATIONS, REGISTERS, RESERVATIONS
 from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
 from history.value_runs import ValueRuns
 
 PART_ROWS: Final = 1 << 20
@@ -51,8 +52,6 @@ class History:
 
     recorded: pa.Table | Path
     reservations: pa.Table
-    faults: pa.Table
-    phases: pa.Table
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
@@ -138,6 +137,29 @@ class History:
         lines = (line for line in self.journal if line["event"] == REASSIGNED)
         return {line["partition"]: tuple(line["replicas"]) for line in lines}
 
+    @cached_property
+    def clock(self) -> RunClock:
+        """The run's zero, by its journal; of a run without one, the first operation."""
+        clock = RunClock.of_journal(self.journal)
+        if clock != RunClock():
+            return clock
+        parts = itertools.chain(self.parts("inv"), self.register_parts("inv"))
+        return RunClock(min((int(part["inv"].to_numpy().min()) for part in parts), default=0))
+
+    @cached_property
+    def faults(self) -> tuple[FaultSpan, ...]:
+        """The faults in the order of their invocations."""
+        return fault_spans(self.journal, self.clock)
+
+    @property
+    def phases(self) -> tuple[RunPhase, ...]:
+        """The phases of the run in order."""
+        return phases_of(self.journal)
+
+    @property
+    def phase_names(self) -> tuple[str, ...]:
+        return tuple(phase.name for phase in self.phases)
+
     @property
     def service_exits(self) -> list[ServiceExit]:
         """The exits of the system's processes that the run did not cause."""
@@ -190,8 +212,6 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     return History(
         recorded=tables if operations is None and tables is not None else operations,
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
-        faults=faults_of(journal),
-        phases=_phases(journal),
         journal=journal,
         unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
@@ -213,32 +233,3 @@ def estimated_operations(run: Path) -> int:
 
 def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([*tables, schema.empty_table()]).unify_dictionaries().combine_chunks()
-
-
-def faults_of(journal: Sequence[dict[str, Any]]) -> pa.Table:
-    """The faults in the lines of a journal, with the schema `FAULTS`."""
-    rows: dict[str, dict[str, Any]] = {}
-    for line in journal:
-        event = line["event"]
-        if not event.startswith("fault_"):
-            continue
-        row = rows.setdefault(line["id"], {"id": line["id"], "status": "inconclusive", "evidence": {}})
-        row[event.removeprefix("fault_")] = line["t"]
-        row["evidence"] = {**row["evidence"], **line.get("evidence", {})}
-        row |= {
-            name: line[name]
-            for name in ("kind", "targets", "parameters", "sentence", "proof", "status", "group", "mark")
-            if name in line
-        }
-    for row in rows.values():
-        row["parameters"] = json.dumps(row.get("parameters", {}), default=str)
-        row["evidence"] = json.dumps(row["evidence"], default=str)
-    return pa.Table.from_pylist(list(rows.values()), FAULTS)
-
-
-def _phases(journal: Sequence[dict[str, Any]]) -> pa.Table:
-    starts = [(line["name"], line["t"]) for line in journal if line["event"] == "phase"]
-    ends = [t for _, t in starts[1:]] + [None]
-    return pa.Table.from_pylist(
-        [{"name": name, "start": t, "end": end} for (name, t), end in zip(starts, ends, strict=False)], PHASES
-    )

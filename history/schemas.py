@@ -112,28 +112,3 @@ RESERVATIONS: Final = pa.schema(
     ]
 )
 """Blocks of values a producer announced before using them: `first` .. `first + count - 1` for one partition."""
-
-FAULTS: Final = pa.schema(
-    [
-        pa.field("id", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("targets", pa.list_(pa.string())),
-        pa.field("parameters", pa.string()),
-        pa.field("sentence", pa.string()),
-        pa.field("invoked", pa.int64()),
-        pa.field("injected", pa.int64()),
-        pa.field("healed", pa.int64()),
-        pa.field("status", pa.string()),
-        pa.field("evidence", pa.string()),
-        pa.field("proof", pa.string()),
-        pa.field("group", pa.string()),
-        pa.field("mark", pa.string()),
-    ]
-)
-"""One row per fault; `parameters` and `evidence` are JSON, times are null for steps that did not happen.
-
-`sentence` (what it did) and `proof` (the main evidence) are for people. `group` and `mark`: its look in plots, words of
-`history.fault_looks`. Old records have none of these."""
-
-PHASES: Final = pa.schema([pa.field("name", pa.string()), pa.field("start", pa.int64()), pa.field("end", pa.int64())])
-"""The run's phases in order; the last one of an interrupted run has a null `end`."""

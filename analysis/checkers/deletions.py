@@ -93,7 +93,7 @@ def _starts(run: CheckedRun, doubts: list[str]) -> Iterator[ReplicaStart]:
     from analysis.replicafiles.log import ReplicaFileError
 
     format, deletions = FORMATS.get(run.description.replica_format), run.deletions
-    if format is None or "final" not in run.history.phases["name"].to_pylist():
+    if format is None or "final" not in run.history.phase_names:
         return
     for key in sorted(deletions.requested):
         for node in run.plan.replicas.get(key, ()):

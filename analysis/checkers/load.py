@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
+from history.timeline import INJECTED
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def check(run: CheckedRun) -> Outcome:
 
 def _too_short(run: CheckedRun) -> Iterator[str]:
     """The load ends with the phase after it. A run that was not finished has its own doubt."""
-    starts = {phase["name"]: phase["start"] for phase in run.history.phases.to_pylist()}
+    starts = {phase.name: phase.start for phase in run.history.phases}
     planned_s = run.description.planned_load_s
     if LOAD in starts and AFTER_LOAD in starts and (lasted_s := (starts[AFTER_LOAD] - starts[LOAD]) / 1e9) < planned_s:
         yield f"the load lasted {lasted_s:.1f} s by the journal, {planned_s:g} s were planned"
@@ -67,8 +68,7 @@ def _of_faults(run: CheckedRun) -> Iterator[str]:
     """A load that ended before the first fault, for example of programs that hang, met no fault."""
     from analysis.evidence.load import goes_on
 
-    faults = run.history.faults
-    moments = [fault["injected"] for fault in faults.to_pylist() if fault["injected"] is not None]
+    moments = [fault.line(INJECTED)["t"] for fault in run.history.faults if INJECTED in fault.lines]
     planned = run.description.planned_changes or run.description.planned_queries
     if planned and moments and not goes_on(run.history, min(moments)):
         logs = [path for path in (run.directory / "clients").glob("*.log") if path.stat().st_size]

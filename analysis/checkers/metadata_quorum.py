@@ -83,7 +83,7 @@ class QuorumTask:
     directory: Path
     description: RunDescription
     journal: Sequence[Event]
-    phases: frozenset[str]
+    phases: tuple[str, ...]
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -96,8 +96,8 @@ def check(run: CheckedRun) -> Outcome:
         return Outcome(
             UNKNOWN, f"a metadata quorum of the format {description.metadata_format!r} cannot be read; {formats}"
         )
-    phases = frozenset(run.history.phases["name"].to_pylist())
-    return run.spread()(_check, [QuorumTask(run.directory, description, run.history.journal, phases)])[0]
+    task = QuorumTask(run.directory, description, run.history.journal, run.history.phase_names)
+    return run.spread()(_check, [task])[0]
 
 
 def _check(run: QuorumTask) -> Outcome:

@@ -56,7 +56,7 @@ def check(run: CheckedRun) -> Outcome:
 
 def _phases(run: CheckedRun) -> Iterator[str]:
     """Checks that each phase of the plan started, in order, and that faults and heals were in theirs."""
-    names = run.history.phases["name"].to_pylist()
+    names = run.history.phase_names
     if not names:
         yield NOT_FINISHED.says("the run never started")
         return
@@ -120,7 +120,7 @@ def _clients(run: CheckedRun) -> Iterator[str]:
 
 def _outputs(run: CheckedRun) -> Iterator[str]:
     """Checks that a run that ended has a file with the output of each client."""
-    if DONE not in run.history.phases["name"].to_pylist():
+    if DONE not in run.history.phase_names:
         return
     for client in sorted({line["client"] for line in run.history.journal if line["event"] == CLIENT}):
         if not (run.directory / "clients" / f"{client}.log").is_file():
@@ -169,7 +169,7 @@ def _outside(table: pa.Table, first: int, last: int) -> int:
 
 def _seal(run: CheckedRun) -> Iterator[str]:
     """Checks that the evidence has not changed since the run ended. A run that did not end has no seal."""
-    names: Sequence[Any] = run.history.phases["name"].to_pylist()
+    names: Sequence[Any] = run.history.phase_names
     if DONE in names or (run.directory / "history" / seal.FILE_NAME).exists():
         yield from seal.complaints(run.directory)
 

@@ -146,7 +146,7 @@ def _gaps_of_evidence(run: CheckedRun, report: ReplicaReport) -> Iterator[str]:
 def _circumstances(run: CheckedRun, *, deleted_to: int, compacts: bool, forgets_producers: bool) -> Circumstances:
     from analysis.core.replica_evidence import Circumstances
 
-    reached = set(run.history.phases["name"].to_pylist())
+    reached = run.history.phase_names
     stopped = {line["node"] for line in run.history.journal if line.get("what") == "stopped"}
     return Circumstances(
         quiet="final" in reached,

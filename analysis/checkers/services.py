@@ -74,7 +74,7 @@ def _of_the_tester(
 def _doubts(run: CheckedRun, exited_nodes: set[str]) -> Iterator[str]:
     """Processes that were not seen to run after the last heal, or whose exit is unknown. Applies only to a run that
     ended; an unfinished run has its own doubt. `exited_nodes`: those with an anomaly."""
-    if "done" not in run.history.phases["name"].to_pylist():
+    if "done" not in run.history.phase_names:
         return
     journal = run.history.journal
     healed = max((line["t"] for line in journal if line.get("event") in ("fault_healed", "heal_all")), default=0)

@@ -25,6 +25,8 @@ import numpy.typing as npt
 
 from history.damage import OTHER_DISK, Damage
 from history.schemas import INF
+from history.service_events import SERVICE_EXIT
+from history.timeline import CONFIRMED, HEALED, INJECTED, INVOKED, FaultSpan, fault_spans
 
 Line = Mapping[str, Any]
 Partition = tuple[str, int]
@@ -86,33 +88,27 @@ class Gap(NamedTuple):
     untouched: tuple[str, ...]
 
 
-def touches_of(journal: Iterable[Line], settle_ns: int) -> list[Touch]:
+def touches_of(journal: Sequence[Line], settle_ns: int) -> list[Touch]:
     """The journal's faults as touches of nodes. A touch lasts for `settle_ns` after a heal."""
-    faults: dict[str, tuple[Line, int, int]] = {}
-    touches: list[Touch] = []
-    for line in journal:
-        event = line.get("event")
-        if event == "fault_invoked":
-            faults[line["id"]] = (line, INF, INF)
-        elif event == "fault_injected" and line["id"] in faults and line["status"] == "confirmed":
-            faults[line["id"]] = (faults[line["id"]][0], line["t"], INF)
-        elif event == "fault_injected" and line["status"] == "prevented":
-            faults.pop(line["id"], None)
-        elif event == "fault_healed" and line["id"] in faults:
-            faults[line["id"]] = (*faults[line["id"]][:2], line["t"])
-        elif event == "service_exit":
-            touches.append(Touch(line["node"], line["t"], INF, INF, INF))
-    return touches + [touch for fault in faults.values() for touch in _of(*fault, settle_ns)]
+    exits = [line for line in journal if line.get("event") == SERVICE_EXIT]
+    faults = [fault for fault in fault_spans(journal) if not fault.is_prevented]
+    return [
+        *(Touch(line["node"], line["t"], INF, INF, INF) for line in exits),
+        *(touch for fault in faults for touch in _touches(fault, settle_ns)),
+    ]
 
 
-def _of(invoked: Line, injected: int, healed: int, settle_ns: int) -> Iterator[Touch]:
+def _touches(fault: FaultSpan, settle_ns: int) -> Iterator[Touch]:
+    invoked, healed = fault.line(INVOKED), fault.at(HEALED, INF)
     damage = set(invoked.get("may_destroy", ()))
     pairs = invoked["parameters"].get("pairs") or ()
     lasts = healed == INF or "may_destroy" not in invoked or not damage.isdisjoint(LASTING)
     end = INF if lasts else healed + settle_ns
-    down = injected if Damage.PROGRESS in damage else INF
-    for node in dict.fromkeys((*invoked["targets"], *(node for pair in pairs for node in pair))):
-        yield Touch(str(node), invoked["t"], end, down if node in invoked["targets"] else INF, healed)
+    is_down = Damage.PROGRESS in damage and fault.line(INJECTED).get("status") == CONFIRMED
+    for node in dict.fromkeys((*fault.targets, *(str(node) for pair in pairs for node in pair))):
+        yield Touch(
+            node, invoked["t"], end, fault.at(INJECTED, INF) if is_down and node in fault.targets else INF, healed
+        )
 
 
 def gaps(

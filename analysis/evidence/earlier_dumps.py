@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from history.damage import Damage, suffered
 from history.journal import ASSIGNMENT, JOINED, REASSIGNED, TOPIC_READY
+from history.timeline import HEALED, INVOKED, fault_spans
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
@@ -109,18 +110,12 @@ def _unmarked(
 
 def _longest_free_time(journal: Sequence[Line], node: str, start: int, end: int) -> int:
     """The longest time in ns, between `start` and `end`, without a delaying fault on the node."""
-    longest, free_since, in_force = 0, start, set[str]()
-    for line in journal:
-        if line["t"] > end:
-            break
-        if line["event"] == "fault_invoked" and node in line["targets"]:
-            if not DELAYING.isdisjoint(line.get("may_destroy", ())):
-                longest = max(longest, 0 if in_force else line["t"] - free_since)
-                in_force.add(line["id"])
-        elif line["event"] == "fault_healed" and line["id"] in in_force:
-            in_force.remove(line["id"])
-            free_since = max(start, line["t"])
-    return longest if in_force else max(longest, end - free_since)
+    longest, free_since = 0, start
+    for fault in fault_spans(journal):
+        if fault.may_have_done(DELAYING, node):
+            longest = max(longest, min(fault.at(INVOKED, end), end) - free_since)
+            free_since = max(free_since, fault.at(HEALED, end))
+    return max(longest, end - free_since)
 
 
 def _created_at(journal: Sequence[Line]) -> int:
@@ -165,12 +160,9 @@ def _started_at(journal: Sequence[Line], recorded_at: int) -> int:
 
 def _without_power(journal: Sequence[Line], at: int) -> set[str]:
     """The nodes that may have been off: a fault that destroys unsynced data had started and was not healed."""
-    open_faults: dict[str, Sequence[str]] = {}
-    for line in journal:
-        if line["t"] > at:
-            break
-        if line["event"] == "fault_invoked" and not SHORTENED.isdisjoint(line.get("may_destroy", ())):
-            open_faults[line["id"]] = line["targets"]
-        elif line["event"] == "fault_healed":
-            open_faults.pop(line["id"], None)
-    return {node for targets in open_faults.values() for node in targets}
+    return {
+        node
+        for fault in fault_spans(journal)
+        for node in fault.targets
+        if fault.may_have_done(SHORTENED, node) and fault.at(INVOKED, at) <= at < fault.at(HEALED, at + 1)
+    }

@@ -117,7 +117,7 @@ def load_statistics(description: RunDescription, load: MeasuredLoad) -> dict[str
 
 
 def _end_of_load(history: History) -> int:
-    ended = [phase["start"] for phase in history.phases.to_pylist() if phase["name"] == _AFTER_LOAD]
+    ended = [phase.start for phase in history.phases if phase.name == _AFTER_LOAD]
     return min(ended, default=INF)
 
 

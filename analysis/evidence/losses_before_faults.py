@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from history.operation_tables import by_partition
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
+from history.timeline import INVOKED
 from history.value_runs import ValueRuns
 
 Place = tuple[str, int]
@@ -21,7 +22,7 @@ def lost_before_faults(history: History) -> int:
     """Records that all in-sync replicas acknowledged before the first fault started and that no final read returns in
     their partition. Without a fault: all acknowledged records. Incomplete final reads make the number too large; a
     value at another offset than acknowledged is not lost."""
-    first = min((fault["invoked"] for fault in history.faults.to_pylist() if fault["invoked"] is not None), default=INF)
+    first = min((fault.at(INVOKED, INF) for fault in history.faults), default=INF)
     shown = shown_in_the_end(history)
     lost = 0
     for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.core.explain import name_of
-from analysis.page.run_facts import METADATA_TOPIC, Fact, FaultSpan, Lead, PartitionFacts, Removal, RunFacts, seconds
+from analysis.page.run_facts import METADATA_TOPIC, Fact, Lead, PartitionFacts, Removal, RunFacts, seconds
 from analysis.page.witness_text import begins_at, ends_at
+from history.timeline import FaultSpan
 
 _NO_EVENTS: Final = "the nodes recorded no protocol events"
 _MOST_REMOVALS: Final = 3
@@ -221,7 +222,7 @@ def _stale_register(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts
     nodes = list(dict.fromkeys(facts.endpoints.get(each, each) for each in named))
     if not nodes or not times:
         return ""
-    faults = [each for each in facts.faults if each.start_s <= max(times) and (each.end_s or max(times)) >= min(times)]
+    faults = [each for each in facts.faults if each.start_s <= max(times) and each.end_s >= min(times)]
     during = f", during {_named(faults)}" if faults else ", without a fault in force"
     where = (
         f"{nodes[0]} gave all contradicting answers"

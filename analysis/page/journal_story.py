@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from analysis.page.node_story import DOWN
-from analysis.page.run_clock import RunClock
 from analysis.page.story import StoryItem, StoryKind
 from history.journal import FILE_NAME
 from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL, service_exits
+from history.timeline import DOWN, HEALED, INJECTED, PROCESS_STATES, SUSPENDED, FaultSpan, RunClock, fault_spans
 
 FILE: Final = f"history/{FILE_NAME}"
 _NAMED_STEP: Final = re.compile(r"step \d+ \((?P<what>.*?)\)(?P<result>.*)", re.DOTALL)
 _REPEATED: Final = re.compile(r"\b(?P<answer>\w[\w -]*)(?:, (?P=answer)\b){3,}")
 """The same answer four times or more, as after a step that produces many records."""
-_PROCESS_FAULTS: Final = {"kill": DOWN, "stop": DOWN, "power-loss": DOWN, "power-loss-all": DOWN,
-                          "pause": "suspended", "stall": "suspended", "clock-freeze": "suspended"}  # fmt: skip
 _K = StoryKind
 
 
@@ -46,29 +43,21 @@ class EndedProcess:
 
 def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iterator[StoryItem]:
     """The items of a journal's lines. A line's number is its position in the file."""
-    kinds: dict[str, tuple[str, tuple[str, ...], str]] = {}
-    for line in journal:
+    lines = list(journal)
+    faults = {fault.id: fault for fault in fault_spans(lines, clock)}
+    for line in lines:
         event, at_s, number = line["event"], clock.of_monotonic(line.get("t", 0)), int(line.get("n", 0))
         if event == "phase":
             yield StoryItem(at_s, "", _K.STEP, f"phase {line.get('name')}", FILE, number, 2)
         elif event == "note" and "step" in line and "why" in line:
             why = f": {line['why']}" if line["why"] else ""
             yield StoryItem(at_s, "", _K.STEP, f"{line.get('text')}{why}", FILE, number, 2)
-        elif event == "fault_invoked":
-            targets = tuple(map(str, line.get("targets", ())))
-            kinds[line["id"]] = (str(line.get("kind", "?")), targets, str(line.get("sentence", "")))
         elif event == "note" and "step" in line and "text" in line:
             text = _counted(str(line["text"]))
             said = text if text.startswith("step ") else f"step {line['step']}: {text}"
             yield StoryItem(at_s, "", _K.STEP, said, FILE, number, 2)
-        elif event == "fault_injected" and line.get("status") == "prevented":
-            kind, targets, _ = kinds.pop(line["id"], ("?", (), ""))
-            text = f"fault {line['id']} is not made: {kind} on {', '.join(targets)} ({line.get('proof', '')})"
-            yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1)
-        elif event == "fault_healed" and line["id"] not in kinds:
-            continue
-        elif event in ("fault_injected", "fault_healed"):
-            yield from _fault_items(line, event == "fault_injected", kinds, at_s, number)
+        elif event in (INJECTED, HEALED) and line["id"] in faults:
+            yield from _fault_items(faults[line["id"]], line, at_s, number)
         elif event == "node":
             started = line.get("what") == "started"
             role = "up" if started else DOWN if line.get("what") == "stopped" else ""
@@ -76,7 +65,7 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
             yield StoryItem(at_s, str(line.get("node")), _K.PROCESS, text, FILE, number, 2, role=role)
         elif event == SERVICE_EXIT:
             (exit_,) = service_exits([line])
-            role = "suspended" if exit_.way == STOOD_STILL else DOWN
+            role = SUSPENDED if exit_.way == STOOD_STILL else DOWN
             text = f"the process {exit_.way} {exit_.how}"
             yield StoryItem(at_s, exit_.node, _K.PROCESS, text, FILE, number, 0, role=role)
         elif event == FATAL_LINE:
@@ -84,38 +73,33 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
             yield StoryItem(at_s, str(line.get("node")), _K.LOG_LINE, text, FILE, number, 0)
 
 
-def _fault_items(
-    line: Mapping[str, Any],
-    starts: bool,
-    kinds: Mapping[str, tuple[str, tuple[str, ...], str]],
-    at_s: float,
-    number: int,
-) -> Iterator[StoryItem]:
-    """The item of the fault, and for each target whose process it suspends or ends, the item of its role."""
-    name = str(line["id"])
-    kind, targets, sentence = kinds.get(name, ("?", (), ""))
-    where = f" on {', '.join(targets)}" if targets else ""
+def _fault_items(fault: FaultSpan, line: Mapping[str, Any], at_s: float, number: int) -> Iterator[StoryItem]:
+    """The item of the fault, and for each target whose process it suspends or ends, the item of its role. `line`: that
+    of its injection or its heal."""
+    starts, name, targets = line["event"] == INJECTED, fault.id, ", ".join(fault.targets)
+    lane, proof = fault.targets[0] if len(fault.targets) == 1 else "", str(line.get("proof", ""))
+    if fault.is_prevented:
+        if starts:
+            text = f"fault {name} is not made: {fault.kind} on {targets} ({proof})"
+            yield StoryItem(at_s, lane, _K.FAULT, text, FILE, number, 1)
+        return
+    what = f"{fault.kind} on {targets}" if targets else fault.kind
     if starts:
-        said = "; ".join(filter(None, (sentence, str(line.get("proof", "")))))
-        text = f"fault {name} starts: {kind}{where} ({said})" if said else f"fault {name} starts: {kind}{where}"
-        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, starts=name)
+        said = "; ".join(filter(None, (fault.sentence, proof)))
+        text = f"fault {name} starts: {what} ({said})" if said else f"fault {name} starts: {what}"
+        yield StoryItem(at_s, lane, _K.FAULT, text, FILE, number, 1, starts=name)
     else:
-        text = f"fault {name} is healed: {kind}{where}"
-        yield StoryItem(at_s, _only(targets), _K.FAULT, text, FILE, number, 1, ends=name)
-    if role := _PROCESS_FAULTS.get(kind):
-        for target in targets:
+        yield StoryItem(at_s, lane, _K.FAULT, f"fault {name} is healed: {what}", FILE, number, 1, ends=name)
+    if role := PROCESS_STATES.get(fault.kind):
+        text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
+        for target in fault.targets:
             held = role if starts else "up"
-            text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
             yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=held)
 
 
 def _counted(text: str) -> str:
     """The text with each run of equal answers as one answer and their number."""
     return _REPEATED.sub(lambda run: f"{run['answer']} ({run[0].count(',') + 1} times)", text)
-
-
-def _only(targets: Sequence[str]) -> str:
-    return targets[0] if len(targets) == 1 else ""
 
 
 def steps_of(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[StepRecord]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
-from analysis.page.run_clock import NS, RunClock
 from analysis.page.run_facts import rule_words, segment_text
 from analysis.page.story import StoryItem, StoryKind
+from history.timeline import DOWN, NS, RunClock
 from installation.sanitize import brief, plain
 
 LONGEST_LINE: Final = 400
-DOWN: Final = "down"
 _K = StoryKind
 # Of each event: the kind of its item, its rank, and its text, a format string over the event's fields.
 _EVENTS: Final[Mapping[str, tuple[StoryKind, int, str]]] = {
@@ -165,18 +164,3 @@ _SEVERE: Final = re.compile(r"\b(ERROR|FATAL|WARN|error|warn|panic|fatal)\b")
 
 def _rank_of_line(line: str) -> int:
     return 2 if _SEVERE.search(line, 0, 200) else 4
-
-
-def leader_at(events: Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]], topic: str, partition: int,
-              wall_ns: int) -> str:  # fmt: skip
-    """The node that had last become leader of the partition by that time, by the nodes' events; empty if unknown."""
-    led = [
-        (moment(event), node)
-        for node, node_events in events.items()
-        for _, event in node_events
-        if event["event"] == "partition_role"
-        and event.get("role") == "leader"
-        and (event.get("topic"), event.get("partition")) == (topic, partition)
-        and moment(event) <= wall_ns
-    ]
-    return max(led, default=(0, ""))[1]

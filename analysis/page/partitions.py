@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.evidence.run_directory import fits, moment
-from analysis.page.run_clock import RunClock
+from history.timeline import RunClock
 from installation.sanitize import brief, visible_line
 
 MOST_CELLS: Final = 150_000

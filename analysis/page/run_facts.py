@@ -1,7 +1,7 @@
 """The facts behind an anomaly's cause: removed records, leaders, log ends, ended processes, faults.
 
 They come from the nodes' events and the journal, on the clock of the run's page. Facts are about one partition, or
-about the nodes. `fault_spans` pairs the journal lines of each fault, also for the timeline.
+about the nodes.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
-from analysis.page.run_clock import RunClock
-from history.service_events import service_exits
+from history.service_events import STOOD_STILL, STOPPED, service_exits
+from history.timeline import DOWN, PROCESS_STATES, FaultSpan, RunClock, fault_spans
 
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
-ENDING_FAULTS: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"})
-"""Kinds of faults that end the processes of their targets."""
 METADATA_TOPIC: Final = "__cluster_metadata"
-_METADATA_PLACE: Final = {"topic": METADATA_TOPIC, "partition": 0}
-_ENDED: Final = "ended by a fault"
 _DISK_FAULTS: Final = {"disk-wipe": "lost its disk", "old-disk": "got an earlier copy of its disk"}
 _RULES: Final = {
     "high-watermark": "to its high watermark",
@@ -28,22 +25,6 @@ _RULES: Final = {
     "none": "because its log is empty",
     "leader-start": "to its leader's log start",
 }
-
-
-@dataclass(frozen=True)
-class FaultSpan:
-    """One fault of the run. `end_s`: None if it was not healed. Times in seconds since the start."""
-
-    id: str
-    kind: str
-    targets: tuple[str, ...]
-    group: str
-    start_s: float
-    end_s: float | None = None
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind} {', '.join(self.targets)}".strip()
 
 
 @dataclass(frozen=True)
@@ -107,13 +88,14 @@ class PartitionFacts:
 class RunFacts:
     """The facts of a run.
 
-    `stops`: ends and suspensions of processes. `votes`: votes and epochs of the quorum.
-    `endpoints`: the node of each `host:port`.
+    `ends`: the ends of processes in the journal, as time and node. `stops`: ends and suspensions of processes that the
+    run did not cause. `votes`: votes and epochs of the quorum. `endpoints`: the node of each `host:port`.
     """
 
     clock: RunClock = field(default_factory=RunClock)
     events: NumberedEvents = field(default_factory=dict)
     faults: tuple[FaultSpan, ...] = ()
+    ends: tuple[tuple[float, str], ...] = ()
     stops: tuple[Fact, ...] = ()
     votes: tuple[Fact, ...] = ()
     endpoints: Mapping[str, str] = field(default_factory=dict)
@@ -127,21 +109,12 @@ class RunFacts:
         """The facts of one partition; empty for a register."""
         removals, log_ends, in_sync, segments = list[Removal](), list[Fact](), list[Fact](), list[Fact]()
         deletions, log_starts, watermarks = list[Fact](), list[Fact](), list[Fact]()
-        leads = list[Lead]()
         name = f"{topic}-{partition}"
-        for node, at_s, event in self._ordered():
+        for node, at_s, event in self._ordered:
             what = event["event"]
-            if what in ("broker_started", "broker_stopped", _ENDED):
-                _end_lead(leads, node, at_s)
-            if what == "quorum_role" and topic == METADATA_TOPIC:
-                what, event = "partition_role", {**event, **_METADATA_PLACE, "leader_epoch": event.get("epoch")}
             if (event.get("topic"), event.get("partition")) != (topic, partition):
                 continue
-            if what == "partition_role":
-                _end_lead(leads, node, at_s)
-                if event.get("role") == "leader":
-                    leads.append(Lead(at_s, node, _number(event, "leader_epoch")))
-            elif what == "replica_progress":
+            if what == "replica_progress":
                 log_ends.append(Fact(at_s, node, "", _number(event, "log_end_offset")))
                 watermarks.append(Fact(at_s, node, "", _number(event, "high_watermark")))
             elif what == "remote_segment":
@@ -161,7 +134,7 @@ class RunFacts:
         return PartitionFacts(
             name,
             tuple(in_order),
-            tuple(leads),
+            tuple(self.leads.get(name, ())),
             tuple(log_ends),
             tuple(in_sync),
             tuple(segments),
@@ -172,13 +145,13 @@ class RunFacts:
 
     def declared(self, sentence: str) -> Iterator[Fact]:
         """What nodes declared about the remote segments whose id the sentence has."""
-        for node, at_s, event in self._ordered():
+        for node, at_s, event in self._ordered:
             if event["event"] == "remote_segment" and event.get("id") and str(event["id"]) in sentence:
                 yield Fact(at_s, node, segment_text(event), _number(event, "base_offset"))
 
     def partitions_of(self, topic: str) -> list[PartitionFacts]:
         """The facts of all partitions of a topic that nodes recorded."""
-        numbers = {event.get("partition") for _, _, event in self._ordered() if event.get("topic") == topic}
+        numbers = {event.get("partition") for _, _, event in self._ordered if event.get("topic") == topic}
         return [self.of_partition(topic, number) for number in sorted(each for each in numbers if type(each) is int)]
 
     def _lost_disks(self, name: str) -> Iterator[Removal]:
@@ -188,6 +161,30 @@ class RunFacts:
                     text = f"{node} {what} at {seconds(fault.start_s)} (fault {fault.id}), with its records of {name}"
                     yield Removal(fault.start_s, node, 0, math.inf, text)
 
+    @cached_property
+    def leads(self) -> dict[str, list[Lead]]:
+        """By `topic-partition`: the nodes that took themselves for its leader, in order of their starts."""
+        leads: dict[str, list[Lead]] = {}
+        current: dict[tuple[str, str], int] = {}  # position of the lead of a node in a partition
+
+        def end(node: str, where: str, at_s: float) -> None:
+            if (position := current.pop((node, where), None)) is not None:
+                leads[where][position] = replace(leads[where][position], end_s=at_s)
+
+        for node, at_s, event in self._ordered:
+            if event["event"] in ("broker_started", "broker_stopped"):
+                for where in [where for other, where in current if other == node]:
+                    end(node, where, at_s)
+            elif event["event"] in ("partition_role", "quorum_role"):
+                is_quorum = event["event"] == "quorum_role"
+                where = f"{METADATA_TOPIC}-0" if is_quorum else f"{event.get('topic')}-{event.get('partition')}"
+                end(node, where, at_s)
+                if event.get("role") == "leader":
+                    current[node, where] = len(leads.setdefault(where, []))
+                    leads[where].append(Lead(at_s, node, _number(event, "epoch" if is_quorum else "leader_epoch")))
+        return leads
+
+    @cached_property
     def _ordered(self) -> list[tuple[str, float, Mapping[str, Any]]]:
         """The events of all nodes and the ends of their processes by time; a node's stay in the order of its file."""
         rows = [
@@ -195,17 +192,19 @@ class RunFacts:
             for node, found in self.events.items()
             for _, event in found
         ]
-        for fault in self.faults:
-            if fault.kind in ENDING_FAULTS:
-                rows += [(node, fault.start_s, {"event": _ENDED}) for node in fault.targets]
+        rows += [(node, at_s, {"event": "broker_stopped"}) for at_s, node in self.ends]
         return sorted(rows, key=lambda row: row[1])
 
 
 def run_facts(journal: Iterable[Mapping[str, Any]], events: NumberedEvents, clock: RunClock) -> RunFacts:
     """The facts of a run's journal and events. `events`: by node, with the numbers of the lines."""
     lines = list(journal)
-    faults = fault_spans(lines, clock)
-    stops = [Fact(clock.of_monotonic(each.t), each.node, f"{each.way} {each.how}") for each in service_exits(lines)]
+    faults = faults_made(lines, clock)
+    exits = service_exits(lines)
+    stops = [Fact(clock.of_monotonic(each.t), each.node, f"{each.way} {each.how}") for each in exits]
+    ends = [(clock.of_monotonic(each.t), each.node) for each in exits if each.way != STOOD_STILL]
+    ends += [(clock.of_monotonic(line["t"]), line["node"]) for line in lines if line.get("what") == STOPPED]
+    ends += [(it.start_s, node) for it in faults if PROCESS_STATES.get(it.kind) == DOWN for node in it.targets]
     votes = list[Fact]()
     for node, rows in events.items():
         for _, event in rows:
@@ -214,27 +213,20 @@ def run_facts(journal: Iterable[Mapping[str, Any]], events: NumberedEvents, cloc
                 stops.append(Fact(at_s, node, f"failed: {event.get('reason')}"))
             elif text := _vote_text(event):
                 votes.append(Fact(at_s, node, text, _number(event, "epoch")))
-    return RunFacts(clock, events, tuple(faults), _in_order(stops), _in_order(votes), nodes_of_endpoints(lines))
+    return RunFacts(
+        clock, events, tuple(faults), tuple(ends), _in_order(stops), _in_order(votes), nodes_of_endpoints(lines)
+    )
 
 
 def _in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
     return tuple(sorted(facts, key=lambda fact: fact.at_s))
 
 
-def fault_spans(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[FaultSpan]:
-    """Every fault, in order of its start: the time of its injection, or of its invocation if it was not injected."""
-    spans: dict[str, dict[str, Any]] = {}
-    for line in journal:
-        event, at_s = str(line["event"]), clock.of_monotonic(line.get("t", 0))
-        if event == "fault_invoked":
-            targets = tuple(map(str, line.get("targets", ())))
-            kind, group = str(line.get("kind", "?")), str(line.get("group", ""))
-            spans[str(line["id"])] = {"kind": kind, "targets": targets, "group": group, "start_s": at_s}
-        elif line.get("status") == "prevented" and event == "fault_injected":
-            spans.pop(str(line["id"]), None)  # nothing was done
-        elif event in ("fault_injected", "fault_healed") and str(line["id"]) in spans:
-            spans[str(line["id"])]["start_s" if event == "fault_injected" else "end_s"] = at_s
-    return sorted((FaultSpan(id_, **span) for id_, span in spans.items()), key=lambda span: span.start_s)
+def faults_made(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[FaultSpan]:
+    """The faults that were not prevented, in order of their start."""
+    return sorted(
+        (each for each in fault_spans(journal, clock) if not each.is_prevented), key=lambda each: each.start_s
+    )
 
 
 def nodes_of_endpoints(journal: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
@@ -258,14 +250,6 @@ def segment_text(event: Mapping[str, Any]) -> str:
     """A `remote_segment` event in words."""
     state = str(event.get("state", "?")).lower().replace("_", " ")
     return f"remote segment {event.get('base_offset')} to {event.get('end_offset')}: {state}"
-
-
-def _end_lead(leads: list[Lead], node: str, at_s: float) -> None:
-    for position in range(len(leads) - 1, -1, -1):
-        if leads[position].node == node:
-            if leads[position].end_s == math.inf:
-                leads[position] = replace(leads[position], end_s=at_s)
-            return
 
 
 def _number(event: Mapping[str, Any], key: str) -> int:

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeVar
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import numbered_events
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
-from analysis.page.node_story import Focus, event_items, leader_at, log_items
-from analysis.page.run_clock import RunClock
-from analysis.page.run_facts import nodes_of_endpoints
+from analysis.page.node_story import Focus, event_items, log_items
+from analysis.page.run_facts import Lead, NumberedEvents, RunFacts, nodes_of_endpoints, run_facts
 from analysis.page.segments import PartitionSegments, segments_of
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
 from analysis.page.timeline_parts import timeline_of
@@ -30,6 +29,7 @@ from history.journal_reader import read_journal
 from history.regular_files import open_regular, read_bytes, read_text
 from history.schemas import APPEND, CAS, INF, MISMATCH, NAMES, WRITE
 from history.time_scale import ORDINARY
+from history.timeline import RunClock
 from installation.sanitize import brief, plain
 
 # ---- What a run tested, for its page: the system with its version, its settings, the cluster, the load, the
@@ -303,7 +303,6 @@ def _points(lags: Sequence[tuple[float, int]], end_s: float) -> str:
 
 
 T = TypeVar("T")
-NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 MOST_LOG_LINES: Final = 500_000
 MOST_LANES: Final = 9
 CLIENTS: Final = "clients"
@@ -313,14 +312,16 @@ _CHANGES: Final = frozenset(NAMES[f] for f in (APPEND, WRITE, CAS))
 @dataclass
 class RunPage:
     """`clock`: of all times on the page. `endpoints`: the node of each `host:port` that clients were given. `events`:
-    by node, each with its line's number. `story`, `timeline`, `group`: None without data. `missing`: what the directory
-    lacks, as sentences. `segments`: those of remote storage, by partition."""
+    by node, each with its line's number. `facts`: leaders, faults and ends of processes. `story`, `timeline`, `group`:
+    None without data. `missing`: what the directory lacks, as sentences. `segments`: those of remote storage, by
+    partition."""
 
     tested: Tested = field(default_factory=Tested)
     clock: RunClock = field(default_factory=RunClock)
     journal: Sequence[Mapping[str, Any]] = ()
     endpoints: Mapping[str, str] = field(default_factory=dict)
     events: NumberedEvents = field(default_factory=dict)
+    facts: RunFacts = field(default_factory=RunFacts)
     steps: Sequence[StepRecord] = ()
     ended: Sequence[EndedProcess] = ()
     story: Story | None = None
@@ -350,9 +351,11 @@ class RunPage:
         returned = ends_at(row)
         if returned is None or not row.get("topic") or "node" in row or "key" in row:
             return ""
-        wall_ns = returned - self.clock.origin_ns + self.clock.wall_ns
-        where = str(row["topic"]), int(row.get("partition", -1))
-        return self.part("leaders", lambda: leader_at(self.events, *where, wall_ns), "")
+        where = f"{row['topic']}-{row.get('partition', -1)}"
+        leads: Mapping[str, Sequence[Lead]] = self.part("leaders", lambda: self.facts.leads, {})
+        led = leads.get(where, ())
+        before = [(lead.start_s, lead.node) for lead in led if lead.start_s <= self.clock.of_monotonic(returned)]
+        return max(before, default=(0.0, ""))[1]
 
 
 def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
@@ -367,13 +370,16 @@ def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
         node: page.part(f"the events of {node}", lambda n=node: list(numbered_events(run_dir, n)), [])  # type: ignore[misc]
         for node in nodes
     }
+    page.facts = page.part(
+        "the facts", lambda: run_facts(page.journal, page.events, page.clock), RunFacts(page.clock, page.events)
+    )
     page.steps = page.part("the steps", lambda: steps_of(page.journal, page.clock), ())
     page.ended = page.part("ended processes", lambda: ended_processes(page.journal, page.clock), ())
     if verdict.anomalies or page.ended:
         page.story = page.part("the story", lambda: _story(run_dir, verdict, page, nodes), None)
     page.timeline = page.part(
         "the timeline",
-        lambda: timeline_of(run_dir, page.journal, page.events, page.clock, is_analyzed=is_analyzed),
+        lambda: timeline_of(run_dir, page.journal, page.facts, is_analyzed=is_analyzed),
         None,
     )
     end_s = page.timeline["end_s"] if page.timeline else 0.0

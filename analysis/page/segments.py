@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
-from analysis.page.run_clock import RunClock
+from history.timeline import RunClock
 
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 MOST_SEGMENTS: Final = 60

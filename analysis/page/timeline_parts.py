@@ -35,18 +35,17 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 
 from analysis.page.journal_story import journal_items
-from analysis.page.node_story import DOWN, Focus, event_items
+from analysis.page.node_story import Focus, event_items
 from analysis.page.partitions import partition_strip
-from analysis.page.run_clock import NS, RunClock
-from analysis.page.run_facts import fault_spans
+from analysis.page.run_facts import METADATA_TOPIC, NumberedEvents, RunFacts
 from analysis.page.story import StoryItem
-from analysis.page.timeline import LONGEST_NAME, MOST_TURNS, NumberedEvents, leader_turns
 from analysis.plots.colors import NODE_COLORS
 from history.operation_tables import TablesError
 from history.reader import History, read_run
 from history.schemas import INF
 from history.seconds import summed
 from history.stored_operations import StoredOperations
+from history.timeline import DOWN, NS, SUSPENDED, RunClock
 from installation.sanitize import brief, visible_line
 
 TICK_NS: Final = 10_000
@@ -55,6 +54,8 @@ MOST_OPERATIONS: Final = 100_000
 WINDOWS: Final = 1_000
 """Time windows of a run that is reduced to counts."""
 MOST_PLACES: Final = 4_000
+MOST_TURNS: Final = 20_000
+LONGEST_NAME: Final = 60
 Ints = npt.NDArray[np.int64]
 Columns = dict[str, Ints]
 
@@ -187,21 +188,21 @@ def _counts(operations: StoredOperations | History, names: OperationNames, clock
     }
 
 
-STATES: Final = ("up", "down", "suspended")
+STATES: Final = ("up", DOWN, SUSPENDED)
 Line = Mapping[str, Any]
 
 
 def timeline_of(
-    run_dir: Path, journal: Sequence[Line], events: NumberedEvents, clock: RunClock, *, is_analyzed: bool = False
+    run_dir: Path, journal: Sequence[Line], facts: RunFacts, *, is_analyzed: bool = False
 ) -> dict[str, Any]:
     """The timeline as the page's JSON. `is_analyzed`: the run's tables are those of its evidence. Raises `HistoryError`
     for a run without a history."""
+    events, clock = facts.events, facts.clock
     with operations_of(run_dir, is_analyzed=is_analyzed) as operations:
         names = OperationNames.of(operations)
         end_s = _end(names.last_ret, journal, clock)
         columns = operation_columns(operations, names, clock, end_s)
-    ends = [(item.at_s, item.lane) for item in journal_items(journal, clock) if item.role == DOWN]
-    turns = leader_turns(events, clock, end_s, ends)
+    turns = leader_turns(facts, end_s)
     by_place: dict[str, list[tuple[float, float, str, int]]] = {}
     for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
         by_place.setdefault(_shown(where), []).append((round(start_s, 4), round(stop_s, 4), _shown(node), epoch))
@@ -211,11 +212,22 @@ def timeline_of(
         "ops": columns,
         "nodes": [_shown(node) for node in sorted(events)],
         "states": _states(journal, events, clock, end_s),
-        "faults": _faults(journal, clock, end_s),
+        "faults": _faults(facts, end_s),
         "turns": {name: by_place[name] for name in sorted(by_place, key=_order)},
         "colors": NODE_COLORS,
         "partitions": partition_strip(events, turns, clock, end_s),
     }
+
+
+def leader_turns(facts: RunFacts, end_s: float) -> list[tuple[str, float, float, str, int]]:
+    """Who led which partition from when to when: partition, start and end in seconds, node, epoch. A turn ends with
+    the next leader's, when the node becomes a follower, or when its process ends."""
+    turns: list[tuple[str, float, float, str, int]] = []
+    for where, leads in facts.leads.items():
+        for lead, after in zip(leads, [*leads[1:], None], strict=True):
+            next_s = max(end_s, lead.start_s) if after is None else after.start_s
+            turns.append((brief(where, LONGEST_NAME), lead.start_s, min(lead.end_s, next_s), lead.node, lead.epoch))
+    return sorted(turn for turn in turns if turn[0] != f"{METADATA_TOPIC}-0")
 
 
 def script_text(content: Mapping[str, Any]) -> Markup:
@@ -241,16 +253,16 @@ def _end(last_ret: int, journal: Iterable[Line], clock: RunClock) -> float:
     return max(map(clock.of_monotonic, times), default=0.0)
 
 
-def _faults(journal: Iterable[Line], clock: RunClock, end_s: float) -> list[dict[str, Any]]:
+def _faults(facts: RunFacts, end_s: float) -> list[dict[str, Any]]:
     """Every fault with its name, start and end; one that was not healed lasts to the end."""
     return [
         {
             "id": _shown(span.id),
             "name": _shown(span.name),
             "start": round(span.start_s, 4),
-            "end": round(end_s if span.end_s is None else span.end_s, 4),
+            "end": round(min(span.end_s, end_s), 4),
         }
-        for span in fault_spans(journal, clock)
+        for span in facts.faults
     ]
 
 

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.evidence.run_directory import NodeEvents, fits, moment
-from analysis.plots.view import OPERATIONS, OUTCOMES, Band, Ints, Lane, PlotData, PlottedOperations, StartsLane
+from analysis.plots.view import OPERATIONS, OUTCOMES, Ints, Lane, PlotData, PlottedOperations, StartsLane
 from history.reader import History
 from history.schemas import CAS, INF, MISMATCH, REGISTERS
+from history.timeline import HEALED, INVOKED, NS, RunClock
 
-NS = 1e9
 MOST_OPERATIONS = 1 << 19
 """A run of more operations is thinned evenly before plots are drawn: every second one from twice as many on."""
 
 
 def view_of(history: History, events: NodeEvents) -> PlotData:
     """All times in seconds since the first event of the journal (without one: since the first operation)."""
-    origin, wall = _origin(history)
+    clock, origin = history.clock, history.clock.origin_ns
     plotted = _plotted(history, origin)
-    lanes = _lanes(events, wall)
     times = [plotted.last, *(line["t"] for line in history.journal if "t" in line)]
-    end = (max(times) - origin) / NS
-    bands = tuple(_bands(history.faults, origin, end))
+    end = clock.of_monotonic(max(times))
+    faults = (replace(fault, end_s=fault.end_s if HEALED in fault.lines else end) for fault in history.faults)
+    bands = tuple(sorted(faults, key=lambda fault: fault.start_s))
     return PlotData(
         operations=plotted.operations(),
         bands=bands,
-        phases=tuple((row["name"], (row["start"] - origin) / NS) for row in history.phases.to_pylist()),
-        lanes=lanes,
-        starts=_starts(events, wall),
+        lanes=_lanes(events, clock),
+        starts=_starts(events, clock),
         end=end,
         origin=origin,
-        wall_ns=round(wall * NS),
+        wall_ns=clock.wall_ns,
         rates=plotted.rates,
-        first_served=_first_served(history, origin, (time for band in bands for time in (band.start, band.end))),
+        first_served=_first_served(history, origin, (time for band in bands for time in (band.start_s, band.end_s))),
     )
-
-
-def _origin(history: History) -> tuple[int, float]:
-    """The run's zero: CLOCK_MONOTONIC in ns, and the wall clock's seconds at that time."""
-    for line in history.journal:
-        if "t" in line and "wall" in line:
-            return int(line["t"]), float(line["wall"])
-    first = min((int(part["inv"].to_numpy().min()) for part in history.parts("inv")), default=INF)
-    if first == INF:
-        first = min((int(part["inv"].to_numpy().min()) for part in history.register_parts("inv")), default=INF)
-    return 0 if first == INF else first, 0.0
 
 
 def _shared(history: History) -> Iterator[pa.Table]:
@@ -141,52 +128,26 @@ def _mismatched(table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return mask
 
 
-def _bands(faults: pa.Table, origin: int, end: float) -> list[Band]:
-    bands = []
-    for row in faults.to_pylist():
-        start = row["injected"] or row["invoked"]
-        if start is None:
-            continue
-        stop = end if row["healed"] is None else (row["healed"] - origin) / NS
-        bands.append(
-            Band(
-                row["kind"] or "?",
-                tuple(row["targets"] or ()),
-                (start - origin) / NS,
-                stop,
-                row["status"] or "inconclusive",
-                row["group"] or "",
-                row["mark"] or "",
-            )
-        )
-    return sorted(bands, key=lambda band: band.start)
-
-
 def fault_rows(history: History) -> list[dict[str, Any]]:
     """The faults as the verdict lists them: times in seconds since the start, evidence as recorded."""
-    origin, _ = _origin(history)
-
-    def seconds(t: int | None) -> float | None:
-        return None if t is None else round((t - origin) / NS, 3)
-
     return [
         {
-            "id": row["id"],
-            "kind": row["kind"],
-            "targets": list(row["targets"] or ()),
-            "sentence": row["sentence"] or "",
-            "status": row["status"],
-            "start_s": seconds(row["injected"] or row["invoked"]),
-            "end_s": seconds(row["healed"]),
-            "evidence": json.loads(row["evidence"] or "{}"),
-            "proof": row["proof"] or "",
-            "parameters": json.loads(row["parameters"] or "{}"),
+            "id": fault.id,
+            "kind": fault.kind,
+            "targets": list(fault.targets),
+            "sentence": fault.sentence,
+            "status": fault.status,
+            "start_s": round(fault.start_s, 3),
+            "end_s": round(fault.end_s, 3) if HEALED in fault.lines else None,
+            "evidence": fault.evidence,
+            "proof": fault.proof,
+            "parameters": fault.line(INVOKED).get("parameters", {}),
         }
-        for row in history.faults.to_pylist()
+        for fault in history.faults
     ]
 
 
-def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane, ...]]:
+def _lanes(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[Lane, ...]]:
     """The replicas' reports of their progress, by partition; one lane for each node that reported."""
     found: dict[tuple[str, int], list[Lane]] = {}
     for node, of_node in events.items():
@@ -195,11 +156,11 @@ def _lanes(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Lane,
             if _is_progress(event):
                 rows.setdefault((event["topic"], event["partition"]), []).append(event)
         for key, reports in sorted(rows.items()):
-            found.setdefault(key, []).append(_lane(node, reports, wall))
+            found.setdefault(key, []).append(_lane(node, reports, clock))
     return {key: tuple(lanes) for key, lanes in sorted(found.items())}
 
 
-def _starts(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
+def _starts(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
     """The starts of logs that replicas reported, by partition, for partitions with records in remote storage."""
     found: dict[tuple[str, int], list[StartsLane]] = {}
     for node, of_node in events.items():
@@ -210,13 +171,13 @@ def _starts(events: NodeEvents, wall: float) -> dict[tuple[str, int], tuple[Star
             if event["event"] == "replica_starts" and is_whole:
                 rows.setdefault((event["topic"], event["partition"]), []).append(event)
         for key, reports in sorted(rows.items()):
-            found.setdefault(key, []).append(_starts_lane(node, reports, wall))
+            found.setdefault(key, []).append(_starts_lane(node, reports, clock))
     tiered = {key for key, lanes in found.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
     return {key: tuple(lanes) for key, lanes in sorted(found.items()) if key in tiered}
 
 
-def _starts_lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> StartsLane:
-    time = np.array([moment(report) for report in reports], np.float64) / NS - wall
+def _starts_lane(node: str, reports: Sequence[Mapping[str, Any]], clock: RunClock) -> StartsLane:
+    time = np.array([clock.of_wall(moment(report)) for report in reports], np.float64)
     names = ("log_start_offset", "local_start_offset", "last_tiered_offset")
     return StartsLane(node, time, *(np.array([report[name] for report in reports], np.int64) for name in names))
 
@@ -228,9 +189,9 @@ def _is_progress(event: Mapping[str, Any]) -> bool:
     return event["event"] == "replica_progress" and is_whole
 
 
-def _lane(node: str, reports: Sequence[Mapping[str, Any]], wall: float) -> Lane:
+def _lane(node: str, reports: Sequence[Mapping[str, Any]], clock: RunClock) -> Lane:
     def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.array([report[name] for report in reports], np.int64)
 
-    time = np.array([moment(report) for report in reports], np.float64) / NS - wall
+    time = np.array([clock.of_wall(moment(report)) for report in reports], np.float64)
     return Lane(node, time, column("log_end_offset"), column("high_watermark"), column("leader_epoch"))

@@ -20,7 +20,8 @@ from analysis.plots.style import (
     name_kinds,
     png,
 )
-from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Band, Floats, Ints, PlotData, PlottedOperations
+from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Floats, Ints, PlotData, PlottedOperations
+from history.timeline import FaultSpan
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")
@@ -125,9 +126,12 @@ def _in_windows(by_second: Ints, width: int, end: float) -> Ints:
     return sums
 
 
-def recovery_times(view: PlotData) -> list[tuple[Band, float | None, float | None]]:
+Recovery = tuple[FaultSpan, float | None, float | None]
+
+
+def recovery_times(view: PlotData) -> list[Recovery]:
     """For each fault: seconds from its start, and from its end, until the next served change that was invoked later."""
-    return [(band, _until_served(view, band.start), _until_served(view, band.end)) for band in view.bands]
+    return [(band, _until_served(view, band.start_s), _until_served(view, band.end_s)) for band in view.bands]
 
 
 def _until_served(view: PlotData, moment: float) -> float | None:
@@ -206,7 +210,7 @@ def _recovery_text(axes: Axes, row: int, text: str, bar: tuple[float, float]) ->
     axes.text(place, row, text, va="center", ha=side, fontsize=7.5, color=INK, bbox=box)
 
 
-def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, float | None]], unshown: int) -> None:
+def _recovery_bars(axes: Axes, recoveries: Sequence[Recovery], unshown: int) -> None:
     """`unshown`: the number of faults that are not in `recoveries`."""
     if unshown:
         axes.set_title(f"the first {len(recoveries)} faults; {unshown} more in the table", fontsize=8.5)
@@ -216,15 +220,15 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[tuple[Band, float | None, fl
     )
     for row, (band, after_start, after_end) in enumerate(recoveries):
         color = fault_color(band)
-        axes.barh(row, band.end - band.start, left=band.start, height=0.55, color=color, alpha=0.45)
+        axes.barh(row, band.end_s - band.start_s, left=band.start_s, height=0.55, color=color, alpha=0.45)
         if after_start is None:
-            axes.text(band.end, row, "  no change was served after it", va="center", fontsize=7.5, color="#d55e00")
+            axes.text(band.end_s, row, "  no change was served after it", va="center", fontsize=7.5, color="#d55e00")
             continue
-        axes.plot([band.start, band.start + after_start], [row, row], color=INK, lw=1.6, marker="|", ms=8)
+        axes.plot([band.start_s, band.start_s + after_start], [row, row], color=INK, lw=1.6, marker="|", ms=8)
         text = f"  next served {after_start:.2f} s after its start"
         if after_end is not None:
             text += f", {after_end:.2f} s after its end"
-        right = max(band.end, band.start + after_start)
-        _recovery_text(axes, row, text.strip(), (band.start, right))
+        right = max(band.end_s, band.start_s + after_start)
+        _recovery_text(axes, row, text.strip(), (band.start_s, right))
     if not recoveries:
         empty_note(axes, "no fault was injected")

@@ -28,6 +28,7 @@ from analysis.verdict import Verdict
 from history import strict_json
 from history.regular_files import open_regular, require_regular
 from history.schemas import INF
+from history.timeline import PROCESS_STATES
 from history.topic_folders import folder_of
 from installation.counted import counted
 
@@ -46,8 +47,6 @@ _SHARES: Final = {
 }
 """The family of each kind of message; all others are the controller's."""
 _CLIENTS: Final = "clients"
-_DOWN: Final = {"kill": "killed", "stop": "stopped", "power-loss": "no power", "power-loss-all": "no power"}
-_STILL: Final = {"pause": "paused", "stall": "stalled", "clock-freeze": "frozen"}
 
 
 def spacetime_of(run_dir: Path, view: PlotData, anomalies: tuple[Anomaly, ...]) -> Spacetime | None:
@@ -116,9 +115,9 @@ def _stretches(
         ends = roles[number + 1][0] if number + 1 < len(roles) else view.end
         yield Stretch(node, begins, ends, str(event.get("role", "up")), int(event.get("leader_epoch", -1)))
     for band in view.bands:
-        how = _DOWN.get(band.kind) or _STILL.get(band.kind)
-        if how and node in band.targets:
-            yield Stretch(node, band.start, band.end, how, -1)
+        state = PROCESS_STATES.get(band.kind)
+        if state and node in band.targets:
+            yield Stretch(node, band.start_s, band.end_s, state, -1)
 
 
 def _marks(

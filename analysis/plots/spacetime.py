@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from analysis.plots.colors import EPOCH_COLORS, INK, epoch_color
 from analysis.plots.style import MOST_LEVELS, TextLevels, draw_bands, empty_note, figure, label_bands, png
-from analysis.plots.view import Band
+from history.timeline import DOWN, SUSPENDED, FaultSpan
 
 CLIENTS: Final = "clients"
 MOST_ARROWS: Final = 44
@@ -26,14 +26,13 @@ FAMILIES: Final = {
     "clients": "#009e73",
 }
 LOST: Final = "#c1121f"
-_DOWN: Final = ("killed", "stopped", "no power")
 _TURNS: Final = ("leader", "truncated", "controller")
 _MARKERS: Final = {"controller": "D", "leader": "^", "isr": "o", "truncated": "X"}
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """The role of a node for some time: `leader`, `follower`, `up`, or why it did not run. Seconds since the start;
+    """The role of a node for some time: `leader`, `follower`, `up`, `down` or `suspended`. Seconds since the start;
     `epoch` -1 without one."""
 
     node: str
@@ -76,7 +75,7 @@ class Spacetime:
     stretches: tuple[Stretch, ...]
     marks: tuple[Mark, ...]
     arrows: tuple[Arrow, ...]
-    bands: tuple[Band, ...]
+    bands: tuple[FaultSpan, ...]
     end_s: float
     guilty_s: float | None
 
@@ -110,7 +109,7 @@ def diagram(data: Spacetime) -> bytes:
     with figure(height=1.9 + 1.25 * len(lanes)) as (drawn, (axes,)):
         where = f" around {data.where}" if data.where else ""
         axes.set_title(f"Messages{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
-        bands = [band for band in data.bands if band.end > begin_s and band.start < end_s]
+        bands = [band for band in data.bands if band.end_s > begin_s and band.start_s < end_s]
         draw_bands(axes, bands)
         label_bands(axes, bands, (begin_s, end_s))
         _draw_lanes(axes, data, lanes)
@@ -147,7 +146,7 @@ def moment_of(data: Spacetime) -> float:
     if data.guilty_s is not None:
         after = [mark for mark in turns if mark.at_s >= data.guilty_s]
         return min(after, key=lambda mark: _TURNS.index(mark.kind)).at_s if after else data.guilty_s
-    faults = min((band.start for band in data.bands), default=0.0)
+    faults = min((band.start_s for band in data.bands), default=0.0)
     late = [mark.at_s for mark in turns if mark.at_s >= faults]
     return (late or [mark.at_s for mark in turns] or [data.end_s / 2])[0]
 
@@ -166,7 +165,7 @@ def _draw_lanes(axes: Axes, data: Spacetime, lanes: Sequence[str]) -> None:
 
 def _bar(stretch: Stretch, row: int) -> Rectangle:
     place, width = (stretch.begin_s, row - HALF), stretch.end_s - stretch.begin_s
-    if stretch.role in _DOWN:
+    if stretch.role == DOWN:
         return Rectangle(place, width, 2 * HALF, facecolor="white", edgecolor="#9aa5b1", hatch="////", lw=0, zorder=2.5)
     if stretch.role in ("leader", "follower"):
         color = epoch_color(stretch.epoch)
@@ -255,8 +254,8 @@ def _legend_of_lanes(axes: Axes, data: Spacetime) -> None:
         Patch(facecolor=EPOCH_COLORS[0], alpha=0.95, label="leads (colour: epoch)"),
         Patch(facecolor=EPOCH_COLORS[0], alpha=0.3, label="follows"),
     ]
-    if roles & set(_DOWN):
+    if DOWN in roles:
         handles.append(Patch(facecolor="white", edgecolor="#9aa5b1", hatch="////", label="does not run"))
-    if roles - set(_DOWN) - {"leader", "follower", "up"}:
+    if SUSPENDED in roles:
         handles.append(Patch(facecolor="none", edgecolor="#b08900", hatch="....", label="stands still"))
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -23,8 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 from analysis.plots.colors import INK, fault_color_of
-from analysis.plots.view import Band
 from history.fault_looks import FaultMark
+from history.timeline import FaultSpan
 
 # Okabe and Ito's palette, in the order of use.
 OUTCOME_STYLE = {
@@ -126,17 +126,17 @@ def png(drawn: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def fault_color(band: Band) -> str:
+def fault_color(band: FaultSpan) -> str:
     """The colour of the fault's group."""
     return fault_color_of(band.group)
 
 
-def fault_marker(band: Band) -> str:
+def fault_marker(band: FaultSpan) -> str:
     """The matplotlib marker of the fault's shape, which is unique in its group."""
     return next((marker for mark, marker in MARKERS.items() if mark == band.mark), OTHER_MARKER)
 
 
-def draw_bands(axes: Axes, bands: Sequence[Band]) -> None:
+def draw_bands(axes: Axes, bands: Sequence[FaultSpan]) -> None:
     """Faults as translucent bands in their group's colour, with their mark at the start; unconfirmed ones are
     hatched."""
     across = axes.get_xaxis_transform()
@@ -144,7 +144,7 @@ def draw_bands(axes: Axes, bands: Sequence[Band]) -> None:
         mine = [band for band in bands if (band.status == "confirmed") is is_confirmed]
         axes.add_collection(
             PolyCollection(
-                [[(band.start, 0), (band.start, 1), (band.end, 1), (band.end, 0)] for band in mine],
+                [[(band.start_s, 0), (band.start_s, 1), (band.end_s, 1), (band.end_s, 0)] for band in mine],
                 facecolors=[to_rgba(fault_color(band), 0.16) for band in mine],
                 edgecolors="none" if is_confirmed else [to_rgba(fault_color(band), 0.16) for band in mine],
                 linewidths=0,
@@ -154,14 +154,20 @@ def draw_bands(axes: Axes, bands: Sequence[Band]) -> None:
             autolim=False,
         )
     axes.vlines(
-        [band.start for band in bands], 0, 1, colors=[fault_color(band) for band in bands], lw=0.9, alpha=0.8,
+        [band.start_s for band in bands], 0, 1, colors=[fault_color(band) for band in bands], lw=0.9, alpha=0.8,
         transform=across,
     )  # fmt: skip
     for marker in dict.fromkeys(map(fault_marker, bands)):
         mine = [band for band in bands if fault_marker(band) == marker]
         colors = [fault_color(band) for band in mine]
         axes.scatter(
-            [band.start for band in mine], [0.04] * len(mine), s=36, marker=marker, c=colors, transform=across, zorder=4
+            [band.start_s for band in mine],
+            [0.04] * len(mine),
+            s=36,
+            marker=marker,
+            c=colors,
+            transform=across,
+            zorder=4,
         )
 
 
@@ -186,14 +192,14 @@ class TextLevels:
         return len(self._ends) - 1
 
 
-def label_bands(axes: Axes, bands: Sequence[Band], window: tuple[float, float]) -> int:
+def label_bands(axes: Axes, bands: Sequence[FaultSpan], window: tuple[float, float]) -> int:
     """Write the faults' names above the plot, stacked where they would collide; returns how many had no room. Their
     number is stated at the right, and their marks remain. `window`: the time span of the plot, in seconds."""
     width = window[1] - window[0]
     levels = TextLevels(width)
     left_out = 0
     for band in bands:
-        at = max(band.start, window[0])
+        at = max(band.start_s, window[0])
         text = f"{band.kind} {','.join(band.targets)}".strip()
         fits = at + len(text) * LETTER * width <= window[1] + RIGHT_ROOM * width
         level = levels.of(at, text, MOST_LEVELS) if fits else None
@@ -229,7 +235,7 @@ def _note_unnamed(axes: Axes, count: int) -> None:
     )
 
 
-def name_kinds(axes: Axes, bands: Sequence[Band]) -> None:
+def name_kinds(axes: Axes, bands: Sequence[FaultSpan]) -> None:
     """A legend right of the plot: each kind of fault in it with its colour and mark."""
     kinds = {band.kind: band for band in bands}
     handles = [

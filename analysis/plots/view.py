@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from history.timeline import FaultSpan
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
@@ -17,21 +19,6 @@ CHANGES = ("append", "write", "cas")
 PLURALS = {"append": "appends", "read": "reads", "end": "queries of log ends", "write": "writes",
            "cas": "compare-and-sets"}  # fmt: skip
 """Each operation's name in titles and labels."""
-
-
-@dataclass(frozen=True)
-class Band:
-    """A fault on the time axis: seconds since the start of the run. `status` is that of its evidence.
-
-    `group` and `mark`: its look, words of `history.fault_looks`; empty in journals without them."""
-
-    kind: str
-    targets: tuple[str, ...]
-    start: float
-    end: float
-    status: str
-    group: str = ""
-    mark: str = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +81,9 @@ class StartsLane:
 
 @dataclass(frozen=True)
 class PlotData:
-    """All plotted data of one run. `lanes` and `starts` by (topic, partition), the latter
-    only for logs in remote storage; `end` is the length of the run in seconds.
+    """All plotted data of one run. `bands`: its faults, those without a heal until the end of the run. `lanes` and
+    `starts` by (topic, partition), the latter only for logs in remote storage; `end` is the length of the run in
+    seconds.
 
     `rates`: the number of operations by kind, outcome and second: of their returns, or invocations if they never
     returned. `first_served`: for the start and the end of each band the earliest return, in seconds, of a served change
@@ -105,8 +93,7 @@ class PlotData:
     """
 
     operations: PlottedOperations
-    bands: tuple[Band, ...]
-    phases: tuple[tuple[str, float], ...]
+    bands: tuple[FaultSpan, ...]
     lanes: dict[tuple[str, int], tuple[Lane, ...]]
     starts: dict[tuple[str, int], tuple[StartsLane, ...]] = field(default_factory=dict)
     end: float = 0.0

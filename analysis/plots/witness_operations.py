@@ -21,7 +21,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.plots.colors import INK
 from analysis.plots.style import fault_color, figure, png
-from analysis.plots.view import Band
+from history.timeline import FaultSpan
 from installation.counted import counted
 
 NARROWEST, WIDEST = 1.0, 5.0
@@ -61,15 +61,15 @@ class ShortenedAxis:
         return self.places[left] + share * (self.places[left + 1] - self.places[left])
 
 
-def witness(title: str, bars: Sequence[WitnessBar], bands: Sequence[Band]) -> bytes:
+def witness(title: str, bars: Sequence[WitnessBar], bands: Sequence[FaultSpan]) -> bytes:
     """Draw a witness: one row per operation with its text above its bar, and the faults in force with a legend."""
     known = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
     axis = ShortenedAxis(known)
-    shown = [band for band in bands if band.start <= axis.times[-1] and band.end >= axis.times[0]]
+    shown = [band for band in bands if band.start_s <= axis.times[-1] and band.end_s >= axis.times[0]]
     with figure(height=1.9 + 0.55 * len(bars) + 0.14 * min(len(shown), MOST_NAMED)) as (drawn, (axes,)):
         axes.set_title(title)
         for band in shown:
-            axes.axvspan(axis.place(band.start), axis.place(band.end), color=fault_color(band), alpha=0.16, lw=0)
+            axes.axvspan(axis.place(band.start_s), axis.place(band.end_s), color=fault_color(band), alpha=0.16, lw=0)
         for row, bar in enumerate(bars):
             left = axis.place(bar.start)
             right = axis.places[-1] + 0.5 if bar.end is None else axis.place(bar.end)
@@ -85,12 +85,12 @@ def witness(title: str, bars: Sequence[WitnessBar], bands: Sequence[Band]) -> by
         return png(drawn)
 
 
-def _legend(drawn: Figure, bands: Sequence[Band]) -> None:
+def _legend(drawn: Figure, bands: Sequence[FaultSpan]) -> None:
     handles = [
         Patch(
             facecolor=fault_color(band),
             alpha=0.4,
-            label=f"{band.kind} {','.join(band.targets)}, {band.start:.2f} s to {band.end:.2f} s",
+            label=f"{band.kind} {','.join(band.targets)}, {band.start_s:.2f} s to {band.end_s:.2f} s",
         )
         for band in bands[:MOST_NAMED]
     ]
@@ -108,7 +108,7 @@ MOST_BARS: Final = 12
 def operations_of(
     anomaly: Anomaly,
     origin: int,
-    bands: Sequence[Band],
+    bands: Sequence[FaultSpan],
     text_of: Callable[[Mapping[str, Any]], str] = operation_text,
 ) -> bytes | None:
     """The plot of a witness that consists of operations, None if none has a time. `origin`: the zero of its axis, in ns

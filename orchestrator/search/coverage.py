@@ -16,12 +16,11 @@ from analysis.evidence.run_directory import moment, node_events, node_names
 from history import strict_json
 from history.journal import FILE_NAME as JOURNAL
 from history.regular_files import read_text
+from history.timeline import DOWN, PROCESS_STATES, SUSPENDED
 
 Partition = tuple[str, int]
 
 _ALL: Final[Partition] = ("", -1)
-_ENDS_SERVICE: Final = frozenset({"kill", "stop", "power-loss", "power-loss-all"})
-_STOPS_IT: Final = frozenset({"pause", "stall", "clock-freeze"})
 
 
 class ReplicaAbstraction(NamedTuple):
@@ -262,8 +261,8 @@ def _abstract(cluster: _Cluster, key: Partition) -> tuple[ClusterAbstraction, Pa
 
 
 def _runs(cluster: _Cluster, name: str) -> str:
-    kinds = {kind for kind, targets in cluster.faults.values() if name in targets}
-    return "down" if kinds & _ENDS_SERVICE else "still" if kinds & _STOPS_IT else "up"
+    states = {PROCESS_STATES.get(kind) for kind, targets in cluster.faults.values() if name in targets}
+    return "down" if DOWN in states else "still" if SUSPENDED in states else "up"
 
 
 def _compare(one: int, other: int) -> str:

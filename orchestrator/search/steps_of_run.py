@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
+from history.timeline import HEALED, INVOKED, RunClock, fault_spans, phases_of
 from nemeses import INJECTED_BY, KINDS, Files, Parameter
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
 """A step of a campaign's `[[nemesis.step]]`."""
 
-_NS: Final = 1e9
 _PLACES: Final = 3  # of seconds
 
 
@@ -40,24 +40,23 @@ class InjectedFaults:
 def injected_faults_of(run_dir: Path) -> InjectedFaults:
     """The faults of a run's main phase, by its journal. Raises `UsageError` without a main phase or with a damaged
     journal."""
-    began_ns = ended_ns = None
-    open_faults: dict[str, tuple[int, Mapping[str, Any]]] = {}
-    faults: list[InjectedFault] = []
-    for line in _journal(run_dir / "history" / JOURNAL):
-        match line["event"]:
-            case "phase" if line["name"] == "main":
-                began_ns = line["t"]
-            case "phase" if began_ns is not None and ended_ns is None:
-                ended_ns = line["t"]
-            case "fault_invoked":
-                open_faults[line["id"]] = line["t"], line
-            case "fault_healed" if line["id"] in open_faults:
-                at_ns, fault = open_faults.pop(line["id"])
-                faults.append(_injected(fault, at_ns, line["t"], began_ns or 0))
-    if began_ns is None or ended_ns is None:
+    journal = _journal(run_dir / "history" / JOURNAL)
+    main = next((phase for phase in phases_of(journal) if phase.name == "main"), None)
+    if main is None or main.end is None:
         raise UsageError(f"{run_dir}: the run did not reach the end of its load, so it has no complete schedule")
-    faults += [_injected(fault, at_ns, ended_ns, began_ns) for at_ns, fault in open_faults.values()]
-    return InjectedFaults(tuple(sorted(faults, key=lambda fault: fault.begin_s)), (ended_ns - began_ns) / _NS)
+    load = RunClock(main.start)
+    lasted_s = load.of_monotonic(main.end)
+    faults = [
+        InjectedFault(
+            fault.kind,
+            fault.targets,
+            load.of_monotonic(fault.line(INVOKED)["t"]),
+            fault.end_s if HEALED in fault.lines else lasted_s,
+            fault.line(INVOKED)["parameters"],
+        )
+        for fault in fault_spans(journal, load)
+    ]
+    return InjectedFaults(tuple(sorted(faults, key=lambda fault: fault.begin_s)), lasted_s)
 
 
 def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
@@ -67,11 +66,6 @@ def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
     if read.defects:
         raise UsageError(f"{path}: cannot be read: {'; '.join(read.defects)}; take another run")
     return read.lines
-
-
-def _injected(fault: Mapping[str, Any], at_ns: int, until_ns: int, began_ns: int) -> InjectedFault:
-    begin_s, end_s = ((moment - began_ns) / _NS for moment in (at_ns, until_ns))
-    return InjectedFault(fault["kind"], tuple(fault["targets"]), begin_s, end_s, fault["parameters"])
 
 
 def steps_of(injected: InjectedFaults, nodes: Sequence[str]) -> list[StepTable]:

@@ -44,8 +44,8 @@ from analysis.run_row import RunRow, unknown_row
 from history.growing_operations import GrowingOperations
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
-from history.reader import faults_of
 from history.regular_files import open_regular
+from history.timeline import HEALED, RunClock, fault_spans, phases_of
 from installation.sanitize import visible_line
 from orchestrator.campaign.index_page import PAGE, index_of
 from orchestrator.campaign.plans import PlanError, StoredRun, read_plan, stamps
@@ -198,11 +198,11 @@ class RunLook:
         newest = max([self._origin, counts.newest, *(line["t"] for line in journal)])
         seconds = max(1, int((newest - self._origin) / 1e9) + 1)
         shown = range(max(0, seconds - MOST_SECONDS), seconds)
-        phases = [line["name"] for line in journal if line["event"] == "phase"]
+        phases = phases_of(journal)
         return LiveRun(
             run=self._path.name,
             seconds=seconds,
-            phase=phases[-1] if phases else "starting",
+            phase=phases[-1].name if phases else "starting",
             total=counts.total,
             acknowledged=tuple(map(counts.acknowledged, shown)),
             failed=tuple(map(counts.failed, shown)),
@@ -218,12 +218,9 @@ def _rounded(latency_ms: float | None) -> float | None:
 
 
 def _faults(journal: Sequence[dict[str, Any]], origin: int) -> Iterator[ShownFault]:
-    for row in faults_of(journal).to_pylist():
-        since = row["injected"] or row["invoked"]
-        if since is not None:
-            until = None if row["healed"] is None else (row["healed"] - origin) / 1e9
-            targets = tuple(row["targets"] or ())
-            yield ShownFault(row["kind"], targets, (since - origin) / 1e9, until, row["status"])
+    for fault in fault_spans(journal, RunClock(origin)):
+        until = fault.end_s if HEALED in fault.lines else None
+        yield ShownFault(fault.kind, fault.targets, fault.start_s, until, fault.status)
 
 
 def _lines(path: Path) -> tuple[tuple[str, str], ...]:

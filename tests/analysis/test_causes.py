@@ -10,8 +10,8 @@ import pytest
 from analysis.checker_registry import CHECKERS
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.page.causes import EXPLAINED_BY, LACKING, cause_of
-from analysis.page.run_clock import RunClock
-from analysis.page.run_facts import RunFacts, fault_spans, run_facts
+from analysis.page.run_facts import RunFacts, run_facts
+from history.timeline import RunClock, fault_spans
 from history.values import encode_value
 from installation.files import PROJECT_ROOT
 
@@ -209,7 +209,7 @@ def test_a_leader_with_a_short_log_is_the_cause_where_no_replica_removed_records
 
 def test_an_unhealed_fault_has_no_end_and_an_uninjected_one_its_invocation() -> None:
     spans = fault_spans([line(1.0, "fault_invoked", id="f1", kind="kill", targets=["n1"])], CLOCK)
-    assert [(span.id, span.name, span.start_s, span.end_s) for span in spans] == [("f1", "kill n1", 1.0, None)]
+    assert [(span.id, span.name, span.start_s, span.end_s) for span in spans] == [("f1", "kill n1", 1.0, float("inf"))]
 
 
 def test_a_killed_process_leads_no_partition() -> None:

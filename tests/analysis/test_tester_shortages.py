@@ -41,9 +41,8 @@ def test_only_evidence_from_before_the_shortage_proves(rows: list[dict[str, Any]
 
 
 def run_of(journal: list[dict[str, Any]]) -> Any:
-    phases = {"name": SimpleNamespace(to_pylist=list)}
     history = SimpleNamespace(
-        journal=journal, phases=phases, service_exits=service_exits(journal), fatal_lines=fatal_lines(journal)
+        journal=journal, phase_names=(), service_exits=service_exits(journal), fatal_lines=fatal_lines(journal)
     )
     return SimpleNamespace(history=history)
 

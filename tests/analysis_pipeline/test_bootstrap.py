@@ -28,7 +28,7 @@ JOINED: dict[str, Any] = {
     "starts_at": "pending-upload",
 }
 REASSIGNED = {"event": "reassigned", "partition": 0, "replicas": [1, 2, 3]}
-WIPED = {"event": "fault_invoked", "targets": ["n3"], "may_destroy": ["whole-disk"]}
+WIPED = {"event": "fault_invoked", "id": "f1", "t": 1, "targets": ["n3"], "may_destroy": ["whole-disk"]}
 TIERED = {"remote.storage.enable": "true"}
 EPOCHS = ((0, 0), (2, 700))
 

@@ -9,6 +9,7 @@ import pytest
 
 from analysis.checker import Outcome
 from analysis.checkers.convergence import CHECKER
+from history.timeline import fault_spans
 
 NODES = ("n1", "n2", "n3")
 
@@ -18,7 +19,8 @@ def judged(journal: list[dict[str, Any]], converge_s: int | None = 60, time_scal
     requirements = SimpleNamespace(converge_s=converge_s, progress_s=None)
     described = SimpleNamespace(requirements=requirements, time_scale=time_scale, settings=(), node_names=NODES)
     plan = SimpleNamespace(nodes=NODES)
-    run = SimpleNamespace(history=SimpleNamespace(journal=journal), description=described, plan=plan, changed={})
+    history = SimpleNamespace(journal=journal, faults=fault_spans(journal))
+    run = SimpleNamespace(history=history, description=described, plan=plan, changed={})
     return CHECKER.judged(run)  # type: ignore[arg-type]
 
 

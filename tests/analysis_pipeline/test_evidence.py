@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from analysis.evidence.fault_evidence import contradictions
@@ -340,10 +339,9 @@ def test_appends_with_weak_acks_do_not_count_as_load_under_faults(tmp_path: Path
 
 def test_writes_of_probes_after_the_load_do_not_count_as_load(tmp_path: Path) -> None:
     history = read_run(StoredRun(tmp_path / "run").write())
-    operations, phases = history.operations.to_pylist(), history.phases.to_pylist()
-    half = operations[RECORDS // 2]["inv"]
-    earlier = [phase | ({"start": half} if phase["name"] == "quiesce" else {}) for phase in phases]
-    changed = replace(history, phases=pa.Table.from_pylist(earlier, history.phases.schema))
+    half = history.operations["inv"][RECORDS // 2].as_py()
+    earlier = [line | ({"t": half} if line.get("name") == "quiesce" else {}) for line in history.journal]
+    changed = replace(history, journal=earlier)
     assert load_of(history).changes_under_load == load_of(history).changes == RECORDS
     assert load_of(changed).changes_under_load == RECORDS // 2
     assert load_of(changed).changes == RECORDS

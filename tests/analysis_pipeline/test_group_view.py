@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.page.run_clock import RunClock
 from analysis.page.run_page import group_view, lag_over_time
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from history.groups import Commit, Delivered, GroupRecords, HeldPartition
 from history.schemas import INF
+from history.timeline import RunClock
 from tests.analysis_pipeline.stored_run import StoredRun
 
 CLOCK = RunClock(0, 0)

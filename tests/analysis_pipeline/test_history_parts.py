@@ -30,17 +30,16 @@ from history.schemas import (
     APPEND,
     END,
     FAIL,
-    FAULTS,
     INF,
     INFO,
     NAMES,
     OK,
     OPERATIONS,
-    PHASES,
     READ,
     REGISTERS,
     RESERVATIONS,
 )
+from history.timeline import INVOKED
 from installation.counted import counted
 from tests.analysis.log_histories import random_history, stored, table
 
@@ -67,12 +66,12 @@ def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
     return History(
         recorded=recorded,
         reservations=RESERVATIONS.empty_table(),
-        faults=pa.Table.from_pylist([{"id": "1", "invoked": fault}], FAULTS),
-        phases=pa.Table.from_pylist([{"name": "quiesce", "start": load_end}], PHASES),
         journal=[
             {"event": "client", "client": "client-1", "t": load_end // 3},
             {"event": "client_ended", "client": "client-1", "t": load_end},
+            {"event": "phase", "name": "quiesce", "t": load_end},
             {"event": "phase", "name": "final", "t": load_end},
+            {"event": "fault_invoked", "id": "1", "t": fault},
         ],
         recorded_registers=REGISTERS.empty_table(),
     )
@@ -124,7 +123,7 @@ def test_a_file_that_was_damaged_after_its_index_was_read_is_an_error(tmp_path: 
 
 def test_the_load_agrees_with_the_rows(histories: Histories) -> None:
     rows, found, _ = histories
-    ended = found[0].phases["start"][0].as_py()
+    ended = found[0].phases[0].start
     answered = [row for row in rows if row["type"] == OK]
     under_load = [row for row in answered if row["phase"] == "main" and row["inv"] < ended]
 
@@ -144,7 +143,7 @@ def test_the_load_agrees_with_the_rows(histories: Histories) -> None:
 
 def test_the_end_of_the_load_agrees_with_the_rows(histories: Histories) -> None:
     rows, found, rng = histories
-    ended = found[0].phases["start"][0].as_py()
+    ended = found[0].phases[0].start
     some = [row for row in rows if row["phase"] == "main" and row["inv"] < ended]
     counted = [row for row in some if row["f"] != APPEND or row["acks"] == ACKS_ALL]
     for moment in (0, *rng.sample(range(2 * ended + 10), min(8, 2 * ended)), INF):
@@ -154,7 +153,7 @@ def test_the_end_of_the_load_agrees_with_the_rows(histories: Histories) -> None:
 
 def test_losses_before_faults_agree_with_the_rows(histories: Histories) -> None:
     rows, found, _ = histories
-    first = found[0].faults["invoked"][0].as_py()
+    first = found[0].faults[0].at(INVOKED, -1)
     shown = {
         (row["partition"], value)
         for row in rows
@@ -267,7 +266,7 @@ def test_plots_of_a_thinned_run_have_the_rates_and_recoveries_of_all_operations(
         assert view.operations.stride == 3
         assert len(view.operations.f) == -(-len(rows) // 3)
         assert (view.end, view.origin, view.bands) == (whole.end, whole.origin, whole.bands)
-        for moment in (time for band in view.bands for time in (band.start, band.end)):
+        for moment in (time for band in view.bands for time in (band.start_s, band.end_s)):
             served = [ret for inv, ret, row in timed if inv >= moment and row["type"] == OK]
             assert view.first_served.get(moment) == min(served, default=None)
         for (name, outcome), counts in view.rates.items():

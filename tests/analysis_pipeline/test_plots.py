@@ -17,10 +17,11 @@ from analysis.plots.drawing_process import DrawingProcess
 from analysis.plots.performance import availability, served_share
 from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands, png
-from analysis.plots.view import OPERATIONS, OUTCOMES, Band, PlotData, PlottedOperations
+from analysis.plots.view import OPERATIONS, OUTCOMES, PlotData, PlottedOperations
 from analysis.plots.witness_operations import ShortenedAxis, WitnessBar, witness
 from history.errors import HistoryError
 from history.reader import read_run
+from history.timeline import FaultSpan
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -28,7 +29,7 @@ Row = tuple[float, float, str, str, bool]
 NONE = float("nan")
 
 
-def view(*rows: Row, end: float = 4.0, bands: tuple[Band, ...] = ()) -> PlotData:
+def view(*rows: Row, end: float = 4.0, bands: tuple[FaultSpan, ...] = ()) -> PlotData:
     """Operations as (invoked, returned, operation, outcome, mismatched)."""
     invoked, returned, operations, outcomes, mismatched = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     plotted = PlottedOperations(
@@ -38,7 +39,7 @@ def view(*rows: Row, end: float = 4.0, bands: tuple[Band, ...] = ()) -> PlotData
         np.array([OUTCOMES.index(each) for each in outcomes], np.int64),
         np.array(mismatched, np.bool_),
     )
-    return PlotData(plotted, bands, (), {}, end=end)
+    return PlotData(plotted, bands, {}, end=end)
 
 
 def shares(data: PlotData) -> list[float]:
@@ -93,9 +94,10 @@ def test_partitions_of_the_system_are_drawn_with_an_anomaly_or_without_others() 
     assert with_plots(own, []) == own[:MOST_LANES]
 
 
-def many_faults(count: int) -> tuple[Band, ...]:
+def many_faults(count: int) -> tuple[FaultSpan, ...]:
     return tuple(
-        Band("partition-leader", ("n1", "n2"), at, at + 0.5, "confirmed", "partition", "star") for at in range(count)
+        FaultSpan("partition-leader", ("n1", "n2"), at, at + 0.5, "confirmed", "partition", "star")
+        for at in range(count)
     )
 
 

@@ -20,7 +20,7 @@ from history import reader, register_tables
 from history.operation_tables import TablesError
 from history.reader import History, read_run
 from history.registers import RegisterWriter
-from history.schemas import FAULTS, OPERATIONS, PHASES, RESERVATIONS
+from history.schemas import OPERATIONS, RESERVATIONS
 from tests.analysis.register_histories import table
 from tests.analysis_pipeline.register_tables import many_keys, stored
 from tests.analysis_pipeline.stored_registers import KEYS, StoredRegisters
@@ -41,9 +41,7 @@ def rows_of(history: History) -> list[str]:
 @pytest.mark.usefixtures("small_parts")
 def test_parts_are_all_operations_on_registers(tmp_path: Path) -> None:
     operations = table(many_keys(random.Random("parts"), 6, hot=30))
-    empty = History(
-        OPERATIONS.empty_table(), RESERVATIONS.empty_table(), FAULTS.empty_table(), PHASES.empty_table(), []
-    )
+    empty = History(OPERATIONS.empty_table(), RESERVATIONS.empty_table(), [])
     here = replace(empty, recorded_registers=operations)
     there = replace(
         empty, recorded_registers=stored(tmp_path, operations, pieces=3, least_rows=1, most_rows=5) / "tables"

@@ -10,9 +10,9 @@ import pytest
 
 from analysis.page import run_page as tested_system
 from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
-from analysis.page.run_clock import RunClock
 from analysis.page.segments import MOST_SEGMENTS, segments_of
 from broker.tiered.segments import SegmentState
+from history.timeline import RunClock
 
 CLOCK = RunClock(0, 1_000_000_000)
 Spans = list[tuple[str, float, float]]

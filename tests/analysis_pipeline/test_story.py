@@ -6,8 +6,8 @@ import pytest
 
 from analysis.page.journal_story import journal_items
 from analysis.page.node_story import Focus, event_items, log_items, time_of
-from analysis.page.run_clock import RunClock
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
+from history.timeline import RunClock
 
 NODES = ("n1", "n2")
 

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from analysis.page.partitions import UNKNOWN, partition_strip
-from analysis.page.run_clock import RunClock
-from analysis.page.timeline import leader_turns
+from analysis.page.run_facts import RunFacts
 from analysis.page.timeline_parts import (
     MOST_OPERATIONS,
     OPEN,
     OperationNames,
+    leader_turns,
     operation_columns,
     script_text,
     timeline_of,
@@ -30,6 +30,7 @@ from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.stored_verdict import standing_of
 from history.schemas import INF, OPERATIONS, REGISTERS
+from history.timeline import RunClock
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -128,19 +129,19 @@ def test_a_turn_of_a_leader_ends_with_the_next_one_or_with_its_process() -> None
         "n1": numbered(role(1, "leader", 0), role(5, "follower", 2)),
         "n2": numbered(role(2, "leader", 1), {"event": "broker_started", "wall": 4 * 10**9}, role(4.5, "leader", 2)),
     }
-    assert leader_turns(events, CLOCK, 9.0) == [
+    assert leader_turns(RunFacts(CLOCK, events), 9.0) == [
         ("log-0", 1.0, 2.0, "n1", 0),
         ("log-0", 2.0, 4.0, "n2", 1),
         ("log-0", 4.5, 9.0, "n2", 2),
     ]
-    killed = leader_turns(events, CLOCK, 9.0, [(3, "n2")])
+    killed = leader_turns(RunFacts(CLOCK, events, ends=((3, "n2"),)), 9.0)
     assert killed[1] == ("log-0", 2.0, 3.0, "n2", 1), "a process that is killed records no event"
 
 
 @pytest.mark.parametrize("count", [64, 1_000])
 def test_the_heat_map_has_a_row_for_each_partition(count: int) -> None:
     events = {"n1": numbered(*(role(1, "leader", 0, partition=number) for number in range(count)))}
-    strip = partition_strip(events, leader_turns(events, CLOCK, 8.0), CLOCK, 8.0)
+    strip = partition_strip(events, leader_turns(RunFacts(CLOCK, events), 8.0), CLOCK, 8.0)
     assert len(strip["names"]) == count
     assert strip["windows"] * count <= 150_000
     assert strip["windows"] >= 100
@@ -153,7 +154,7 @@ def test_the_heat_map_shows_the_in_sync_set_and_the_lag_of_the_leader() -> None:
     progress = {"event": "replica_progress", "wall": 6 * 10**9, "topic": "log", "partition": 0}
     change = {"event": "isr_changed", "wall": 4 * 10**9, "topic": "log", "partition": 0, "isr": [1]}
     events = {"n1": numbered(role(1, "leader", 0), change, {**progress, "log_end_offset": 10, "high_watermark": 3})}
-    strip = partition_strip(events, leader_turns(events, CLOCK, 8.0), CLOCK, 8.0)
+    strip = partition_strip(events, leader_turns(RunFacts(CLOCK, events), 8.0), CLOCK, 8.0)
     in_sync, lag = column(strip["in_sync"], "u1"), column(strip["lag"], "u1")
     assert (in_sync[0], in_sync[60], in_sync[-1]) == (UNKNOWN, 2, 1)
     assert (lag[0], lag[-1]) == (UNKNOWN, 30)
@@ -172,7 +173,7 @@ def test_partitions_are_in_order_of_their_numbers(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run").write()
     own = {**role(1, "leader", 0), "topic": "__offsets"}
     events = {"n1": numbered(own, *(role(1, "leader", 0, partition=number) for number in (10, 2, 1)))}
-    assert [*timeline_of(run, [], events, CLOCK)["turns"]] == ["log-1", "log-2", "log-10", "__offsets-0"]
+    assert [*timeline_of(run, [], RunFacts(CLOCK, events))["turns"]] == ["log-1", "log-2", "log-10", "__offsets-0"]
 
 
 HOSTILE = "</script><script>alert(1)</script>\x00\x1b\u2028<!--"
@@ -218,7 +219,7 @@ def test_a_hostile_key_is_data(tmp_path: Path) -> None:
 
 def test_a_run_without_operations_has_an_empty_timeline(tmp_path: Path) -> None:
     run = StoredRegisters(tmp_path / "run", keys=()).write()
-    timeline = timeline_of(run, [], {}, CLOCK)
+    timeline = timeline_of(run, [], RunFacts())
     assert timeline["ops"]["count"] == 0
 
 
@@ -226,9 +227,9 @@ def test_a_run_without_operations_has_an_empty_timeline(tmp_path: Path) -> None:
 def test_the_page_reads_the_tables_and_shows_the_clients_operations(stored: Any, tmp_path: Path) -> None:
     run = stored(tmp_path / "run").write()
     analyze(run, engine="in-process", plots=False)
-    recorded = timeline_of(run, [], {}, CLOCK)
+    recorded = timeline_of(run, [], RunFacts())
     shutil.rmtree(run / "history" / "operations")
-    assert timeline_of(run, [], {}, CLOCK, is_analyzed=True) == recorded
+    assert timeline_of(run, [], RunFacts(), is_analyzed=True) == recorded
     assert recorded["ops"]["count"] > 0
 
 
@@ -237,11 +238,11 @@ def test_the_page_reads_the_tables_and_shows_the_clients_operations(stored: Any,
 def test_without_a_whole_table_the_page_reads_the_clients_records(stored: Any, table: str, tmp_path: Path) -> None:
     run = stored(tmp_path / "run").write()
     analyze(run, engine="in-process", plots=False)
-    whole = timeline_of(run, [], {}, CLOCK, is_analyzed=True)
+    whole = timeline_of(run, [], RunFacts(), is_analyzed=True)
     for path in [run / "tables" / table, *(run / "tables" / table).rglob("*.parquet")]:
         if path.is_file():
             path.write_bytes(path.read_bytes()[:-9])
-    assert timeline_of(run, [], {}, CLOCK, is_analyzed=True) == whole
+    assert timeline_of(run, [], RunFacts(), is_analyzed=True) == whole
 
 
 def test_the_page_of_files_that_changed_since_the_analysis_shows_the_files(tmp_path: Path) -> None:

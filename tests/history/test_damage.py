@@ -148,7 +148,7 @@ def test_the_fields_of_every_line_of_a_fault_are_checked(tmp_path: Path, wrong: 
         text_of({"t": t, "wall": 1.0, **line} for t, line in enumerate((begun, healed)))
     )
     history = read_run(tmp_path)
-    assert history.faults.to_pylist()[0]["targets"] == ["n1"]
+    assert history.faults[0].targets == ("n1",)
     assert any("line 2 is a fault_healed with " in defect for defect in history.journal_defects)
 
 

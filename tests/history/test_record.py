@@ -1,6 +1,6 @@
 """The reader returns the operations that a client recorded, for every end of the client."""
 
-import json
+import math
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from history.reader import read_run
 from history.record_payload import record_bytes, value_of_record
 from history.schemas import APPEND, INF, INFO
 from history.service_events import FatalLine, ServiceExit
+from history.timeline import FAULT_EVENTS
 from history.topic_folders import folder_of, partition_of
 from history.values import NOT_A_VALUE, Value, decode_value, encode_value
 from history.writer import OperationWriter
@@ -195,14 +196,12 @@ def test_the_journal_has_phases_and_faults(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="unknown phase"):
             journal.phase("lunch")
     history = read_run(tmp_path)
-    first, second = history.faults.to_pylist()
-    assert (first["invoked"], first["injected"], first["healed"], first["status"]) == (1_100, 1_200, 1_300, "confirmed")
-    assert json.loads(first["evidence"]) == {"boot": "x", "new boot": "y"}
-    assert (second["targets"], second["injected"], second["status"]) == (["n2"], None, "inconclusive")
-    assert history.phases.to_pylist() == [
-        {"name": "main", "start": 1_000, "end": 1_300},
-        {"name": "heal", "start": 1_300, "end": None},
-    ]
+    first, second = history.faults
+    assert [first.at(event, -1) for event in FAULT_EVENTS] == [1_100, 1_200, 1_300]
+    assert (first.status, first.start_s, first.end_s) == ("confirmed", 2e-7, 3e-7)
+    assert first.evidence == {"boot": "x", "new boot": "y"}
+    assert (second.targets, second.end_s, second.status) == (("n2",), math.inf, "inconclusive")
+    assert history.phases == (("main", 1_000, 1_300), ("heal", 1_300, None))
     assert history.journal[0] == {"t": 1_000, "wall": 5.0, "event": "run_started", "boot": "b"}
 
 
@@ -214,7 +213,7 @@ def test_the_journal_has_a_sentence_and_a_proof_for_each_fault(tmp_path: Path) -
         journal.fault_invoked("f2", "kill", ["n2"], sentence="n2 is killed")
         journal.fault_injected("f2", "confirmed", proof="gone")
         journal.fault_healed("f2")
-    proofs = [(row["sentence"], row["proof"]) for row in read_run(tmp_path).faults.to_pylist()]
+    proofs = [(fault.sentence, fault.proof) for fault in read_run(tmp_path).faults]
     assert proofs == [("the machine of n1 stops", "silent; its clocks went on"), ("n2 is killed", "gone")]
 
 
@@ -223,8 +222,8 @@ def test_records_from_before_faults_had_sentences_are_read(tmp_path: Path) -> No
         journal.event("fault_invoked", id="f1", kind="kill", targets=["n2"], parameters={})
         journal.event("fault_injected", id="f1", status="confirmed", evidence={"n2": {"state": "gone"}})
         journal.event("fault_healed", id="f1", evidence={})
-    (fault,) = read_run(tmp_path).faults.to_pylist()
-    assert (fault["status"], fault["sentence"], fault["proof"]) == ("confirmed", None, None)
+    (fault,) = read_run(tmp_path).faults
+    assert (fault.status, fault.sentence, fault.proof) == ("confirmed", "", "")
 
 
 def test_the_journal_has_lines_about_convergence(tmp_path: Path) -> None:

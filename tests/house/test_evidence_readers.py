@@ -26,8 +26,6 @@ ALLOWED: Final = frozenset(
         ("history/checksummed_lines.py", "os.open(path, flags, 420)"),  # a writer's own file
         ("history/growing_operations.py", "pa.ipc.read_schema(message)"),  # a message of a regular file
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
-        ("analysis/plots/data.py", "json.loads(row['evidence'] or '{}')"),  # columns of a table that was just made
-        ("analysis/plots/data.py", "json.loads(row['parameters'] or '{}')"),
         (
             "analysis/engines/processor_time.py",
             "Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace')",

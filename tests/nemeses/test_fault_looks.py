@@ -16,10 +16,10 @@ from matplotlib.colors import to_rgb
 from analysis import report
 from analysis.plots.colors import GROUP_COLORS, NODE_COLORS, OTHER_FAULT
 from analysis.plots.style import MARKERS, OTHER_MARKER, fault_color, fault_marker
-from analysis.plots.view import Band
 from history.fault_looks import FaultGroup, FaultMark
 from history.journal import Journal
 from history.reader import read_run
+from history.timeline import FaultSpan
 from nemeses import KINDS
 
 Matrix = npt.NDArray[np.float64]
@@ -95,16 +95,19 @@ def test_the_look_of_a_fault_is_from_the_journal(tmp_path: Path) -> None:
         ("machine", "star"),
         (None, None),
     ]
-    known, new, old = read_run(tmp_path).faults.to_pylist()
-    assert [(each["group"], each["mark"]) for each in (known, new, old)] == [
+    known, new, old = read_run(tmp_path).faults
+    assert [(each.group, each.mark) for each in (known, new, old)] == [
         ("process", "cross"),
         ("machine", "star"),
-        (None, None),
+        ("", ""),
     ]
 
 
 def test_a_fault_without_a_known_look_has_the_default() -> None:
-    for band in (Band("kill", ("n1",), 0.0, 1.0, "confirmed"), Band("x", (), 0.0, 1.0, "confirmed", "moon", "cheese")):
+    for band in (
+        FaultSpan("kill", ("n1",), 0.0, 1.0, "confirmed"),
+        FaultSpan("x", (), 0.0, 1.0, "confirmed", "moon", "cheese"),
+    ):
         assert (fault_color(band), fault_marker(band)) == (OTHER_FAULT, OTHER_MARKER)
-    band = Band("kill", ("n1",), 0.0, 1.0, "confirmed", "process", "cross")
+    band = FaultSpan("kill", ("n1",), 0.0, 1.0, "confirmed", "process", "cross")
     assert (fault_color(band), fault_marker(band)) == (GROUP_COLORS[FaultGroup.PROCESS], MARKERS[FaultMark.CROSS])
