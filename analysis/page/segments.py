@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
+from analysis.page.run_facts import NumberedEvents
 from history.timeline import RunClock
 
-NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 MOST_SEGMENTS: Final = 60
 """Segments of one partition that have a row."""
 STATES: Final = {

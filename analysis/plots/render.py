@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -14,14 +15,18 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
 
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import moment, node_events, node_names
 from analysis.page.witness_text import record_text
-from analysis.plots import performance, replicas, spacetime, tiers
-from analysis.plots.replicas import LaneCell
+from analysis.plots import performance, spacetime
+from analysis.plots.colors import INK, epoch_color
+from analysis.plots.performance import thin
 from analysis.plots.spacetime import Arrow, Mark, Spacetime, Stretch
-from analysis.plots.view import PlotData
+from analysis.plots.style import TextLevels, draw_bands, empty_note, figure, label_bands, png
+from analysis.plots.view import Lane, PlotData, StartsLane
 from analysis.plots.witness_operations import MOST_BARS, operations_of
 from analysis.replicafiles.log import NO_VALUE
 from analysis.verdict import Verdict
@@ -31,6 +36,166 @@ from history.schemas import INF
 from history.timeline import PROCESS_STATES
 from history.topic_folders import folder_of
 from installation.counted import counted
+
+# ---- Plots replicas: lanes over time, and logs that diverge.
+
+CELLS_AROUND = 7
+MOST_CELLS = 18
+
+
+def replica_lanes(view: PlotData, topic: str, partition: int) -> bytes:
+    """Log end offset (line) and high watermark (dashes) of each replica, its lane coloured by leader epoch."""
+    replicas = view.lanes.get((topic, partition), ())
+    with figure(max(len(replicas), 1), height=1.1 + 1.25 * max(len(replicas), 1), layout="tight") as (drawn, rows):
+        rows[0].set_title(f"Replicas of {topic}-{partition}: log end offset, high watermark, leader epoch", pad=46)
+        top = max((int(lane.log_end_offset.max()) for lane in replicas if len(lane.time)), default=1)
+        for axes, lane in zip(rows, replicas, strict=False):
+            draw_bands(axes, view.bands)
+            some = thin(len(lane.time), 1_500)
+            levels = TextLevels(max(view.end, 1.0))
+            for start, stop, epoch in _runs(lane.leader_epoch.tolist()):
+                until = lane.time[stop] if stop < len(lane.time) else view.end
+                color = epoch_color(epoch)
+                axes.axvspan(lane.time[start], until, ymin=0, ymax=0.06, color=color, lw=0)
+                if levels.of(float(lane.time[start]), str(epoch), 1) is not None:
+                    axes.text(lane.time[start], top * 0.07, f" {epoch}", fontsize=7, va="bottom", color=INK)
+            axes.step(
+                lane.time[some],
+                lane.log_end_offset[some],
+                where="post",
+                color="#0072b2",
+                lw=1.5,
+                label="log end offset",
+            )
+            axes.step(
+                lane.time[some], lane.high_watermark[some], where="post", color="#d55e00", lw=1.2, ls="--",
+                label="high watermark",
+            )  # fmt: skip
+            axes.set_ylabel(lane.node, rotation=0, ha="right", va="center", fontweight="bold")
+            axes.set_ylim(0, top * 1.05 + 1)
+        if replicas:
+            rows[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+            label_bands(rows[0], view.bands, (0.0, max(view.end, 1.0)))
+        else:
+            empty_note(rows[0], "no replica reported its progress")
+        rows[-1].set_xlabel("seconds since the start (the strip below each lane: leader epoch)")
+        rows[-1].set_xlim(0, max(view.end, 1.0))
+        return png(drawn)
+
+
+def _runs(values: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Maximal runs of equal values as (start, stop, value)."""
+    runs: list[tuple[int, int, int]] = []
+    start = 0
+    for index in range(1, len(values) + 1):
+        if index == len(values) or values[index] != values[start]:
+            runs.append((start, index, values[start]))
+            start = index
+    return runs
+
+
+@dataclass(frozen=True)
+class LaneCell:
+    """One record in one replica's log: its leader epoch and a short text for its value."""
+
+    epoch: int
+    text: str
+
+
+def divergence(
+    topic: str, partition: int, logs: Mapping[str, Mapping[int, LaneCell]], differing: Sequence[int]
+) -> bytes:
+    """Logs aligned by offset and coloured by leader epoch around the offsets at which replicas differ.
+
+    `logs` is node -> offset -> cell; `differing` the offsets whose records are not equal on all that have them.
+    """
+    first = max(min(differing, default=0) - CELLS_AROUND, 0)
+    longest = max((offset for log in logs.values() for offset in log), default=0)
+    last = min(max(differing, default=0) + CELLS_AROUND, first + MOST_CELLS, max(longest, first))
+    nodes = sorted(logs)
+    with figure(height=1.5 + 0.75 * len(nodes)) as (drawn, (axes,)):
+        contents = {tuple(log.get(offset) for offset in differing) for log in logs.values()}
+        what = "diverge at" if len(contents) > 1 else "around"
+        axes.set_title(f"The logs of {topic}-{partition} {what} offset {min(differing, default=0)}")
+        for row, node in enumerate(nodes):
+            for offset in range(first, last + 1):
+                cell = logs[node].get(offset)
+                if cell is not None:
+                    _draw_cell(axes, offset, row, cell, offset in differing)
+        axes.set_yticks(range(len(nodes)), nodes, fontweight="bold")
+        axes.set_xticks(range(first, last + 1))
+        axes.set_xlabel(
+            "offset (cell: record as session.producer.number; e and colour: leader epoch; red frame: replicas differ)"
+        )
+        axes.set_xlim(first - 0.6, last + 0.6)
+        axes.set_ylim(len(nodes) - 0.4, -0.6)
+        axes.grid(False)
+        return png(drawn)
+
+
+def _draw_cell(axes: Axes, offset: int, row: int, cell: LaneCell, differs: bool) -> None:
+    axes.add_patch(
+        Rectangle(
+            (offset - 0.44, row - 0.32), 0.88, 0.64, facecolor=epoch_color(cell.epoch), alpha=0.55,
+            edgecolor="#c1121f" if differs else "white", linewidth=2.6 if differs else 1,
+        )
+    )  # fmt: skip
+    axes.text(offset, row - 0.07, cell.text, ha="center", va="center", fontsize=6.5, color=INK)
+    axes.text(offset, row + 0.2, f"e{cell.epoch}", ha="center", va="center", fontsize=6.5, color=INK)
+
+
+# ---- Plots where the records of each replica are over time: in remote storage, in its own files, or in both.
+
+REMOTE, OWN = "#56b4e9", "#e69f00"
+MOST_POINTS = 1_500
+
+
+def start_lanes(view: PlotData, topic: str, partition: int) -> bytes:
+    """One lane for each replica: lines for log start, local start, last tiered offset, high watermark and log end
+    offset, an area for what is in remote storage, and one for what is in the replica's own files."""
+    starts = view.starts.get((topic, partition), ())
+    progress = {lane.node: lane for lane in view.lanes.get((topic, partition), ())}
+    ends = [int(lane.log_end_offset.max()) for lane in progress.values() if len(lane.time)]
+    with figure(max(len(starts), 1), height=1.3 + 1.6 * max(len(starts), 1)) as (drawn, rows):
+        rows[0].set_title(f"Remote storage of {topic}-{partition}: where each replica's records are", pad=46)
+        for axes, lane in zip(rows, starts, strict=False):
+            draw_bands(axes, view.bands)
+            _starts(axes, lane, view.end)
+            if lane.node in progress:
+                _ends(axes, progress[lane.node], lane, view.end)
+            axes.set_ylabel(lane.node, rotation=0, ha="right", va="center", fontweight="bold")
+            axes.set_ylim(0, max(ends, default=1) * 1.05 + 1)
+        rows[0].legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        label_bands(rows[0], view.bands, (0.0, max(view.end, 1.0)))
+        rows[-1].set_xlabel("seconds since the start")
+        rows[-1].set_xlim(0, max(view.end, 1.0))
+        return png(drawn)
+
+
+def _starts(axes: Axes, lane: StartsLane, end: float) -> None:
+    some = thin(len(lane.time), MOST_POINTS)
+    time = [*lane.time[some], end]
+    start, local, tiered = (
+        [*column[some], *column[some][-1:]] for column in (lane.log_start, lane.local_start, lane.last_tiered)
+    )
+    axes.fill_between(time, start, [each + 1 for each in tiered], step="post", color=REMOTE, alpha=0.35, lw=0)
+    axes.step(time, start, where="post", color="#333333", lw=1.2, label="log start")
+    axes.step(time, local, where="post", color=OWN, lw=1.6, label="local start")
+    axes.step(time, tiered, where="post", color="#0072b2", lw=1.2, label="last tiered")
+
+
+def _ends(axes: Axes, lane: Lane, starts: StartsLane, end: float) -> None:
+    """Log end and high watermark, and the area between the local start and the log end."""
+    some = thin(len(lane.time), MOST_POINTS)
+    time = [*lane.time[some], end]
+    ends, marks = ([*column[some], *column[some][-1:]] for column in (lane.log_end_offset, lane.high_watermark))
+    at = starts.time.searchsorted(time, side="right") - 1
+    local = [int(starts.local_start[max(index, 0)]) for index in at]
+    above = [each <= behind for each, behind in zip(local, ends, strict=True)]
+    axes.fill_between(time, local, ends, where=above, step="post", color=OWN, alpha=0.3, lw=0)
+    axes.step(time, marks, where="post", color="#d55e00", lw=1.0, ls="--", label="high watermark")
+    axes.step(time, ends, where="post", color="#009e73", lw=1.2, label="log end offset")
+
 
 # ---- Reads a simulated run's recorded messages for the space-time plots.
 
@@ -238,9 +403,9 @@ def _of_replicas(view: PlotData, troubled: Sequence[tuple[str, int]]) -> dict[st
     shown = with_plots(by_relevance(view.lanes, troubled), troubled)
     drawings: dict[str, Drawing] = {}
     for topic, partition in shown:
-        drawings[f"4-replicas-{topic}-{partition}"] = partial(replicas.lanes, topic=topic, partition=partition)
+        drawings[f"4-replicas-{topic}-{partition}"] = partial(replica_lanes, topic=topic, partition=partition)
     for topic, partition in [key for key in shown if key in view.starts]:
-        drawings[f"5-tiers-{topic}-{partition}"] = partial(tiers.lanes, topic=topic, partition=partition)
+        drawings[f"5-tiers-{topic}-{partition}"] = partial(start_lanes, topic=topic, partition=partition)
     return drawings
 
 
@@ -279,5 +444,5 @@ def _anomaly(run_dir: Path, anomaly: Anomaly, view: PlotData) -> bytes | None:
     if anomaly.topic and any("node" in row for row in anomaly.witness):
         around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
-        return replicas.divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
+        return divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
     return operations_of(anomaly, view.origin, view.bands)

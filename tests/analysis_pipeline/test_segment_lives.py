@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from analysis.page import run_page as tested_system
-from analysis.page.partitions import NO_LEADER, UNKNOWN, partition_strip
 from analysis.page.segments import MOST_SEGMENTS, segments_of
+from analysis.page.timeline_parts import NO_LEADER, UNKNOWN, partition_strip
 from broker.tiered.segments import SegmentState
 from history.timeline import RunClock
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.plots import tiers
+from analysis.plots import render
 from analysis.plots.data import view_of
 from analysis.plots.style import figure, png
 from history.reader import History
@@ -55,7 +55,7 @@ def test_a_log_without_records_in_remote_storage_has_no_such_plot() -> None:
 
 
 def test_the_plot_shows_a_lane_for_each_replica_also_one_without_progress() -> None:
-    drawn = tiers.lanes(view_of(history(), EVENTS), *KEY)
+    drawn = render.start_lanes(view_of(history(), EVENTS), *KEY)
     with figure(2, height=1.0) as (empty, _):
         assert len(drawn) > len(png(empty))
     assert drawn.startswith(b"\x89PNG")

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.page.partitions import UNKNOWN, partition_strip
 from analysis.page.run_facts import RunFacts
 from analysis.page.timeline_parts import (
     MOST_OPERATIONS,
     OPEN,
+    UNKNOWN,
     OperationNames,
     leader_turns,
     operation_columns,
+    partition_strip,
     script_text,
     timeline_of,
 )
