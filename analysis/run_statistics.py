@@ -41,10 +41,10 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
         "records_read": counted.records,
         "reads": sum(map(_reads, history.register_parts("f", "type"))),
         "duration_s": round(view.end, 3),
-        "origin_ns": view.origin,
-        "longest_outage_s": _longest_outage(history, counted, view.origin),
+        "origin_ns": view.clock.origin_ns,
+        "longest_outage_s": _longest_outage(history, counted, view.clock.origin_ns),
     }
-    found = quantiles(lambda: _latencies(history, counted, view.origin), list(_LATENCIES.values()))
+    found = quantiles(lambda: _latencies(history, counted, view.clock.origin_ns), list(_LATENCIES.values()))
     rounded = [None] * len(_LATENCIES) if found is None else [round(each, 3) for each in found]
     return stats | {f"latency_{name}_ms": each for name, each in zip(_LATENCIES, rounded, strict=True)}
 

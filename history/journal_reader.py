@@ -135,7 +135,7 @@ _OF_FAULTS: Final[Mapping[str, Any]] = {
     "proof": str,
     "status": Literal[*STATUSES],
 }
-"""Fields that are taken from whichever line of a fault has them."""
+"""Fields that any line of a fault may have."""
 _MAY_HAVE: Final[Mapping[str, Mapping[str, Any]]] = {
     "fault_invoked": {
         **_OF_FAULTS,

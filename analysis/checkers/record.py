@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import EVIDENCE_CHANGED, Reason
@@ -169,8 +169,7 @@ def _outside(table: pa.Table, first: int, last: int) -> int:
 
 def _seal(run: CheckedRun) -> Iterator[str]:
     """Checks that the evidence has not changed since the run ended. A run that did not end has no seal."""
-    names: Sequence[Any] = run.history.phase_names
-    if DONE in names or (run.directory / "history" / seal.FILE_NAME).exists():
+    if DONE in run.history.phase_names or (run.directory / "history" / seal.FILE_NAME).exists():
         yield from seal.complaints(run.directory)
 
 

@@ -29,6 +29,7 @@ from analysis.plots.witness_operations import operations_of
 from history.foreign.history import ForeignHistory
 from history.regular_files import read_bytes, sha256_of
 from history.strict_json import decode
+from history.timeline import RunClock
 
 RESULT: Final = "result.json"
 FORMAT: Final = 1
@@ -112,7 +113,9 @@ def write(paths: Sequence[Path], form: str, history: ForeignHistory, judgement: 
 
 def _plots(history: ForeignHistory, judgement: ForeignJudgement) -> Iterator[str]:
     for index, anomaly in enumerate(judgement.anomalies[:MOST_PLOTS]):
-        plot = operations_of(anomaly, history.start, (), lambda row: in_texts(operation_text(row), history.names))
+        plot = operations_of(
+            anomaly, RunClock(history.start), (), lambda row: in_texts(operation_text(row), history.names)
+        )
         if plot is not None:
             (history.directory / f"anomaly-{index}.png").write_bytes(plot)
             yield f"anomaly-{index}.png"

@@ -33,8 +33,7 @@ def view_of(history: History, events: NodeEvents) -> PlotData:
         lanes=_lanes(events, clock),
         starts=_starts(events, clock),
         end=end,
-        origin=origin,
-        wall_ns=clock.wall_ns,
+        clock=clock,
         rates=plotted.rates,
         first_served=_first_served(history, origin, (time for band in bands for time in (band.start_s, band.end_s))),
     )

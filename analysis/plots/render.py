@@ -200,7 +200,6 @@ def _ends(axes: Axes, lane: Lane, starts: StartsLane, end: float) -> None:
 # ---- Reads a simulated run's recorded messages for the space-time plots.
 
 FILE_NAME: Final = "messages.jsonl"
-_NS: Final = 1e9
 _SHARES: Final = {
     "Fetch": "replication",
     "OffsetForLeaderEpoch": "replication",
@@ -255,15 +254,11 @@ def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Map
 def _guilty(anomalies: tuple[Anomaly, ...], view: PlotData) -> float | None:
     """The invocation of the first operation that contradicts others."""
     moments = [row["inv"] for anomaly in anomalies[:1] for row in anomaly.witness if 0 <= row.get("inv", -1) < INF]
-    return (min(moments) - view.origin) / _NS if moments else None
+    return view.clock.of_monotonic(min(moments)) if moments else None
 
 
 def _is_of(event: Mapping[str, Any], topic: str, partition: int) -> bool:
     return event.get("topic") == topic and event.get("partition") == partition
-
-
-def _seconds(event: Mapping[str, Any], view: PlotData) -> float:
-    return (moment(event) - view.wall_ns) / _NS
 
 
 def _stretches(
@@ -271,7 +266,7 @@ def _stretches(
 ) -> Iterator[Stretch]:
     """A node's role for the partition, from event to event, overlaid with the times without a process."""
     roles = [
-        (_seconds(event, view), event)
+        (view.clock.of_wall(moment(event)), event)
         for event in events
         if event["event"] == "broker_started"
         or (event["event"] == "partition_role" and _is_of(event, topic, partition))
@@ -289,7 +284,7 @@ def _marks(
     node: str, events: Sequence[Mapping[str, Any]], view: PlotData, topic: str, partition: int
 ) -> Iterator[Mark]:
     for event in events:
-        at_s, name = _seconds(event, view), event["event"]
+        at_s, name = view.clock.of_wall(moment(event)), event["event"]
         if name == "controller_active":
             yield Mark(node, at_s, f"controller, epoch {event['epoch']}", "controller")
         elif name == "partition_role" and _is_of(event, topic, partition) and event["role"] == "leader":
@@ -445,4 +440,4 @@ def _anomaly(run_dir: Path, anomaly: Anomaly, view: PlotData) -> bytes | None:
         around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
         logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
         return divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
-    return operations_of(anomaly, view.origin, view.bands)
+    return operations_of(anomaly, view.clock, view.bands)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from history.timeline import FaultSpan
+from history.timeline import FaultSpan, RunClock
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -87,18 +87,14 @@ class PlotData:
 
     `rates`: the number of operations by kind, outcome and second: of their returns, or invocations if they never
     returned. `first_served`: for the start and the end of each band the earliest return, in seconds, of a served change
-    that was invoked then or later. Both are of all operations.
-
-    `origin`: its zero, in nanoseconds of the clients' monotonic clock; `wall_ns`: the same by the wall clock.
-    """
+    that was invoked then or later. Both are of all operations."""
 
     operations: PlottedOperations
     bands: tuple[FaultSpan, ...]
     lanes: dict[tuple[str, int], tuple[Lane, ...]]
     starts: dict[tuple[str, int], tuple[StartsLane, ...]] = field(default_factory=dict)
     end: float = 0.0
-    origin: int = 0
-    wall_ns: int = 0
+    clock: RunClock = field(default_factory=RunClock)
     rates: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
     first_served: Mapping[float, float] = field(default_factory=dict)
 

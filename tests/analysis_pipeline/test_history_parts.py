@@ -209,7 +209,7 @@ def test_the_statistics_read_the_tables_once(tmp_path: Path, monkeypatch: pytest
 
 def in_seconds(history: History, rows: list[Row]) -> list[tuple[float, float, Row]]:
     """Invocation, return (INF: none) and row of the changes, in seconds since the start of the run."""
-    origin = view_of(history, {}).origin
+    origin = view_of(history, {}).clock.origin_ns
     return [
         ((row["inv"] - origin) / 1e9, (row["ret"] - origin) / 1e9 if row["ret"] < INF else INF, row)
         for row in rows
@@ -265,12 +265,12 @@ def test_plots_of_a_thinned_run_have_the_rates_and_recoveries_of_all_operations(
         view = view_of(history, {})
         assert view.operations.stride == 3
         assert len(view.operations.f) == -(-len(rows) // 3)
-        assert (view.end, view.origin, view.bands) == (whole.end, whole.origin, whole.bands)
+        assert (view.end, view.clock, view.bands) == (whole.end, whole.clock, whole.bands)
         for moment in (time for band in view.bands for time in (band.start_s, band.end_s)):
             served = [ret for inv, ret, row in timed if inv >= moment and row["type"] == OK]
             assert view.first_served.get(moment) == min(served, default=None)
         for (name, outcome), counts in view.rates.items():
             some = [row for row in rows if (NAMES[row["f"]], OUTCOMES[row["type"]]) == (name, outcome)]
-            at = [((row["inv"] if row["ret"] == INF else row["ret"]) - view.origin) // 10**9 for row in some]
+            at = [((row["inv"] if row["ret"] == INF else row["ret"]) - view.clock.origin_ns) // 10**9 for row in some]
             assert counts.tolist() == np.bincount(np.maximum(at, 0)).tolist()
         assert sum(int(counts.sum()) for counts in view.rates.values()) == len(rows)
