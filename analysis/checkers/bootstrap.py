@@ -163,7 +163,8 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     """The first difference: when the replica was in sync, or at the end, when elections may have replaced both files.
 
     At the end they are compared from the start of the log to the start of the new replica. The oldest entry moves with
-    the start of the log, and nodes write that start with a delay: the later one counts."""
+    the start of the log, and nodes write that start with a delay: the later one counts. Below the highest offset from
+    which clients asked to keep records, one of the two logs may start later than the other."""
     node, leader = line["node"], line["leader"]
     own_then, leaders_then = (tuple(map(tuple, line[key])) for key in ("epochs", "leader_epochs"))
     latest = max((epoch for epoch, _ in own_then), default=-1)
@@ -175,8 +176,11 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     if isinstance(own_files, str) or isinstance(leader_files, str) or not line["segments"]:
         return
     from analysis.core.remote_object_rules import entries_from
+    from analysis.evidence.deletions import deletions_of
 
-    start = max(own_files.log_start, leader_files.log_start, *(first for _, first in leader_files.epochs[:1]))
+    topic = run.description.topic
+    asked = deletions_of(topic, run.history.journal).requested.get((topic, line["partition"]), 0)
+    start = max(own_files.log_start, leader_files.log_start, asked, *(first for _, first in leader_files.epochs[:1]))
     end = max(line["segments"][0], start)
     has, due = (
         entries_from([entry for entry in files.epochs if entry[1] <= end], start) for files in (own_files, leader_files)

@@ -32,7 +32,10 @@ ANOMALIES: Final = (
 )
 NOT_DECIDED: Final = Reason("deletions-undecided", "Evidence about deletions of records is missing or contradictory.")
 STEP: Final = "(delete-records "
-FILES: Final = r"nodes/[^/]+/data(/(log-start-offset-checkpoint|(?!__)[^/]+-[0-9]+(/[^/]+\.log)?))?"
+FILES: Final = (
+    r"nodes/[^/]+/data(/(log-start-offset-checkpoint|__remote.*|"
+    r"(?!__)[^/]+-[0-9]+(/([^/]+\.log|remote-log-start|leader-epoch-checkpoint))?))?"
+)
 
 
 def check(run: CheckedRun) -> Outcome:
@@ -87,28 +90,29 @@ def _may_be_undone(run: CheckedRun) -> str:
 def _starts(run: CheckedRun, doubts: list[str]) -> Iterator[ReplicaStart]:
     """Where the replicas' logs start in the end, for partitions with deletions."""
     from analysis.core.deletion_rules import ReplicaStart
-    from analysis.replicafiles.checkpoints import read_high_watermarks
+    from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
-    from analysis.replicafiles.kafka import LOG_STARTS
+    from analysis.replicafiles.kafka import LOG_STARTS, log_start
     from analysis.replicafiles.log import ReplicaFileError
 
     format, deletions = FORMATS.get(run.description.replica_format), run.deletions
     if format is None or "final" not in run.history.phase_names:
         return
+    places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
     for key in sorted(deletions.requested):
+        is_remote = is_tiered(run.description)
+        remote = format.read_remote(places, run.directory / STORE, key) if is_remote else None
         for node in run.plan.replicas.get(key, ()):
-            place = run.directory / "nodes" / node / "data"
+            place = places[node]
             segments = format.segments(key, place) if place.is_dir() else []
             if not segments:
                 continue  # the checker of replicas reports that the replica is missing
             try:
-                entries = read_high_watermarks(place / LOG_STARTS)
+                start = log_start(key, place, int(segments[0].stem), remote)
             except ReplicaFileError as error:
                 doubts.append(f"{node} has a damaged {error}")
                 continue
-            segment_start = 0 if is_tiered(run.description) else int(segments[0].stem)
-            start = max(segment_start, (entries or {}).get(key, 0))
-            if entries is None and start < deletions.answered.get(key, 0):
+            if start < deletions.answered.get(key, 0) and not (place / LOG_STARTS).is_file():
                 doubts.append(f"{node} has no {LOG_STARTS}, so the start of {key[0]}-{key[1]} is not known there")
             else:
                 yield ReplicaStart(node, key, start)

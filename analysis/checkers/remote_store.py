@@ -135,8 +135,10 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
     from analysis.engines.remote_store import StoreTask
     from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
+    from history.schemas import INF
 
     for key, names in run.plan.replicas.items():
+        deleted_to = INF if run.forgetting else run.deletions.requested.get(key, 0)
         lost = {name for name in names if suffered(run.history.journal, name, LOSSES)}
         intact = frozenset(names) - lost if is_known else frozenset[str]()
         yield StoreTask(
@@ -148,15 +150,16 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
             intact,
             keeps_committed(run, names),
             any(map(FORMATS[run.description.replica_format].forgets_producers, run.description.settings)),
+            deleted_to,
         )
 
 
 def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
-    """Replicas that start above their log's start, although `local.retention.bytes` keeps more than they have. This
-    setting decides if it is the only retention, and if no fault or truncation cost a replica records."""
-    from analysis.replicafiles.checkpoints import read_high_watermarks
+    """Replicas whose files start above their log's start, although `local.retention.bytes` keeps more than they have.
+    This setting decides if it is the only retention, and if no fault or truncation cost a replica records."""
+    from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
-    from analysis.replicafiles.kafka import LOG_STARTS
+    from analysis.replicafiles.kafka import log_start
     from analysis.replicafiles.log import ReplicaFileError
 
     retention = run.description.topic_settings.get("local.retention.bytes", "")
@@ -167,6 +170,7 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
         return
     faults = frozenset(Damage) - {Damage.PROGRESS, Damage.SPEED, Damage.PACKETS}
     for key, names in run.plan.replicas.items():
+        remote = FORMATS[run.description.replica_format].read_remote(nodes, run.directory / STORE, key)
         for node in names:
             segments = FORMATS[run.description.replica_format].segments(key, nodes[node]) if node in nodes else []
             reports = [
@@ -179,12 +183,12 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
                 continue
             starts = {event["local_start_offset"] for event in reports if event["event"] == "bootstrapped"}
             starts |= {line["segments"][0] for line in run.history.journal if _joined(line, node, key[1])}
-            try:
-                starts.add((read_high_watermarks(nodes[node] / LOG_STARTS) or {}).get(key, 0))
-            except ReplicaFileError:
-                continue  # the checker of replicas reports it
             size, start = sum(segment.stat().st_size for segment in segments), int(segments[0].stem)
-            if start not in starts and size < int(retention):
+            try:
+                is_above = start > log_start(key, nodes[node], start, remote)
+            except ReplicaFileError:
+                is_above = start > 0
+            if is_above and start not in starts and size < int(retention):
                 yield (
                     f"the files of {node} start at {start} of {key[0]}-{key[1]} and have {size:,} bytes, although "
                     f"local.retention.bytes keeps {int(retention):,}"

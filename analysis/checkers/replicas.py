@@ -62,7 +62,7 @@ ANOMALIES: Final = (
 PROGRESS: Final = "replica_progress"
 FILES: Final = (
     r"nodes/[^/]+/(events\.jsonl|(data|earlier)(/(meta\.properties|(replication|log-start)-offset-checkpoint|"
-    r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|partition\.metadata))?))?)"
+    r"(?!__)[^/]+-[0-9]+[^/]*(/([^/]+\.log|leader-epoch-checkpoint|remote-log-start|partition\.metadata))?))?)"
 )
 """The nodes' files that this checker reads: without indexes and the system's own topics."""
 

@@ -21,6 +21,7 @@ from analysis.replicafiles import batches
 from analysis.replicafiles.log import ReplicaLog
 from analysis.replicafiles.remote_objects import EPOCHS, LOG, SNAPSHOT, ProducerBatch, SegmentObjects
 from analysis.replicafiles.remote_segments import lineage
+from history.schemas import INF
 
 OBJECT_DIFFERS = "remote-object-differs"
 
@@ -28,10 +29,11 @@ Entries = Sequence[tuple[int, int]]
 
 
 def wrong_objects(
-    objects: Sequence[SegmentObjects], logs: Sequence[ReplicaLog], *, forgets_producers: bool
+    objects: Sequence[SegmentObjects], logs: Sequence[ReplicaLog], *, forgets_producers: bool, deleted_to: int = 0
 ) -> Iterator[Anomaly]:
     """R9 to R12, for the complete segments of a partition. `logs`: its replicas. `forgets_producers`: the service may
-    forget a producer that still has records."""
+    forget a producer that still has records. `deleted_to`: records of lower offsets may have been deleted, INF without
+    a bound."""
     whole_logs = [log for log in logs if log.is_whole and log.epochs]
     for segment_objects in objects:
         lacks = [
@@ -40,7 +42,7 @@ def wrong_objects(
         yield from _anomaly(
             INCOMPLETE, segment_objects, "the metadata declare it complete, but ", [*lacks, *segment_objects.damaged]
         )
-        contradictions = [*segment_objects.contradicting, *_wrong_epochs(segment_objects, whole_logs)]
+        contradictions = [*segment_objects.contradicting, *_wrong_epochs(segment_objects, whole_logs, deleted_to)]
         contradictions += _wrong_producers(segment_objects, objects, forgets_producers)
         yield from _anomaly(OBJECT_DIFFERS, segment_objects, "", contradictions)
 
@@ -52,8 +54,9 @@ def _anomaly(kind: str, objects: SegmentObjects, start: str, differences: Sequen
         yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(differences))
 
 
-def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterator[str]:
-    """R11."""
+def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog], deleted_to: int) -> Iterator[str]:
+    """R11. A deletion that was not answered may have moved the start of the leader that uploaded, and not that of its
+    successor: the object then starts above the log, below the highest request."""
     segment, entries = objects.segment, objects.epochs
     name = EPOCHS[segment.encoding]
     if entries is None:
@@ -66,7 +69,8 @@ def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterat
         yield f"{name} has {_told(own_epochs)} for its offsets, the metadata {_told(segment.epochs)}"
         return
     # Nodes write the start of the log with a delay: the latest one counts.
-    oldest = max([entries[0][1], *(log.start for log in logs)])
+    asked = 0 if deleted_to == INF else deleted_to
+    oldest = max([entries[0][1], asked, *(log.start for log in logs)])
     for log in logs:
         epochs = log.epochs or ()
         if segment.start < epochs[0][1] > oldest <= segment.end:
@@ -80,7 +84,7 @@ def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog]) -> Iterat
         if ours != theirs:
             yield f"{name} has {_told(ours)}, but the epoch file of {log.node} {_told(theirs)}"
             return
-        start = _first_present(log)
+        start = max(_first_present(log), asked)
         if entries[0][1] > start:
             yield f"{name} starts at {entries[0][1]}, but the log of {log.node} at {start}"
             return

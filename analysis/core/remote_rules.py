@@ -3,7 +3,8 @@
 - R1 the store has every segment that the metadata declare complete: all its offsets, readable to the end;
 - R2 a record in a complete segment equals the record with this offset and leader epoch in any replica's own files;
 - R3 an object belongs to a segment that the metadata know and that is not deleted;
-- R4 what a replica has removed from its own files is in complete segments of its lineage;
+- R4 what a replica has removed from its own files is in complete segments of its lineage, unless a client asked to
+  delete it: a leader deletes these segments at once, and its successor may know a lower start until its own files tell;
 - R5 at all times log start <= local start <= high watermark <= log end, and log start - 1 <= last tiered offset < high
   watermark; a local start above the log start is at most last tiered offset + 1 (KIP-405: Lz >= Ly >= Lx and
   Ly >= Ry >= Rx);
@@ -111,10 +112,12 @@ def contradictory(metadata: DeclaredSegments) -> Iterator[Anomaly]:
         yield Anomaly(METADATA, TOPIC, -1, contradictions[0], (row,), len(contradictions))
 
 
-def removed(logs: Iterable[ReplicaLog], remote: StoredLog) -> Iterator[Anomaly]:
-    """R4. Offsets that a complete segment claims are those of R1: here no segment claims them."""
+def removed(logs: Iterable[ReplicaLog], remote: StoredLog, deleted_to: int = 0) -> Iterator[Anomaly]:
+    """R4. Offsets that a complete segment claims are those of R1: here no segment claims them. `deleted_to`: clients
+    asked to delete records of lower offsets; INF: the log deletes its oldest records by itself, and its start counts.
+    """
     for log in logs:
-        below = [(first, min(end, log.own_start)) for first, end in log.absent if first < log.own_start]
+        below = log.absent_remotely(deleted_to)
         unclaimed = [gap for gap in below if not _is_claimed(remote, *gap)]
         if not unclaimed:
             continue

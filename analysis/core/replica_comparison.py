@@ -141,6 +141,7 @@ def prefix_changes(earlier: ReplicaLog, later: ReplicaLog, *, deleted_to: int, c
     if not later.is_whole:
         expected &= earlier.offset < later.end
     expected &= ~np.isin(earlier.offset, later.offset[j])
+    expected &= ~later.may_be_deleted(earlier.offset, deleted_to)
     if not compacts:
         changed_offsets = np.union1d(changed, earlier.offset[expected])
         return PrefixChanges(prefix_changed(earlier, later, changed_offsets), no_records())

@@ -198,7 +198,7 @@ def _undecided(log: ReplicaLog, circumstances: Circumstances) -> Iterator[str]:
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     for first, end in () if circumstances.compacts else log.gaps:
         yield f"{name} has no records at offsets {first} to {end - 1}, between others"
-    for first, end in log.absent:
+    for first, end in _absent(log, circumstances):
         yield f"{name} has no file with the offsets {first} to {end - 1}"
     if not log.is_whole and log.high_watermark > log.end:
         yield f"{name} was read up to offset {log.end}, but its high watermark is {log.high_watermark}"
@@ -224,12 +224,19 @@ def missing_below(
         yield f"{name} starts at offset {log.start}, though nothing may delete what was before"
     if records := sum(min(end, mark) - first for first, end in log.opaque if first < mark):
         yield f"{name} has {counted(records, 'record')} in compressed sets that are not opened"
-    for first, end in (*(() if circumstances.compacts else log.gaps), *log.absent):
+    for first, end in (*(() if circumstances.compacts else log.gaps), *_absent(log, circumstances)):
         if first < mark:
             yield f"{name} has no records at offsets {first} to {end - 1}, between others"
     for doubt in log.doubts:
         if marked or not doubt.startswith(NO_MARK):
             yield f"{name} {doubt}"
+
+
+def _absent(log: ReplicaLog, circumstances: Circumstances) -> list[tuple[int, int]]:
+    """The offsets without a file and without a remote segment, but for those that clients asked to delete from remote
+    storage."""
+    own = [(max(first, log.own_start), end) for first, end in log.absent if end > log.own_start]
+    return [*log.absent_remotely(circumstances.deleted_to), *own]
 
 
 def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ...]:

@@ -25,7 +25,8 @@ from analysis.replicafiles.remote_objects import read_objects
 class StoreTask:
     """A partition: the format of its files, the data directories of all nodes, the nodes with a replica, and the
     directory of the objects. `intact`: the nodes whose replica lacks only what it removed; `keeps_committed`: no
-    replica can have lost a committed record; `forgets_producers`: a replica may forget a producer."""
+    replica can have lost a committed record; `forgets_producers`: a replica may forget a producer. `deleted_to`:
+    records of lower offsets may have been deleted, INF without a bound."""
 
     key: Key
     format: str
@@ -35,6 +36,7 @@ class StoreTask:
     intact: frozenset[str]
     keeps_committed: bool
     forgets_producers: bool
+    deleted_to: int = 0
 
     @cached_property
     def rows(self) -> int:
@@ -74,7 +76,7 @@ def _compare(task: StoreTask) -> StoreFindings:
     ]
     anomalies = [*rules.incomplete(remote), *rules.differing(remote, logs)]
     objects = [read_objects(segment, remote.objects.get(segment.id, {})) for segment in remote.finished]
-    anomalies += wrong_objects(objects, logs, forgets_producers=task.forgets_producers)
-    anomalies += rules.removed([log for log in logs if log.node in task.intact], remote)
+    anomalies += wrong_objects(objects, logs, forgets_producers=task.forgets_producers, deleted_to=task.deleted_to)
+    anomalies += rules.removed([log for log in logs if log.node in task.intact], remote, task.deleted_to)
     anomalies += rules.uncommitted(remote, logs) if task.keeps_committed else ()
     return StoreFindings(len(remote.finished), tuple(anomalies))

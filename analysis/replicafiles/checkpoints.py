@@ -36,6 +36,16 @@ def read_high_watermarks(path: Path) -> dict[tuple[str, int], int] | None:
     return marks
 
 
+def read_remote_start(path: Path) -> int | None:
+    """The offset in a file `remote-log-start` of Brownout; None without such a file. Raises ReplicaFileError."""
+    text = _text(path)
+    if text is None:
+        return None
+    if not text.endswith("\n"):
+        raise ReplicaFileError(f"{path.name}: not the start of a log: it ends in the middle of a line")
+    return _natural(path, text[:-1], "not the start of a log")
+
+
 def read_properties(path: Path, separator: str) -> dict[str, str] | None:
     """The lines `key <separator> value` of a file, without comments; None without such a file. Raises
     ReplicaFileError."""
@@ -73,9 +83,9 @@ def _checkpoint(path: Path, columns: int) -> list[list[str]] | None:
     return entries
 
 
-def _natural(path: Path, text: str) -> int:
+def _natural(path: Path, text: str, kind: str = "not a checkpoint file") -> int:
     if _NUMBER.fullmatch(text) is None or int(text) < 0:
-        raise ReplicaFileError(f"{path.name}: not a checkpoint file: {text!r} is neither an epoch nor an offset")
+        raise ReplicaFileError(f"{path.name}: {kind}: {text!r} is neither an epoch nor an offset")
     return int(text)
 
 

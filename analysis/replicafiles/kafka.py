@@ -18,7 +18,13 @@ from typing import Final, TypeVar
 import numpy as np
 
 from analysis.replicafiles import batches, messages
-from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_epochs, read_high_watermarks, read_properties
+from analysis.replicafiles.checkpoints import (
+    HIGH_WATERMARKS,
+    read_epochs,
+    read_high_watermarks,
+    read_properties,
+    read_remote_start,
+)
 from analysis.replicafiles.log import (
     I64,
     NO_BREAKS,
@@ -32,7 +38,7 @@ from analysis.replicafiles.log import (
     no_records,
     no_sequences,
 )
-from analysis.replicafiles.remote_metadata import read_metadata
+from analysis.replicafiles.remote_metadata import KAFKA, read_metadata
 from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, cover, objects_in
 from analysis.replicafiles.sequences import fold
 from history.regular_files import read_bytes
@@ -42,6 +48,7 @@ T = TypeVar("T")
 
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 EPOCHS: Final = "leader-epoch-checkpoint"
+REMOTE_START: Final = "remote-log-start"
 
 _FRAME = struct.Struct(">qi4sB")  # the start of all formats: offset, size, four bytes, magic
 _SMALLEST_SIZE = 5  # counts at least the four bytes and the magic
@@ -204,6 +211,54 @@ def segments_of(key: Key, data: Path) -> list[Path]:
     return segments_in(data / f"{key[0]}-{key[1]}")
 
 
+def log_start(key: Key, data: Path, first: int, remote: StoredLog | None) -> int:
+    """Where the log of a replica starts; its first segment, with the offset `first`, may have records below. `remote`:
+    the partition's remote segments. Raises ReplicaFileError.
+
+        log                             start
+        not in remote storage           its first segment, or the offset in `log-start-offset-checkpoint` if that is
+                                        higher
+        in remote storage, Kafka        the offset in `log-start-offset-checkpoint`: Apache Kafka stores the start of
+                                        each such log there, and a broker starts the log there
+        in remote storage, Brownout     as one that is not, unless the log's directory has the file `remote-log-start`
+                                        with an offset below the first segment: then there, or at the higher offset in
+                                        `log-start-offset-checkpoint`
+
+    Also raises it if what may be a start below the first segment is missing: an entry of Kafka (earlier versions store
+    none), or the file of Brownout if the epoch file starts below (a log forgets the epochs below its start).
+    """
+    starts = read_high_watermarks(data / LOG_STARTS) or {}
+    if remote is None:
+        return max(first, starts.get(key, 0))
+    if any(segment.encoding == KAFKA for segment in remote.segments):
+        if first and key not in starts:
+            raise ReplicaFileError(f"{LOG_STARTS}: it has no entry for a log whose first segment starts at {first}")
+        return starts.get(key, 0)
+    if _remote_start(key, data, first) is not None:
+        return stated_start(key, data, first)
+    epochs = read_epochs(data / f"{key[0]}-{key[1]}" / EPOCHS)
+    if epochs and epochs[0][1] < first:
+        raise ReplicaFileError(f"{REMOTE_START}: it is missing, and {EPOCHS} starts at {epochs[0][1]}, below {first}")
+    return max(first, starts.get(key, 0))
+
+
+def stated_start(key: Key, data: Path, first: int) -> int:
+    """The lowest offset at which a log in remote storage may start by its node's files, 0 if they state none. `first`:
+    the offset of its first segment. Raises ReplicaFileError.
+
+    Runs of earlier versions lack the file `remote-log-start`. So what is below the first segment is due from there on,
+    and what neither a file nor a remote segment has is `ReplicaLog.absent`.
+    """
+    stored = (read_high_watermarks(data / LOG_STARTS) or {}).get(key, 0)
+    return max(stored, _remote_start(key, data, first) or 0)
+
+
+def _remote_start(key: Key, data: Path, first: int) -> int | None:
+    """The offset in `remote-log-start`. One that is not below the first segment has no meaning."""
+    offset = read_remote_start(data / f"{key[0]}-{key[1]}" / REMOTE_START)
+    return offset if offset is not None and offset < first else None
+
+
 def _assembled(
     node: str,
     topic: str,
@@ -219,9 +274,8 @@ def _assembled(
     if content.stop is None:
         content.stop = _unreadable(directory)
     epochs = content.noting("has a damaged", lambda: read_epochs(directory / EPOCHS))
-    own_start = -1 if remote is None else content.start
-    starts = content.noting("has a damaged", lambda: read_high_watermarks(directory.parent / LOG_STARTS)) or {}
-    start = starts.get((topic, partition), 0)
+    own_start, key = -1 if remote is None else content.start, (topic, partition)
+    start = content.noting("has a damaged", lambda: stated_start(key, directory.parent, content.start)) or 0
     if remote is not None:
         content.prepend(remote, epochs or (), start)
     content.begin_at(start)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from history.schemas import INF
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -159,6 +162,18 @@ class ReplicaLog:
         """Whether every record carries the leader epoch under which it was appended."""
         return bool(self.epoch.min(initial=0) > NO_EPOCH)
 
+    def absent_remotely(self, deleted_to: int) -> list[tuple[int, int]]:
+        """What of `absent` is below the replica's own files, and clients did not ask to delete. `deleted_to`: they
+        asked for lower offsets; INF: the log deletes its oldest records by itself, and its start counts."""
+        first_due = 0 if deleted_to == INF else deleted_to
+        clipped = [(max(first, first_due), min(end, self.own_start)) for first, end in self.absent]
+        return [(first, end) for first, end in clipped if first < end]
+
+    def may_be_deleted(self, offset: I64, deleted_to: int) -> Bools:
+        """Which of these offsets are absent, and not in `absent_remotely`."""
+        below = [(first, min(end, self.own_start)) for first, end in self.absent]
+        return _within(offset, below) & ~_within(offset, self.absent_remotely(deleted_to))
+
     def is_opaque(self, offset: I64) -> Bools:
         """Which of these offsets are in sets that were not decompressed."""
         return _within(offset, self.opaque)
@@ -178,7 +193,7 @@ class ReplicaLog:
         return {"op": "record", "node": self.node, "topic": self.topic, "partition": self.partition, **fields}
 
 
-def _within(offset: I64, ranges: tuple[tuple[int, int], ...]) -> Bools:
+def _within(offset: I64, ranges: Sequence[tuple[int, int]]) -> Bools:
     mask = np.zeros(len(offset), np.bool_)
     for first, end in ranges:
         mask |= (offset >= first) & (offset < end)

@@ -236,8 +236,7 @@ def _store_faults(
     """The faults of the object store, in a share of the runs; none: the run has no tiered storage. What a seed draws
     otherwise does not depend on them."""
     kinds = [name for name in given if _OF_STORE in KINDS[name].needs]
-    deletes = bool(workload.parameters.get("deletes_every_s"))  # deletions in remote storage are not judged
-    if not kinds or workload.kind == GROUP or deletes or chance.random() >= TIERED_SHARE:
+    if not kinds or workload.kind == GROUP or chance.random() >= TIERED_SHARE:
         return ()
     if _bytes_of_partition(workload) < FEWEST_SEGMENTS * LEAST_SEGMENT:
         return ()  # no segment would be complete, so none would be uploaded

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from nemeses import KINDS
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
@@ -16,7 +15,6 @@ from orchestrator.campaign.steps import (
     CONFIGURE,
     CONTROLLER,
     JOIN,
-    DeleteRecordsStep,
     ElectStep,
     ProduceStep,
     Step,
@@ -27,8 +25,6 @@ from systems import InputError, Settings, System, merge
 from systems.toml_tables import suggestion
 from workloads.command_client import PLACES
 from workloads.kinds import KINDS as WORKLOADS
-
-REMOTE_STORAGE: Final = "remote.storage.enable"
 
 
 @dataclass(frozen=True)
@@ -83,7 +79,6 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
     if campaign.workload.topic_settings and not system.controls_topics:
         message = f"topic_settings: {system.name} creates topics without settings; leave them out"
         yield Complaint("workload", message, "topic_settings")
-    yield from _deletions(campaign)
     serving = client_nodes(campaign, system)
     for number in {number for row in campaign.workload.assignment or () for number in row} - set(serving):
         nodes = ", ".join(f"n{each}" for each in serving)
@@ -95,19 +90,6 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
             f"data, and there are {len(serving)}"
         )
         yield Complaint("workload", message, "replication_factor")
-
-
-def _deletions(campaign: Campaign) -> Iterator[Complaint]:
-    """Deletions of records in remote storage, which the analysis does not judge."""
-    workload = campaign.workload
-    if workload.topic_settings.get(REMOTE_STORAGE) != "true":
-        return
-    message = f"the topic is in remote storage ({REMOTE_STORAGE}), and deletions of records there are not judged"
-    if workload.parameters.get("deletes_every_s"):
-        yield Complaint("workload", f"deletes_every_s: {message}; leave it out", "deletes_every_s")
-    for step in campaign.nemesis.steps:
-        if isinstance(step, DeleteRecordsStep):
-            yield Complaint("nemesis", f"do: {message}; leave the step out", "do", step.number)
 
 
 def _program(campaign: Campaign) -> Iterator[Complaint]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -11,12 +12,14 @@ import pytest
 
 from analysis.core import remote_rules as rules
 from analysis.core import remote_trace_rules as traces
+from analysis.core.replica_comparison import prefix_changes
 from analysis.core.replica_evidence import Circumstances
-from analysis.core.replicas import check_partition
-from analysis.replicafiles.kafka import read_partition, read_remote
-from analysis.replicafiles.log import ReplicaLog
+from analysis.core.replicas import check_partition, missing_below
+from analysis.replicafiles.kafka import LOG_STARTS, REMOTE_START, log_start, read_partition, read_remote, stated_start
+from analysis.replicafiles.log import ReplicaFileError, ReplicaLog
 from analysis.replicafiles.remote_metadata import read_metadata
 from analysis.replicafiles.remote_segments import StoredLog, objects_in
+from history.schemas import INF
 from tests.analysis.remote_files import (
     json_started,
     json_update,
@@ -26,7 +29,7 @@ from tests.analysis.remote_files import (
     write_events,
     write_object,
 )
-from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
+from tests.analysis.segment_files import log_bytes, write_checkpoint, write_high_watermarks, write_replica
 
 A, B, C = (UUID(int=number) for number in (1, 2, 3))
 VALUES = [100 + offset for offset in range(12)]
@@ -210,6 +213,102 @@ def test_a_log_that_was_deleted_up_to_an_offset_starts_there(tmp_path: Path) -> 
     (data / "log-start-offset-checkpoint").write_text("0\n1\nlog 0 5\n")
     (log,) = read(tmp_path, "n1")
     assert (log.start, log.offset.tolist()) == (5, list(range(5, 12)))
+
+
+STARTED = {"kafka": kafka_started, "brownout": json_started}
+
+
+@pytest.mark.parametrize(
+    ("owner", "first", "stored", "below", "oldest_epoch", "expected"),
+    [
+        pytest.param("none", 4, 0, None, 4, (4, 0), id="a log without remote segments starts with its first one"),
+        pytest.param("none", 4, 6, None, 6, (6, 6), id="or inside it"),
+        pytest.param("kafka", 0, 0, None, 0, (0, 0), id="Kafka: without an entry with its first one"),
+        pytest.param("kafka", 8, 5, None, 5, (5, 5), id="Kafka: in remote storage"),
+        pytest.param("kafka", 8, 9, None, 9, (9, 9), id="Kafka: inside its own files"),
+        pytest.param("brownout", 8, 0, None, 8, (8, 0), id="Brownout: started again at its leader's start"),
+        pytest.param("brownout", 8, 9, None, 9, (9, 9), id="Brownout: inside its own files"),
+        pytest.param("brownout", 8, 0, 3, 3, (3, 3), id="Brownout: in remote storage"),
+        pytest.param("brownout", 8, 5, 3, 5, (5, 5), id="Brownout: in remote storage, moved since"),
+        pytest.param("brownout", 8, 2, 8, 8, (8, 2), id="Brownout: a file of an interrupted start"),
+    ],
+)
+def test_the_start_of_a_log_follows_from_the_files_of_its_node(
+    tmp_path: Path,
+    owner: str,
+    first: int,
+    stored: int,
+    below: int | None,
+    oldest_epoch: int,
+    expected: tuple[int, int],
+) -> None:
+    data = node(tmp_path, "n1", first, [(2, oldest_epoch)])
+    if owner != "none":
+        write_events(data, [STARTED[owner](A, 0, 7, [(0, 0)])])
+    write_checkpoint(data / LOG_STARTS, {("log", 0): stored} if stored else {})
+    if below is not None:
+        (data / "log-0" / REMOTE_START).write_text(f"{below}\n")
+    remote = read_remote({"n1": data}, tmp_path / "store", ("log", 0))
+    assert (log_start(("log", 0), data, first, remote), stated_start(("log", 0), data, first)) == expected
+
+
+def test_a_log_of_kafka_without_an_entry_may_start_below_its_first_segment(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    write_checkpoint(data / LOG_STARTS, {("other", 0): 5})
+    remote = read_remote({"n1": data}, tmp_path / "store", ("log", 0))
+    with pytest.raises(ReplicaFileError, match="it has no entry for a log whose first segment starts at 8"):
+        log_start(("log", 0), data, 8, remote)
+    assert stated_start(("log", 0), data, 8) == 0
+
+
+def test_a_lost_or_torn_file_of_a_remote_start_is_an_error(tmp_path: Path) -> None:
+    data = node(tmp_path, "n1", 8, [(0, 3), (2, 5)])
+    write_events(data, [json_started(A, 0, 7, [(0, 0)])])
+    remote = read_remote({"n1": data}, tmp_path / "store", ("log", 0))
+    with pytest.raises(ReplicaFileError, match=r"remote-log-start: it is missing, and .* starts at 3, below 8"):
+        log_start(("log", 0), data, 8, remote)
+    for torn in ("3", "", "x\n", "-1\n"):
+        (data / "log-0" / REMOTE_START).write_text(torn)
+        with pytest.raises(ReplicaFileError, match="remote-log-start: not the start of a log"):
+            log_start(("log", 0), data, 8, remote)
+        log = read_partition("n1", ("log", 0), data, remote=remote)
+        assert any("damaged remote-log-start" in doubt for doubt in log.doubts)
+
+
+def test_a_log_of_brownout_starts_in_remote_storage_where_its_file_says(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    (data / "log-0" / REMOTE_START).write_text("5\n")
+    (log,) = read(tmp_path, "n1")
+    assert (log.start, log.offset.tolist()) == (5, list(range(5, 12)))
+
+
+@pytest.mark.parametrize(("deleted_to", "found"), [(0, True), (3, True), (4, False), (9, False)])
+def test_records_that_clients_asked_to_delete_may_be_absent_from_remote_storage(
+    tmp_path: Path, deleted_to: int, found: bool
+) -> None:
+    """A leader deleted the first segment, and its successor did not know the new start."""
+    tiered(tmp_path, (B, 4, 8))
+    (log,) = read(tmp_path, "n1")
+    remote, _ = both(tmp_path)
+    assert log.absent == ((0, 4),)
+    assert [each.name for each in rules.removed([log], remote, deleted_to)] == ["removed-before-upload"] * found
+    report = check_partition([log], circumstances=replace(QUIET, deleted_to=deleted_to))
+    assert any("has no file with the offsets" in each for each in report.undecided) == found
+    missing = missing_below(log, replace(QUIET, deleted_to=deleted_to), may_be_short=False)
+    assert any("has no records at offsets" in each for each in missing) == found
+    whole = read_partition("n1", ("log", 0), node(tmp_path / "whole", "n1", 0))
+    changes = prefix_changes(whole, log, deleted_to=deleted_to, compacts=False)
+    assert (changes.found is not None) == found
+
+
+def test_a_log_with_retention_has_all_records_above_its_start(tmp_path: Path) -> None:
+    data = tiered(tmp_path, (B, 4, 8))
+    (log,) = read(tmp_path, "n1")
+    remote, _ = both(tmp_path)
+    assert [each.name for each in rules.removed([log], remote, INF)] == ["removed-before-upload"]
+    write_checkpoint(data / LOG_STARTS, {("log", 0): 4})
+    (log,) = read(tmp_path, "n1")
+    assert list(rules.removed([log], remote, INF)) == []
 
 
 _IDENTITY = "6c6f67 85f5690d59bd4311b119b083c8c48a99 00000000 00 ae7d1972915b4fd6ab3dda29d1e8d5fd 00"

@@ -37,6 +37,29 @@ duration_s = [0.3, 0.5]
 upper_bound = "strict"
 min_share = 0.1
 """
+TIERED = (
+    CAMPAIGN.replace(
+        "[workload]",
+        """"remote.log.storage.system.enable" = "true"
+"remote.log.manager.task.interval.ms" = 300
+"log.retention.check.interval.ms" = 300
+[workload]
+kind = "tiered"
+""",
+    )
+    .replace(
+        "[nemesis]",
+        """[workload.topic_settings]
+"remote.storage.enable" = "true"
+"segment.bytes" = 4096
+"retention.ms" = -1
+"retention.bytes" = -1
+"local.retention.ms" = -1
+"local.retention.bytes" = 4096
+[nemesis]""",
+    )
+    .replace("deletes_every_s = 0.5", "deletes_every_s = 1.5")
+)
 STARTS = "log-start-offset-checkpoint"
 Line = dict[str, Any]
 
@@ -49,11 +72,27 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
     return simulate(path, directory / "store", seeds=(1,))
 
 
-@pytest.fixture
-def run(made: SimulatedRun, tmp_path: Path) -> CheckedRun:
-    path = tmp_path / "run"
+@pytest.fixture(scope="module")
+def made_tiered(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
+    directory = tmp_path_factory.mktemp("tiered-deletions")
+    path = directory / "c.toml"
+    path.write_text(TIERED, encoding="utf-8")
+    return simulate(path, directory / "store", seeds=(1,))
+
+
+def copied(made: SimulatedRun, path: Path) -> CheckedRun:
     shutil.copytree(made.path, path)
     return CheckedRun(path, describe(path), read_run(path), events_by_node(path))
+
+
+@pytest.fixture
+def run(made: SimulatedRun, tmp_path: Path) -> CheckedRun:
+    return copied(made, tmp_path / "run")
+
+
+@pytest.fixture
+def tiered(made_tiered: SimulatedRun, tmp_path: Path) -> CheckedRun:
+    return copied(made_tiered, tmp_path / "run")
 
 
 def with_journal(run: CheckedRun, change: Callable[[Line], Iterable[Line]]) -> CheckedRun:
@@ -140,3 +179,57 @@ def test_the_checker_does_not_apply_to_runs_without_deletions(run: CheckedRun) -
     quiet = with_journal(run, lambda line: [] if "delet" in line["event"] else [line])
     quiet = replace(quiet, description=replace(run.description, deletes_every_s=0.0))
     assert CHECKER.judged(quiet).verdict == "n/a"
+
+
+# ---- remote storage
+
+
+def in_remote_storage(run: CheckedRun) -> tuple[str, Path]:
+    """A node whose log starts in remote storage, and the file that says so."""
+    path = next(iter(sorted((run.directory / "nodes").glob("*/data/log-0/remote-log-start"))))
+    return path.parents[2].name, path
+
+
+def test_a_run_with_lasting_deletions_from_remote_storage_passes(made_tiered: SimulatedRun, tiered: CheckedRun) -> None:
+    assert made_tiered.verdict.verdict == "pass", made_tiered.verdict.anomalies
+    _, path = in_remote_storage(tiered)
+    assert int(path.read_text()) >= tiered.deletions.answered["log", 0] > 20
+    outcome = CHECKER.check(tiered)
+    assert (outcome.verdict, outcome.anomalies, outcome.doubts) == ("pass", (), ())
+
+
+def test_a_deletion_from_remote_storage_that_was_undone_fails(tiered: CheckedRun) -> None:
+    node, path = in_remote_storage(tiered)
+    undone = tiered.deletions.answered["log", 0] - 1
+    start_at(tiered, node, undone)
+    path.write_text(f"{undone}\n")
+    outcome = CHECKER.check(tiered)
+    assert (outcome.verdict, names(outcome)) == ("fail", {"deletion-undone"})
+    assert f"the log of log-0 on {node} starts at {undone}, and" in outcome.anomalies[0].sentence
+
+
+def test_a_deletion_from_remote_storage_beyond_every_request_fails(tiered: CheckedRun) -> None:
+    node, path = in_remote_storage(tiered)
+    path.write_text(f"{tiered.deletions.requested['log', 0] + 1}\n")
+    assert names(CHECKER.check(tiered)) == {"deletion-beyond-request"}
+    start_at(tiered, node, tiered.deletions.requested["log", 0] + 1)
+    assert names(CHECKER.check(tiered)) == {"deletion-beyond-request"}
+
+
+@pytest.mark.parametrize("damage", ["removed", "torn"])
+def test_without_the_file_of_a_start_in_remote_storage_the_run_is_unknown(tiered: CheckedRun, damage: str) -> None:
+    node, path = in_remote_storage(tiered)
+    path.unlink() if damage == "removed" else path.write_text(path.read_text()[:-1])
+    outcome = CHECKER.check(tiered)
+    assert (outcome.verdict, outcome.anomalies) == ("unknown", ())
+    assert f"{node} has a damaged remote-log-start" in outcome.doubts[0]
+
+
+def test_a_later_read_of_a_record_deleted_from_remote_storage_fails(tiered: CheckedRun) -> None:
+    early = with_journal(tiered, lambda line: [line | {"t": 1} if line["event"] == "records_deleted" else line])
+    assert names(CHECKER.check(early)) == {"deletion-undone"}
+
+
+def test_without_the_requests_the_records_missing_from_remote_storage_are_a_doubt(tiered: CheckedRun) -> None:
+    silent = with_journal(tiered, lambda line: [] if "delet" in line["event"] else [line])
+    assert any("was not read to its end" in doubt for doubt in LOGS.check(silent).doubts)

@@ -152,6 +152,31 @@ def test_epochs_of_a_replica_cover_the_remote_records_of_its_log(
     assert [each.name for each in found.anomalies] == expected
 
 
+@pytest.mark.parametrize(
+    ("deleted_to", "expected"), [(0, ["remote-object-differs"]), (1, ["remote-object-differs"]), (2, []), (9, [])]
+)
+def test_epochs_of_a_segment_may_start_where_clients_asked_to_delete_to(
+    tmp_path: Path, deleted_to: int, expected: list[str]
+) -> None:
+    """A leader moved its start to 2 and uploaded the second segment; its successor did not know that start."""
+    tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    for path in (tmp_path / "store").rglob(f"{4:020d}*.leader_epoch_checkpoint"):
+        path.write_bytes(b"0\n2\n0 2\n2 5\n")
+    found = compare_store([task(tmp_path, deleted_to=deleted_to)], in_sequence)
+    assert [each.name for each in found.anomalies] == expected
+
+
+@pytest.mark.parametrize(("deleted_to", "expected"), [(0, ["remote-object-differs"]), (5, []), (6, [])])
+def test_epochs_of_a_replica_may_start_where_clients_asked_to_delete_to(
+    tmp_path: Path, deleted_to: int, expected: list[str]
+) -> None:
+    """Apache Kafka cuts the epoch file at once, and stores the start of the log later."""
+    tiered(tmp_path, (B, 4, 8))
+    node(tmp_path, "n2", 8, [(2, 5)])
+    found = compare_store([task(tmp_path, intact=frozenset(), deleted_to=deleted_to)], in_sequence)
+    assert [each.name for each in found.anomalies] == expected
+
+
 def test_a_partition_without_remote_segments_has_no_findings(tmp_path: Path) -> None:
     node(tmp_path, "n1", 0)
     assert compare_store([task(tmp_path)], in_sequence) == StoreFindings(0, ())

@@ -264,6 +264,12 @@ for node in ALL_NODES:
                 lambda run, node=node, file=file, name=name: HARMS[name](run / f"nodes/{node}/data/{file}"),  # type: ignore[misc]
                 *NO_PASS,
             )
+    for name in ("emptied", "cut in the middle"):
+        mutation.add(
+            f"log-0/remote-log-start of {node} is {name}",
+            lambda run, node=node, name=name: HARMS[name](run / f"nodes/{node}/data/log-0/remote-log-start"),  # type: ignore[misc]
+            *NO_PASS,
+        )
     for place in PLACES:
         for name, harm in HARMS.items():
             mutation.add(

@@ -65,6 +65,12 @@ CASES = [
         marks=pytest.mark.kills("delete_answered_early"),
     ),
     pytest.param(
+        "delete_answered_early",
+        "tiered-deletions",
+        "answered-start-fell",
+        marks=pytest.mark.kills("delete_answered_early"),
+    ),
+    pytest.param(
         "commit_old_epoch", "chaos-simulated", "committed-old-epoch", marks=pytest.mark.kills("commit_old_epoch")
     ),
     pytest.param(
@@ -127,6 +133,7 @@ UNHARMED = (
     "deposed-leader",
     "first-sequence-after-restart",
     "deleted-records",
+    "tiered-deletions",
 )
 SEED: Final = defaultdict(lambda: 1, {"first-sequence-after-restart": 2301, "deleted-records": 2})
 
