@@ -67,8 +67,8 @@ Compares verdicts, anomalies, figures and settings of two campaigns, or of all c
   brownout compare old-store store --markdown      for a pull request
   brownout compare baseline/.tables store          a baseline: a copy of the tables alone
 
-A store is read from store/.tables/runs.parquet, which is made again first if the store has changed since. Tables
-alone are compared as they are (docs/tables.md).
+A store is read as `brownout list` reads it. A copy of its .tables/runs.parquet can take its place; it is compared as
+it is (docs/tables.md).
 
 Figures are those of runs that passed as expected. A change has a 95 % interval. It is called worse if it is worse
 by more than 10 % and a permutation test over the runs of each cell, corrected for the number of figures and
