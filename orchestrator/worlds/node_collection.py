@@ -45,8 +45,8 @@ def copy_data(source: Path, patterns: Sequence[str], destination: Path, name: st
         for directory in source.glob(parent):
             if directory.is_dir() and not _is_linked(directory, source):
                 (draft / shown_as(directory.relative_to(source))).mkdir(parents=True, exist_ok=True)
-    found = {path for pattern in patterns for path in source.glob(pattern)}
-    for path in sorted(found, key=lambda path: (len(path.parts), path)):
+    paths = {path for pattern in patterns for path in source.glob(pattern)}
+    for path in sorted(paths, key=lambda path: (len(path.parts), path)):
         if not _is_linked(path, source) and path.is_file():
             copy = draft / shown_as(path.relative_to(source))
             copy.parent.mkdir(parents=True, exist_ok=True)
@@ -81,6 +81,6 @@ def keep_configuration(record_dir: Path, etc_dir: str, files: Mapping[str, str])
     `files`: texts by their path on the node."""
     for path, text in files.items():
         place = PurePosixPath(path)
-        kept = record_dir / shown_as(place.relative_to(etc_dir) if place.is_relative_to(etc_dir) else Path(place.name))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(text, encoding="utf-8")
+        copy = record_dir / shown_as(place.relative_to(etc_dir) if place.is_relative_to(etc_dir) else Path(place.name))
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text, encoding="utf-8")

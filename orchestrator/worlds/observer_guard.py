@@ -66,8 +66,8 @@ class _OwnObserver:
     def view(self) -> View:
         view = self._ask("view", lambda observer: observer.view(), ANSWER_S)
         if (problem := _problem(view)) is not None:
-            made = self._observer.view
-            raise RunError(f"{own_line(self._system.description.directory, made)}view() of the observer: {problem}")
+            frame = self._observer.view
+            raise RunError(f"{own_line(self._system.description.directory, frame)}view() of the observer: {problem}")
         assert isinstance(view, View)
         return view
 
@@ -85,22 +85,24 @@ class _OwnObserver:
         finally:
             self._calls.put(None)
 
-    def _ask(self, what: str, function: Callable[[Any], R], within_s: float) -> R:
+    def _ask(self, method: str, function: Callable[[Any], R], within_s: float) -> R:
         if self._late is not None:
             raise RunError(self._late)
         call, patience_s = _Call(function), within_s * self._time_scale
         self._calls.put(call)
         if not call.ended.wait(patience_s):
             frame = sys._current_frames().get(self._thread.ident or 0)
-            where = own_line(self._system.description.directory, frame)
+            place = own_line(self._system.description.directory, frame)
             _late.append(self._thread)
-            self._late = f"{where}{what}() of the observer did not return within {patience_s:g} s; it is still running"
+            self._late = (
+                f"{place}{method}() of the observer did not return within {patience_s:g} s; it is still running"
+            )
             raise RunError(self._late)
         if isinstance(call.error, InputError):  # its message is written for the user already
             raise RunError(str(call.error)) from call.error
         if call.error is not None:
-            where = place_within(self._system.description.directory, call.error)
-            raise RunError(f"{what}() of the observer raised: {where}") from call.error
+            place = place_within(self._system.description.directory, call.error)
+            raise RunError(f"{method}() of the observer raised: {place}") from call.error
         value: R = call.value
         return value
 
@@ -136,8 +138,8 @@ def _problem(view: object) -> str | None:
     if not isinstance(view.unfenced, AbstractSet):
         return f"unfenced is a {type(view.unfenced).__name__}, and must be a frozenset of nodes' names"
     partitions: object = view.partitions
-    if not isinstance(partitions, Mapping) or not all(isinstance(each, PartitionState) for each in partitions.values()):
+    if not isinstance(partitions, Mapping) or not all(isinstance(part, PartitionState) for part in partitions.values()):
         return "partitions must have a PartitionState for each number"
-    if not isinstance(view.complaints, tuple) or not all(isinstance(each, str) for each in view.complaints):
+    if not isinstance(view.complaints, tuple) or not all(isinstance(complaint, str) for complaint in view.complaints):
         return "complaints must be a tuple of texts"
     return None

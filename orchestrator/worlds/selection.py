@@ -30,11 +30,11 @@ LEAST_FILES: Final = 1024
 
 def open_files() -> Requirement:
     """Whether this process may open enough files; raises its own limit to that number if it may."""
-    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    is_met = most == resource.RLIM_INFINITY or most >= LEAST_FILES
+    limit, bound = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_met = bound == resource.RLIM_INFINITY or bound >= LEAST_FILES
     if is_met and limit != resource.RLIM_INFINITY and limit < LEAST_FILES:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_FILES, most))
-    detail = f"{most} at a time, and a run needs {LEAST_FILES}" if not is_met else f"at least {LEAST_FILES} at a time"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (LEAST_FILES, bound))
+    detail = f"{bound} at a time, and a run needs {LEAST_FILES}" if not is_met else f"at least {LEAST_FILES} at a time"
     return Requirement(
         "open files", is_met, detail, f"allow them in the shell that starts Brownout: ulimit -n {LEAST_FILES}"
     )

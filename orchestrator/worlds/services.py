@@ -58,8 +58,8 @@ class ServicesOnHosts(ABC):
     @property
     def left_behind(self) -> dict[str, str]:
         """By node: the pids that stopped services left behind; these processes were ended, too."""
-        found: dict[str, str] = self.__dict__.setdefault("_left_behind", {})  # atomic, for parallel stops
-        return found
+        pids: dict[str, str] = self.__dict__.setdefault("_left_behind", {})  # atomic, for parallel stops
+        return pids
 
     def service(self, node: Node) -> Service:
         return self.deployment.service(node, self.nodes, self.time_scale)
@@ -102,12 +102,12 @@ class ServicesOnHosts(ABC):
     def _prepare_service(self, node: Node) -> None:
         """Syncs the prepared data, so that it survives an immediate power cut; programs do not always sync."""
         host, service = self.hosts[node.name], self.service(node)
-        for words in service.prepare:
-            command = shlex.join(self._prepare_words(node, service, words))
+        for parts in service.prepare:
+            command = shlex.join(self._prepare_words(node, service, parts))
             done = self._run_to_prepare(host, command, service.prepare_deadline_s)
             if not done.ok:
-                said = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
-                raise WorldError(f"{node.name}: {shlex.join(words)!r} ended with exit code {done.exit_code}: {said}")
+                output = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
+                raise WorldError(f"{node.name}: {shlex.join(parts)!r} ended with exit code {done.exit_code}: {output}")
         if service.prepare:
             host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
 
@@ -115,11 +115,11 @@ class ServicesOnHosts(ABC):
         """Run a preparing command and wait for its end."""
         return host.run(command, timeout_s=timeout_s)
 
-    def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
+    def _prepare_words(self, node: Node, service: Service, command: Sequence[str]) -> list[str]:
         """A preparing command, with the environment of the service's host."""
         variables = [f"{key}={value}" for key, value in service.environment.items()]
         # `env` would read a program whose path has a `=` as another variable.
-        return ["env", *variables, "sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, *words]
+        return ["env", *variables, "sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, *command]
 
     def start_service(self, node: Node) -> None:
         host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale
@@ -145,13 +145,13 @@ class ServicesOnHosts(ABC):
         host, give_up_s = self.hosts[node.name], self.scheduler.monotonic() + STATUS_S * self.time_scale
         while (status := host.service_exit()) is None and self.scheduler.monotonic() < give_up_s:
             self.scheduler.sleep(0.05)
-        words = f"its last words: {self.last_words(node)}"
+        last_output = f"its last words: {self.last_words(node)}"
         if status not in _NO_PROGRAM:
-            return WorldError(f"{node.name}: the service ended at its start; {words}")
+            return WorldError(f"{node.name}: the service ended at its start; {last_output}")
         program = self.service(node).command[0]
         return HostError(
             f"{node.name}: {program} cannot be started, or is a script that starts what cannot be (exit code {status});"
-            f" see command in its system.toml; {words}"
+            f" see command in its system.toml; {last_output}"
         )
 
     def start_services(self, nodes: Sequence[Node] | None = None) -> None:
@@ -159,16 +159,16 @@ class ServicesOnHosts(ABC):
             self.scheduler.for_each(together, self.start_service)
 
     def stop_services(self, nodes: Sequence[Node] | None = None) -> dict[str, int]:
-        asked: dict[str, int] = {}
+        signalled: dict[str, int] = {}
 
         def stop(node: Node) -> None:
             pid = self.stop_service(node)
             if pid is not None:
-                asked[node.name] = pid
+                signalled[node.name] = pid
 
         for together in reversed(self._by_start_order(nodes)):
             self.scheduler.for_each(together, stop)
-        return asked
+        return signalled
 
     def _by_start_order(self, nodes: Sequence[Node] | None) -> list[list[Node]]:
         """The nodes (None: all) in the groups that start together, in start order."""
@@ -183,10 +183,10 @@ class ServicesOnHosts(ABC):
         pid = host.service_pid()
         if pid is None:
             return None
-        asked = host.run(f"kill -TERM {pid}").ok
+        is_signalled = host.run(f"kill -TERM {pid}").ok
         if self._has_ended(host, pid, patience_s):
             self._end_left(node, pid)
-            return pid if asked else None
+            return pid if is_signalled else None
         if service.kills_at_stop:
             host.run(f"kill -KILL {pid}")
             if self._has_ended(host, pid, KILLED_S * self.time_scale):
@@ -202,12 +202,12 @@ class ServicesOnHosts(ABC):
         service = self.service(node)
         patience_s = service.stop_deadline_s * self.time_scale
         script = end_left_script(pid, round(patience_s) + 1)  # its clock has whole seconds
-        seen = ask(self.hosts[node.name], script, timeout_s=service.stop_deadline_s + 15)
-        if seen["left"]:
-            self.left_behind[node.name] = seen["left"]
-        if seen["state"] != "gone" and not (seen["state"] == "killed" and service.kills_at_stop):
+        answers = ask(self.hosts[node.name], script, timeout_s=service.stop_deadline_s + 15)
+        if answers["left"]:
+            self.left_behind[node.name] = answers["left"]
+        if answers["state"] != "gone" and not (answers["state"] == "killed" and service.kills_at_stop):
             raise WorldError(
-                f"{node.name}: processes that the service had left behind ({seen['left']}) did not end within "
+                f"{node.name}: processes that the service had left behind ({answers['left']}) did not end within "
                 f"{patience_s:g} s "
                 f"of SIGTERM; {_HOW_TO_STOP}; its last words: {self.last_words(node)}"
             )
@@ -235,8 +235,8 @@ class ServicesOnHosts(ABC):
     def kernel_words(self, name: str, pid: int) -> str:
         kernel_log = "{ dmesg || journalctl --dmesg --no-pager; } 2>/dev/null"
         with contextlib.suppress(HostError):
-            said = self.hosts[name].run(f"{kernel_log} | grep -F 'Killed process {pid} (' | tail -n 1")
-            return said.stdout.strip()
+            kernel_line = self.hosts[name].run(f"{kernel_log} | grep -F 'Killed process {pid} (' | tail -n 1")
+            return kernel_line.stdout.strip()
         return ""
 
     def collect_all(self) -> None:

@@ -73,13 +73,13 @@ def find_access(host: InventoryHost) -> HostAccess:
 def data_address(host: InventoryHost) -> str:
     """The IPv4 address at which the other hosts reach it. Raises `AccessError`."""
     try:
-        found = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
+        addresses = socket.getaddrinfo(host.data_address, None, socket.AF_INET, socket.SOCK_STREAM)
     except OSError as error:
         raise InventoryMistakeError(
             f"its data address {host.data_address!r} is not an IPv4 address, and cannot be resolved to one: {error}; "
             "set brownout_address"
         ) from None
-    return str(found[0][4][0])
+    return str(addresses[0][4][0])
 
 
 def why_unreachable(error: HostUnreachableError, access: HostAccess) -> str:
@@ -172,9 +172,9 @@ def _has_passphrase(key: Path) -> bool:
         return True
     if "UNPROTECTED" in tried.stderr:
         raise InventoryMistakeError(f"its key {key} is readable by others, so ssh rejects it; run: chmod 600 {key}")
-    said = tried.stderr.strip().splitlines()[-1:]
+    last_line = tried.stderr.strip().splitlines()[-1:]
     raise InventoryMistakeError(
-        f"its key {key} is not a private key ({' '.join(said)}); correct ansible_ssh_private_key_file, or "
+        f"its key {key} is not a private key ({' '.join(last_line)}); correct ansible_ssh_private_key_file, or "
         "IdentityFile in "
         "~/.ssh/config"
     )
@@ -186,9 +186,9 @@ def _host_keys(
     strictness = settings.get("stricthostkeychecking", ["ask"])[0]
     if host.check_host_key is False or os.environ.get("ANSIBLE_HOST_KEY_CHECKING", "").lower() in ("false", "0", "no"):
         strictness = "false"
-    known = [] if strictness == "false" else list(_known(settings, name))
-    if known:
-        return known, ()
+    keys = [] if strictness == "false" else list(_known(settings, name))
+    if keys:
+        return keys, ()
     if strictness in ("false", "accept-new"):
         scanned = _scan(address, port, _CONNECT_TIMEOUT_S * host.time_scale)
         return scanned, (f"the host key of {host.title} was not known, and is trusted without verification",)
@@ -205,14 +205,14 @@ def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
         for file in settings.get(key, [""])[0].split():
             path = Path(file).expanduser()
             if path.is_file():
-                found = subprocess.run(
+                lookup = subprocess.run(
                     ["ssh-keygen", "-F", name, "-f", str(path)],
                     capture_output=True,
                     encoding="utf-8",
                     errors="backslashreplace",
                     check=False,
                 )
-                yield from (line for line in found.stdout.splitlines() if line and not line.startswith("#"))
+                yield from (line for line in lookup.stdout.splitlines() if line and not line.startswith("#"))
 
 
 def _scan(address: str, port: int, timeout_s: float) -> list[str]:

@@ -98,39 +98,39 @@ def check_all(
     known_hosts = directory / "known_hosts"
     entered = _apart(for_each(hosts, lambda host: _enter(host, tuple(software))))
     known_hosts.write_text(
-        "".join(f"{line}\n" for each in entered if isinstance(each, CheckedHost) for line in each.access.host_keys),
+        "".join(f"{line}\n" for host in entered if isinstance(host, CheckedHost) for line in host.access.host_keys),
         encoding="utf-8",
     )
-    looked = for_each(entered, lambda each: _look(each, known_hosts))
-    wrong = [
+    looked = for_each(entered, lambda host: _look(host, known_hosts))
+    problems = [
         f"  {host.title}: {reason}"
-        for host, each in zip(hosts, looked, strict=True)
-        if isinstance(each, _UnfitError)
-        for reason in each.args
+        for host, checked in zip(hosts, looked, strict=True)
+        if isinstance(checked, _UnfitError)
+        for reason in checked.args
     ]
-    if wrong:
-        unfit = [each for each in looked if isinstance(each, _UnfitError)]
-        kind = UsageError if any(each.is_mistake for each in unfit) else WorldError
+    if problems:
+        unfit = [checked for checked in looked if isinstance(checked, _UnfitError)]
+        kind = UsageError if any(problem.is_mistake for problem in unfit) else WorldError
         raise kind(
             f"{len(unfit)} of {counted(len(hosts), 'host')} of {inventory} cannot be used; nothing was changed:\n"
-            + "\n".join(wrong)
+            + "\n".join(problems)
         )
-    return [each for each in looked if isinstance(each, CheckedHost)]
+    return [checked for checked in looked if isinstance(checked, CheckedHost)]
 
 
 def _apart(entered: Sequence[CheckedHost | _UnfitError]) -> list[CheckedHost | _UnfitError]:
     """The same list, with an error in place of each host that has the address of an earlier one: two names can be one
     machine."""
-    first: dict[str, InventoryHost] = {}
-    found: list[CheckedHost | _UnfitError] = []
-    for each in entered:
-        if isinstance(each, _UnfitError):
-            found.append(each)
+    first_hosts: dict[str, InventoryHost] = {}
+    hosts_apart: list[CheckedHost | _UnfitError] = []
+    for host in entered:
+        if isinstance(host, _UnfitError):
+            hosts_apart.append(host)
             continue
-        twin = first.setdefault(each.address, each.host)
-        same = f"it has the same address as {twin.title}, {each.address}; give it another one (brownout_address)"
-        found.append(each if twin is each.host else _MistakeError(same))
-    return found
+        twin = first_hosts.setdefault(host.address, host.host)
+        same = f"it has the same address as {twin.title}, {host.address}; give it another one (brownout_address)"
+        hosts_apart.append(host if twin is host.host else _MistakeError(same))
+    return hosts_apart
 
 
 def _enter(host: InventoryHost, software: tuple[Software, ...]) -> CheckedHost | _UnfitError:
@@ -156,16 +156,16 @@ def _power_hint(host: InventoryHost) -> str:
     return f"; brownout_power_status says that it is off, switch it on: {host.power_on}" if off else ""
 
 
-def _look(each: CheckedHost | _UnfitError, known_hosts: Path) -> CheckedHost | _UnfitError:
-    if isinstance(each, _UnfitError):
-        return each
-    connection = each.connection(known_hosts)
+def _look(host: CheckedHost | _UnfitError, known_hosts: Path) -> CheckedHost | _UnfitError:
+    if isinstance(host, _UnfitError):
+        return host
+    connection = host.connection(known_hosts)
     try:
-        facts = examine(connection, each)
-        reasons = list(_reasons(each, facts))
-        return _UnfitError(*reasons) if reasons else replace(each, facts=facts)
+        facts = examine(connection, host)
+        reasons = list(_reasons(host, facts))
+        return _UnfitError(*reasons) if reasons else replace(host, facts=facts)
     except HostUnreachableError as error:
-        return _UnfitError(why_unreachable(error, each.access))
+        return _UnfitError(why_unreachable(error, host.access))
     except HostError as error:
         return _UnfitError(str(error))
     except _UnfitError as error:
@@ -174,11 +174,11 @@ def _look(each: CheckedHost | _UnfitError, known_hosts: Path) -> CheckedHost | _
         connection.disconnect()
 
 
-def examine(connection: SshHost, each: CheckedHost) -> dict[str, Any]:
+def examine(connection: SshHost, checked: CheckedHost) -> dict[str, Any]:
     """Run the probe on the host. Raises `HostError`, or `_UnfitError` when it cannot run there."""
-    host = each.host
-    asks_java = "java" if playbook_variables.least_java(each.software) else ""
-    arguments = shlex.join([each.address, ",".join(map(str, each.ports)), host.data_dir, asks_java])
+    host = checked.host
+    asks_java = "java" if playbook_variables.least_java(checked.software) else ""
+    arguments = shlex.join([checked.address, ",".join(map(str, checked.ports)), host.data_dir, asks_java])
     # Encoded, because the program passes through two shells and sudo.
     sent = base64.b64encode(_PROBE.read_bytes()).decode()
     decode = "import base64,sys; exec(base64.b64decode(sys.argv.pop(1)).decode())"
@@ -187,95 +187,97 @@ def examine(connection: SshHost, each: CheckedHost) -> dict[str, Any]:
         f"python3 -c {shlex.quote(decode)} {sent} {arguments}",
         timeout_s=_PROBE_DEADLINE_S,
     )
-    said = (done.stderr or done.stdout).strip()
+    output = (done.stderr or done.stdout).strip()
     if done.stdout.strip() == "absent":
         raise _UnfitError("it has no python3; install it")
-    if not done.ok and "sudo" in said:
-        raise _why_not_root(connection, each, said.splitlines()[-1])
+    if not done.ok and "sudo" in output:
+        raise _why_not_root(connection, checked, output.splitlines()[-1])
     try:
         facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (json.JSONDecodeError, IndexError):
-        raise _UnfitError(f"it cannot be examined (exit code {done.exit_code}): {said[-300:]}") from None
+        raise _UnfitError(f"it cannot be examined (exit code {done.exit_code}): {output[-300:]}") from None
     return facts
 
 
-def _why_not_root(connection: SshHost, each: CheckedHost, said: str) -> _UnfitError:
+def _why_not_root(connection: SshHost, checked: CheckedHost, reply: str) -> _UnfitError:
     """Why sudo failed. A password from the inventory is tried once, to distinguish a wrong one from a missing one.
     Raises `HostError`."""
-    user, password = each.access.user, each.host.become_password
+    user, password = checked.access.user, checked.host.become_password
     remedy = "allow it in sudoers (NOPASSWD: ALL), or set ansible_user=root"
-    if "password" not in said:
-        return _UnfitError(f"{user} cannot become root by sudo ({said}); {remedy}")
+    if "password" not in reply:
+        return _UnfitError(f"{user} cannot become root by sudo ({reply}); {remedy}")
     if password is None:
-        return _UnfitError(f"{user} cannot become root without a password ({said}), and runs cannot type one; {remedy}")
+        return _UnfitError(
+            f"{user} cannot become root without a password ({reply}), and runs cannot type one; {remedy}"
+        )
     tried = connection.run_as_user("LC_ALL=C sudo -S -k -p '' true", f"{password}\n")
     if not tried.ok:
-        words = (tried.stderr or tried.stdout).strip().splitlines()[-1:]
-        return _MistakeError(f"the sudo password of {user} (ansible_become_password) is wrong: {' '.join(words)}")
+        answer = (tried.stderr or tried.stdout).strip().splitlines()[-1:]
+        return _MistakeError(f"the sudo password of {user} (ansible_become_password) is wrong: {' '.join(answer)}")
     return _UnfitError(
         f"the sudo password of {user} (ansible_become_password) is right, and runs cannot type one; {remedy}"
     )
 
 
-def _reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
+def _reasons(checked: CheckedHost, facts: dict[str, Any]) -> list[str]:
     """Why this host cannot be a node; empty if it can."""
-    host, data = each.host, facts["data"]
+    host, data = checked.host, facts["data"]
     python = ".".join(map(str, facts["python"]))
-    wrong = []
+    reasons = []
     if not facts["root"]:
-        wrong.append(f"{each.access.user} is not root; set ansible_become=true, or ansible_user=root")
+        reasons.append(f"{checked.access.user} is not root; set ansible_become=true, or ansible_user=root")
     if f"{facts['python'][0]}.{facts['python'][1]}" not in PYTHONS or facts["implementation"] != "CPython":
-        wrong.append(
+        reasons.append(
             f"its python3 is {facts['implementation']} {python}, and the broker's packages need CPython "
             f"{', '.join(PYTHONS)}; install one of these"
         )
     if facts["machine"] not in MACHINES or facts["libc"] != "glibc":
-        wrong.append(
+        reasons.append(
             f"it is a {facts['machine']} with {facts['libc'] or 'another C library than glibc'}; the broker's "
             f"packages are for {' and '.join(MACHINES)} with glibc"
         )
     absent = [name for name in ("bash", "tar", "flock") if name not in facts["programs"]]
     if absent:
-        wrong.append(f"it lacks {', '.join(absent)}; install bash, tar and util-linux")
+        reasons.append(f"it lacks {', '.join(absent)}; install bash, tar and util-linux")
     if not facts["has_address"]:
-        wrong.append(
-            f"{each.address} is not an address of this host, so no broker can listen on it; set brownout_address to "
+        reasons.append(
+            f"{checked.address} is not an address of this host, so no broker can listen on it; set brownout_address to "
             "the one by which the other hosts reach it"
         )
     for listener in facts["listeners"]:
         if not listener["ours"]:
-            who = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "a process"
-            remedy = "stop it, or set brownout_port" if listener["port"] == each.ports[0] else "stop it"
-            wrong.append(f"{who} listens on port {listener['port']} already; {remedy}")
-    wrong += _java_reasons(each, facts)
+            owner = f"process {listener['pid']} ({listener['command'][:80]})" if listener["pid"] else "a process"
+            remedy = "stop it, or set brownout_port" if listener["port"] == checked.ports[0] else "stop it"
+            reasons.append(f"{owner} listens on port {listener['port']} already; {remedy}")
+    reasons += _java_reasons(checked, facts)
     if data["error"]:
-        wrong.append(f"{host.data_dir} (brownout_data_dir) cannot be read: {data['error']}")
+        reasons.append(f"{host.data_dir} (brownout_data_dir) cannot be read: {data['error']}")
     if data["names"] and not data["ours"]:
-        wrong.append(
+        reasons.append(
             f"{host.data_dir} (brownout_data_dir) contains files that are not Brownout's: "
             f"{', '.join(data['names'])}; each run "
             "empties that directory: name another one, or empty it by hand"
         )
     if facts["free_bytes"] < _NEEDED_BYTES and not (host.data_device or host.data_serial):
-        wrong.append(
+        reasons.append(
             f"{host.data_dir} has {facts['free_bytes'] >> 20} MiB free; a run needs {_NEEDED_BYTES >> 20} MiB or more"
         )
-    return wrong
+    return reasons
 
 
-def _java_reasons(each: CheckedHost, facts: dict[str, Any]) -> list[str]:
+def _java_reasons(checked: CheckedHost, facts: dict[str, Any]) -> list[str]:
     """Why its Java is not suitable; empty if it is, or none is needed."""
-    least, has = playbook_variables.least_java(each.software), int(facts["java"])
-    if has >= least:
+    oldest, has = playbook_variables.least_java(checked.software), int(facts["java"])
+    if has >= oldest:
         return []
-    title = next(software.title for software in each.software if software.least_java == least)
+    title = next(software.title for software in checked.software if software.least_java == oldest)
     if facts["java_failure"]:
         return [
-            f"{title} needs Java {least} or later, and `java -version` in the PATH of root failed: "
+            f"{title} needs Java {oldest} or later, and `java -version` in the PATH of root failed: "
             f"{facts['java_failure']}; run it there as root, and repair or replace that Java"
         ]
-    found = f"Java {has}" if has else "none in the PATH of root"
+    version = f"Java {has}" if has else "none in the PATH of root"
     return [
-        f"{title} needs Java {least} or later, and it has {found}; install one, on Debian "
+        f"{title} needs Java {oldest} or later, and it has {version}; install one, on Debian "
         "for example: apt-get install default-jre-headless"
     ]

@@ -112,9 +112,9 @@ def chosen(inventory: Inventory, count: int) -> list[InventoryHost]:
     hosts = [
         _Variables(inventory.path, listed).host(f"n{number}") for number, listed in enumerate(inventory.take(count), 1)
     ]
-    taken: dict[str, str] = {}
+    names: dict[str, str] = {}
     for host in hosts:
-        twin = taken.setdefault(host.data_address, host.name)
+        twin = names.setdefault(host.data_address, host.name)
         if twin != host.name:
             raise UsageError(
                 f"{inventory.path}: {twin} and {host.name} have the same address, {host.data_address}; each node "
@@ -137,18 +137,18 @@ class _Variables:
         self._only("ansible_become_method", ("", "sudo"), "commands become root by sudo only")
         ssh_address = self._text("ansible_host") or self._name
         data_address = self._text("brownout_address") or ssh_address
-        words = {"name": self._name, "node": node, "host": ssh_address, "address": data_address}
+        terms = {"name": self._name, "node": node, "host": ssh_address, "address": data_address}
         power = self._text("brownout_power")
         if power not in ("", "none", "sysrq", "command"):
             raise self._error("brownout_power", f'{power!r} is not "sysrq"; or give brownout_power_off and _on')
-        off, on = self._command("brownout_power_off", words), self._command("brownout_power_on", words)
+        off, on = self._command("brownout_power_off", terms), self._command("brownout_power_on", terms)
         if (off is None) != (on is None) or (power == "command" and off is None):
             missing = "brownout_power_on" if off is not None else "brownout_power_off"
             raise self._error(missing, "is missing: power faults need a command to cut the power and one to restore it")
         if power == "sysrq" and off is not None:
             raise self._error("brownout_power", 'is "sysrq", and there is brownout_power_off as well; keep one of them')
-        stall, freeze = self._command("brownout_suspend_stall", words), self._command("brownout_suspend_freeze", words)
-        resume = self._command("brownout_suspend_resume", words)
+        stall, freeze = self._command("brownout_suspend_stall", terms), self._command("brownout_suspend_freeze", terms)
+        resume = self._command("brownout_suspend_resume", terms)
         if (stall is not None or freeze is not None) and resume is None:
             raise self._error("brownout_suspend_resume", "is missing: a suspended machine must be able to go on")
         return InventoryHost(
@@ -172,7 +172,7 @@ class _Variables:
             sysrq=power == "sysrq",
             power_off=off,
             power_on=on,
-            power_status=self._command("brownout_power_status", words),
+            power_status=self._command("brownout_power_status", terms),
             stall=stall,
             freeze=freeze,
             resume=resume,
@@ -184,16 +184,16 @@ class _Variables:
 
     def _refuse_unknown(self) -> None:
         for key in self._data:
-            known = (*VARIABLES, *PASSED_ON)
-            if key.startswith("brownout_") and key not in known:
-                close = difflib.get_close_matches(key, known, 1)
-                remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(known)}"
+            names = (*VARIABLES, *PASSED_ON)
+            if key.startswith("brownout_") and key not in names:
+                close = difflib.get_close_matches(key, names, 1)
+                remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(names)}"
                 raise self._error(key, f"is not a variable of Brownout; {remedy}")
 
-    def _only(self, key: str, choices: tuple[str, ...], why: str) -> None:
+    def _only(self, key: str, choices: tuple[str, ...], reason: str) -> None:
         text = self._text(key)
         if text.rpartition(".")[2] not in choices:
-            raise self._error(key, f"is {text!r}: {why}; leave it out")
+            raise self._error(key, f"is {text!r}: {reason}; leave it out")
 
     def _text(self, key: str) -> str:
         value = self._data.get(key)
@@ -213,10 +213,10 @@ class _Variables:
         value = self._data.get(key)
         if value is None or isinstance(value, bool):
             return value
-        word = str(value).strip().lower()
-        if word not in _TRUE + _FALSE:
+        text = str(value).strip().lower()
+        if text not in _TRUE + _FALSE:
             raise self._error(key, f"is {value!r}; write true or false")
-        return word in _TRUE
+        return text in _TRUE
 
     def _port(self, key: str) -> int | None:
         text = self._text(key)
@@ -252,23 +252,23 @@ class _Variables:
         text = self._text("ansible_ssh_private_key_file") or self._text("ansible_private_key_file")
         if not text:
             return None
-        given = Path(text).expanduser()
-        beside = (self._path if self._path.is_dir() else self._path.parent) / given
-        found = next((path for path in (given, beside) if path.is_file()), None)
-        if found is None:
+        path_given = Path(text).expanduser()
+        beside = (self._path if self._path.is_dir() else self._path.parent) / path_given
+        key_file = next((path for path in (path_given, beside) if path.is_file()), None)
+        if key_file is None:
             raise self._error("ansible_ssh_private_key_file", f"is {text}, and there is no such file")
-        return found.resolve()
+        return key_file.resolve()
 
     def _password(self) -> str | None:
         """The sudo password, if it is readable; one in a vault is not used."""
-        given = (self._data[key] for key in PASSWORDS if self._data.get(key) is not None)
-        return next((str(value) for value in given if isinstance(value, str | int)), None)
+        passwords = (self._data[key] for key in PASSWORDS if self._data.get(key) is not None)
+        return next((str(value) for value in passwords if isinstance(value, str | int)), None)
 
-    def _command(self, key: str, words: Mapping[str, str]) -> str | None:
+    def _command(self, key: str, terms: Mapping[str, str]) -> str | None:
         def fill(match: re.Match[str]) -> str:
-            if match[1] not in words:
-                known = ", ".join(f"{{{name}}}" for name in words)
-                raise self._error(key, f"has the placeholder {match[0]}, which is unknown; known are: {known}")
-            return shlex.quote(words[match[1]])
+            if match[1] not in terms:
+                names = ", ".join(f"{{{name}}}" for name in terms)
+                raise self._error(key, f"has the placeholder {match[0]}, which is unknown; known are: {names}")
+            return shlex.quote(terms[match[1]])
 
         return _PLACEHOLDER.sub(fill, self._text(key)) or None

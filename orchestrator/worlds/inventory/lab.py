@@ -66,16 +66,16 @@ def require_ways(hosts: Mapping[str, SshHost], titles: Mapping[str, str], time_s
         for_each(hosts.values(), lambda host: listening.enter_context(_listener(host, time_scale)))
 
         def look(host: SshHost) -> None:
-            others = [other for other in hosts.values() if other is not host]
+            unreached = [other for other in hosts.values() if other is not host]
             give_up = time.monotonic() + _PATIENCE_S * time_scale
-            while others:
-                seen = ask(host, reach_script([(other.name, other.address, other.port) for other in others]))
-                others = [other for other in others if seen.get(other.name) != "open"]
+            while unreached:
+                answers = ask(host, reach_script([(other.name, other.address, other.port) for other in unreached]))
+                unreached = [other for other in unreached if answers.get(other.name) != "open"]
                 if time.monotonic() > give_up:
                     break
             closed.extend(
                 f"{titles[host.name]} cannot connect to {titles[other.name]} at {other.address} port {other.port}"
-                for other in others
+                for other in unreached
             )
 
         for_each(hosts.values(), look)
@@ -97,8 +97,8 @@ def _listener(host: SshHost, time_scale: float) -> Iterator[None]:
     lasts_s = math.ceil(_LISTENS_S * time_scale)
     started = host.run(f"python3 -c {shlex.quote(_LISTENER)} {host.address} {host.port} {lasts_s}")
     if not started.ok:
-        last = started.stderr.strip().splitlines()[-1:]
-        raise WorldError(f"{host.name}: its port {host.port} cannot be listened at: {' '.join(last)}")
+        last_line = started.stderr.strip().splitlines()[-1:]
+        raise WorldError(f"{host.name}: its port {host.port} cannot be listened at: {' '.join(last_line)}")
     try:
         yield
     finally:
@@ -144,8 +144,8 @@ class InventoryLab(Lab):
         try:
             on_progress(f"looking at {_named(self._chosen)}")
             self._checked = check_all(self._path, self._chosen, self._spec.directory, self._spec.software)
-            for each in self._checked:
-                for note in each.access.noted:
+            for host in self._checked:
+                for note in host.access.noted:
                     on_progress(note)
             self._machines = self._assemble(self._checked, on_progress)
             self._machines.claim()
@@ -184,18 +184,18 @@ class InventoryLab(Lab):
         return {} if self._machines is None else self._machines.hosts
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
-        each = next((each for each in self._checked if each.host.node == name), None)
-        if each is None:
+        checked = next((checked for checked in self._checked if checked.host.node == name), None)
+        if checked is None:
             raise WorldError(f"unknown node {name}; the nodes are {_named(self._chosen)}")
         script = " ".join(command)
-        if each.host.become:
+        if checked.host.become:
             script = f"sudo -n sh -c {shlex.quote(script)}" if command else "sudo -n -i"
         return [
-            *("ssh", "-p", str(each.access.port), "-l", each.access.user),
-            *(("-i", _unexpanded(each.access.key_file)) if each.access.key_file else ()),
+            *("ssh", "-p", str(checked.access.port), "-l", checked.access.user),
+            *(("-i", _unexpanded(checked.access.key_file)) if checked.access.key_file else ()),
             *("-o", f"UserKnownHostsFile={_one_file(self._known_hosts)}", "-o", "StrictHostKeyChecking=yes"),
             *(() if command else ("-t",)),
-            each.access.address,
+            checked.access.address,
             *((script,) if script else ()),
         ]
 
@@ -210,26 +210,26 @@ class InventoryLab(Lab):
         return self._spec.directory / "known_hosts"
 
     def _assemble(self, checked: Sequence[CheckedHost], on_progress: Progress) -> HostMachines:
-        given = playbook_variables.provisions(self._spec.software)
+        provisions = playbook_variables.provisions(self._spec.software)
         sites: dict[tuple[str, str], PythonPackages] = {}
-        for each in checked:
-            kind = (each.python, each.machine)
+        for host in checked:
+            kind = (host.python, host.machine)
             if kind not in sites:
                 sites[kind] = _site(*kind, on_progress)
-        targets = {each.host.node: self._target(each, given, sites[each.python, each.machine]) for each in checked}
+        targets = {host.host.node: self._target(host, provisions, sites[host.python, host.machine]) for host in checked}
         return HostMachines(checked, self._offers, targets, self._spec.directory / "ansible", self._known_hosts)
 
-    def _target(self, each: CheckedHost, given: Provisions, site: PythonPackages) -> Target:
+    def _target(self, checked: CheckedHost, provisions: Provisions, site: PythonPackages) -> Target:
         """A host as the playbooks take it, by its name in the inventory."""
-        host = each.host
+        host = checked.host
         # A host whose clock must not be set keeps its time services.
         time_services: dict[str, Any] = {} if host.own_clock else {"brownout_time_services": []}
         return Target(
             host.name,
-            each.access.address,
-            user=each.access.user,
-            ssh_port=each.access.port,
-            key_file=each.access.key_file,
+            checked.access.address,
+            user=checked.access.user,
+            ssh_port=checked.access.port,
+            key_file=checked.access.key_file,
             known_hosts=self._known_hosts,
             become=host.become,
             time_scale=host.time_scale,
@@ -237,8 +237,8 @@ class InventoryLab(Lab):
                 "brownout_filesystem": self._spec.filesystem,
                 **time_services,
                 **host.passed_on,
-                **given.variables(site.archive, site.key),
-                "brownout_address": each.address,
+                **provisions.variables(site.archive, site.key),
+                "brownout_address": checked.address,
                 "brownout_data_dir": host.data_dir,
                 "brownout_data_device": host.data_device,
                 "brownout_data_serial": host.data_serial,
@@ -247,14 +247,14 @@ class InventoryLab(Lab):
 
     def _keep_promises(self, machines: HostMachines, on_progress: Progress) -> None:
         """Check the hosts again after the installation, and drop capabilities that they do not have."""
-        found: dict[str, CheckedHost] = {}
+        checked_again: dict[str, CheckedHost] = {}
 
-        def look(each: CheckedHost) -> None:
-            facts = examine(machines.hosts[each.host.node], each)
-            found[each.host.node] = replace(each, facts=facts)
+        def look(checked: CheckedHost) -> None:
+            facts = examine(machines.hosts[checked.host.node], checked)
+            checked_again[checked.host.node] = replace(checked, facts=facts)
 
         for_each(self._checked, look)
-        self._checked = [found[each.host.node] for each in self._checked]
+        self._checked = [checked_again[checked.host.node] for checked in self._checked]
         for need, reasons in _broken_promises(self._checked):
             if need in self._offers and reasons:
                 self._offers -= {need}
@@ -298,11 +298,11 @@ def _promised(chosen: Sequence[InventoryHost]) -> tuple[frozenset[Need], list[st
         ("freeze", [h for h in chosen if h.freeze is None], "brownout_suspend_freeze"),
         ("clock", [h for h in chosen if not h.own_clock], "brownout_own_clock"),
     )
-    for wanted, without, lack in optional:
+    for need, without, lack in optional:
         if without:
-            limits.append(f"no {_kinds_needing(wanted)}: the inventory has no {lack} for {_named(without)}")
+            limits.append(f"no {_kinds_needing(need)}: the inventory has no {lack} for {_named(without)}")
         else:
-            offers.add(wanted)
+            offers.add(need)
     resets = [host for host in chosen if host.sysrq]
     if "power" in offers and resets:
         limits.append(
@@ -321,26 +321,26 @@ def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, lis
     def stated(reasons: Mapping[str, str]) -> list[str]:
         return [f"{title}: {reason}" for title, reason in reasons.items() if reason]
 
-    by_title = {each.host.title: each for each in checked}
+    by_title = {host.host.title: host for host in checked}
     here = {
-        title: "it is the machine that brownout runs on" if each.facts["boot_id"] == ours else ""
-        for title, each in by_title.items()
+        title: "it is the machine that brownout runs on" if host.facts["boot_id"] == ours else ""
+        for title, host in by_title.items()
     }
     self_addressed = {
-        title: here[title] or ("it has the address that brownout comes from" if _is_own(each.address) else "")
-        for title, each in by_title.items()
+        title: here[title] or ("it has the address that brownout comes from" if _is_own(host.address) else "")
+        for title, host in by_title.items()
     }
-    yield "network", stated({t: self_addressed[t] or each.facts["nft"] for t, each in by_title.items()})
-    yield "netem", stated({t: each.facts["netem"] for t, each in by_title.items()})
+    yield "network", stated({t: self_addressed[t] or host.facts["nft"] for t, host in by_title.items()})
+    yield "netem", stated({t: host.facts["netem"] for t, host in by_title.items()})
     shared = {
-        title: here[title] or ("" if each.facts["own_kernel"] else "it is a container, whose kernel is shared")
-        for title, each in by_title.items()
+        title: here[title] or ("" if host.facts["own_kernel"] else "it is a container, whose kernel is shared")
+        for title, host in by_title.items()
     }
-    yield "power", stated({t: shared[t] if each.host.sysrq else here[t] for t, each in by_title.items()})
+    yield "power", stated({t: shared[t] if host.host.sysrq else here[t] for t, host in by_title.items()})
     yield (
         "clock",
         stated(
-            {t: shared[t] or ("" if each.facts["may_set_clock"] else "not allowed") for t, each in by_title.items()}
+            {t: shared[t] or ("" if host.facts["may_set_clock"] else "not allowed") for t, host in by_title.items()}
         ),
     )
 

@@ -57,8 +57,8 @@ class HostsSuspender:
 
     def state(self, name: str) -> MachineState:
         """A host that accepts connections is running, whatever was requested."""
-        asked = self.asked(name)
-        return "running" if asked == "running" or self._accesses[name].is_reachable() else asked
+        requested = self.asked(name)
+        return "running" if requested == "running" or self._accesses[name].is_reachable() else requested
 
     def asked(self, name: str) -> MachineState:
         """The last requested state of a machine; takes no time."""
@@ -72,12 +72,12 @@ class HostsSuspender:
 
     def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
         stopped = [name for name in names if self.asked(name) != "running"]
-        said = self._run(stopped, "brownout_suspend_resume")
+        outputs = self._run(stopped, "brownout_suspend_resume")
         for name in stopped:
             self._states.pop(name, None)
         if stopped:
             self._on_back(stopped)
-        return said
+        return outputs
 
     def _suspend(self, names: Collection[str], state: MachineState) -> dict[str, dict[str, Any]]:
         running = [name for name in names if self.asked(name) == "running"]
@@ -154,14 +154,14 @@ class HostsNetwork:
 
     def heal(self, pairs: Collection[Pair] | None = None) -> None:
         with self._lock:
-            found = self._read()
+            counters = self._read()
             self._forget(pairs)
-            for name, present in found.items():
+            for name, present in counters.items():
                 self._change("delete", name, set(present) if pairs is None else set(present) & set(pairs))
 
     def _forget(self, pairs: Collection[Pair] | None) -> None:
-        for wanted in self._wanted.values():
-            wanted -= set(wanted) if pairs is None else set(pairs)
+        for pairs_of_set in self._wanted.values():
+            pairs_of_set -= set(pairs_of_set) if pairs is None else set(pairs)
 
     def counters(self) -> dict[Pair, PacketCount]:
         with self._lock:
@@ -170,8 +170,8 @@ class HostsNetwork:
 
     def cut_pairs(self) -> set[Pair]:
         with self._lock:
-            wanted = {pair for pairs in self._wanted.values() for pair in pairs}
-            absent = {pair for pair in wanted if not self._answers(pair[1])}
+            cut = {pair for pairs in self._wanted.values() for pair in pairs}
+            absent = {pair for pair in cut if not self._answers(pair[1])}
             return absent.union(*self._read().values())
 
     def _present(self) -> list[str]:
@@ -191,8 +191,8 @@ class HostsNetwork:
     def _install(self, name: str) -> None:
         peers = [host.address for other, host in self._hosts.items() if other != name]
         cut, rejected = (
-            [self._hosts[a].address for a, b in sorted(self._wanted[wanted]) if b == name]
-            for wanted in ("cut", "rejected")
+            [self._hosts[a].address for a, b in sorted(self._wanted[set_name]) if b == name]
+            for set_name in ("cut", "rejected")
         )
         # Declared before it is deleted: deleting a missing table would be an error. Rejecting answers must pass: if
         # both
@@ -219,22 +219,22 @@ class HostsNetwork:
 
     def _read(self) -> dict[str, dict[Pair, int]]:
         """By set: its pairs with the number of stopped packets, of the hosts that answer. Stores all counters."""
-        found: dict[str, dict[Pair, int]] = {"cut": {}, "rejected": {}}
+        pairs_of: dict[str, dict[Pair, int]] = {"cut": {}, "rejected": {}}
 
         def read(name: str) -> None:
             listed = json.loads(self._run(name, f"nft -j list table {TABLE}"))
             counts = {entry["set"]["name"]: _counts(entry["set"]) for entry in listed["nftables"] if "set" in entry}
-            for address, seen in counts["peers"].items():
+            for address, seen_packets in counts["peers"].items():
                 pair = (self._names[address], name)
                 stopped = 0
-                for set_name, present in found.items():
+                for set_name, present in pairs_of.items():
                     if address in counts[set_name]:
                         present[pair] = counts[set_name][address]
                         stopped += present[pair]
-                self._last[pair] = PacketCount(seen, stopped)
+                self._last[pair] = PacketCount(seen_packets, stopped)
 
         for_each(self._present(), read)
-        return found
+        return pairs_of
 
     def _nft(self, name: str, script: str) -> None:
         """One atomic transaction."""
@@ -243,8 +243,8 @@ class HostsNetwork:
     def _run(self, name: str, command: str) -> str:
         done = self._hosts[name].run(f"{_PATH}; {command}", timeout_s=_DEADLINE_S)
         if not done.ok:
-            said = done.stderr.strip().splitlines()
-            raise WorldError(f"{name}: its packet filter (nftables, table {TABLE}) refuses: {' '.join(said[:2])}")
+            message = done.stderr.strip().splitlines()
+            raise WorldError(f"{name}: its packet filter (nftables, table {TABLE}) refuses: {' '.join(message[:2])}")
         return done.stdout
 
 
@@ -354,16 +354,16 @@ class HostMachines:
         directory: Path,
         known_hosts: Path,
     ) -> None:
-        self._checked = {each.host.node: each for each in checked}
+        self._checked = {host.host.node: host for host in checked}
         self._targets = targets
         self._directory = directory
-        self.hosts = {name: each.connection(known_hosts) for name, each in self._checked.items()}
-        inventory = {name: each.host for name, each in self._checked.items()}
-        accesses = {name: each.access for name, each in self._checked.items()}
-        scale = max(each.host.time_scale for each in checked)
+        self.hosts = {name: host.connection(known_hosts) for name, host in self._checked.items()}
+        inventory = {name: host.host for name, host in self._checked.items()}
+        accesses = {name: host.access for name, host in self._checked.items()}
+        scale = max(host.host.time_scale for host in checked)
         self._claims = HostLocks(
-            {name: each.connection(known_hosts) for name, each in self._checked.items()},
-            {name: each.host.title for name, each in self._checked.items()},
+            {name: host.connection(known_hosts) for name, host in self._checked.items()},
+            {name: host.host.title for name, host in self._checked.items()},
             scale,
         )
         self.power: HostsPower | None = HostsPower(inventory, self.hosts, accesses, self._after_boot, scale)
@@ -389,8 +389,8 @@ class HostMachines:
             self.network.remove(self._claims.held)  # otherwise its cuts would be reported as a firewall
 
     def endpoint(self, name: str) -> RemoteEndpoint:
-        each = self._checked[name]
-        return RemoteEndpoint(int(name[1:]), each.address, each.host.port, each.host.data_dir)
+        host = self._checked[name]
+        return RemoteEndpoint(int(name[1:]), host.address, host.host.port, host.host.data_dir)
 
     def reset(self, on_progress: Progress) -> None:
         self.revive()
@@ -400,8 +400,8 @@ class HostMachines:
             self.network.build()
         for_each(self.hosts.values(), lambda host: host.connect())
 
-    def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
-        collection.collect(self._targets, destinations, wanted, self._directory)
+    def collect(self, destinations: Mapping[str, Path], collected: collection.Collected) -> None:
+        collection.collect(self._targets, destinations, collected, self._directory)
 
     def revive(self) -> None:
         """Resume every machine that a fault suspended. Raises `HostError`."""

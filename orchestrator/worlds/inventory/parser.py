@@ -51,11 +51,11 @@ class Inventory:
         return self.hosts[:count]
 
 
-def read(path: Path, wanted: Sequence[str]) -> Inventory:
+def read(path: Path, variable_names: Sequence[str]) -> Inventory:
     """The hosts of the group `brownout`, or of the whole inventory if that group does not exist.
 
-    Contains the variables in `wanted`, and all that start with `brownout_` (to find misspelt ones). Raises `UsageError`
-    when the inventory cannot be read or has no host.
+    Contains the variables in `variable_names`, and all that start with `brownout_` (to find misspelt ones). Raises
+    `UsageError` when the inventory cannot be read or has no host.
     """
     if not path.exists():
         raise UsageError(f"{path}: there is no such inventory; give an Ansible inventory with --inventory")
@@ -68,9 +68,9 @@ def read(path: Path, wanted: Sequence[str]) -> Inventory:
     names = list(dict.fromkeys(_members(listed, group)))
     if not names:
         raise UsageError(f"{path}: the group {group} has no hosts; name at least one there")
-    known = listed.get("_meta", {}).get("hostvars", {})
+    hostvars = listed.get("_meta", {}).get("hostvars", {})
     variables = {
-        name: {k: v for k, v in known.get(name, {}).items() if k in wanted or k.startswith("brownout_")}
+        name: {k: v for k, v in hostvars.get(name, {}).items() if k in variable_names or k.startswith("brownout_")}
         for name in names
     }
     _fill_in(path, variables)
@@ -78,42 +78,42 @@ def read(path: Path, wanted: Sequence[str]) -> Inventory:
 
 
 def _list(path: Path) -> dict[str, Any]:
-    said = _ansible("ansible-inventory", path, "--list")
+    output = _ansible("ansible-inventory", path, "--list")
     try:
-        listed: dict[str, Any] = json.loads(said)
+        listed: dict[str, Any] = json.loads(output)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}: ansible-inventory does not answer with JSON: {said[:200]!r}") from error
+        raise UsageError(f"{path}: ansible-inventory does not answer with JSON: {output[:200]!r}") from error
     return listed
 
 
-def _members(listed: Mapping[str, Any], group: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+def _members(listed: Mapping[str, Any], group: str, visited: frozenset[str] = frozenset()) -> Iterator[str]:
     """The hosts of a group, then those of its children."""
     entry = listed.get(group, {})
     yield from entry.get("hosts", [])
     for child in entry.get("children", []):
-        if child not in seen:
-            yield from _members(listed, child, seen | {group})
+        if child not in visited:
+            yield from _members(listed, child, visited | {group})
 
 
 def _fill_in(path: Path, variables: dict[str, dict[str, Any]]) -> None:
     """Replace templates by their values: `ansible-inventory` prints them unevaluated."""
     templated = {
-        name: [key for key, value in found.items() if isinstance(value, str) and _is_template(value)]
-        for name, found in variables.items()
+        name: [key for key, value in settings.items() if isinstance(value, str) and _is_template(value)]
+        for name, settings in variables.items()
     }
-    keys = sorted({key for found in templated.values() for key in found})
+    keys = sorted({key for keys_of_host in templated.values() for key in keys_of_host})
     if not keys:
         return
-    asked = ", ".join(f"'{key}': {key} | default(none)" for key in keys)
-    message = json.dumps({"msg": f"{{{{ {{ {asked} }} }}}}"})
-    hosts = [name for name, found in templated.items() if found]
-    said = _ansible("ansible", path, ",".join(hosts), "-m", "ansible.builtin.debug", "-a", message)
+    expressions = ", ".join(f"'{key}': {key} | default(none)" for key in keys)
+    message = json.dumps({"msg": f"{{{{ {{ {expressions} }} }}}}"})
+    hosts = [name for name, keys_of_host in templated.items() if keys_of_host]
+    output = _ansible("ansible", path, ",".join(hosts), "-m", "ansible.builtin.debug", "-a", message)
     decoder = json.JSONDecoder()
     for name in hosts:
-        start = said.find(f"{name} | SUCCESS => ")
+        start = output.find(f"{name} | SUCCESS => ")
         if start < 0:
-            raise UsageError(f"{path}: the templates of {name} cannot be filled in: {said.strip()[:500]}")
-        answer, _ = decoder.raw_decode(said, said.index("{", start))
+            raise UsageError(f"{path}: the templates of {name} cannot be filled in: {output.strip()[:500]}")
+        answer, _ = decoder.raw_decode(output, output.index("{", start))
         variables[name] |= {key: answer["msg"][key] for key in templated[name]}
 
 

@@ -80,12 +80,12 @@ class HostsPower:
         began = time.monotonic()
         self._off.add(name)
         if host.power_off is not None:
-            said = run_command(host, "brownout_power_off", host.power_off)
+            output = run_command(host, "brownout_power_off", host.power_off)
         else:
-            said = self._reset(name)
+            output = self._reset(name)
         self._hosts[name].disconnect()
         self._await_silence(host, began)
-        return {**said, "silent_after_ms": round((time.monotonic() - began) * 1e3)}
+        return {**output, "silent_after_ms": round((time.monotonic() - began) * 1e3)}
 
     def _reset(self, name: str) -> dict[str, Any]:
         """A reset from inside. Raises `WorldError` when the host refuses it."""
@@ -101,15 +101,15 @@ class HostsPower:
             if silent and (host.power_status is None or not is_on(host, host.power_status)):
                 return
             if time.monotonic() > deadline:
-                how = "it still answers" if not silent else "brownout_power_status still says on"
-                raise WorldError(f"{host.title}: its power was cut, and {how} after {deadline - began:g} s")
+                state = "it still answers" if not silent else "brownout_power_status still says on"
+                raise WorldError(f"{host.title}: its power was cut, and {state} after {deadline - began:g} s")
             time.sleep(0.05)
 
     def _restore_one(self, name: str, start: threading.Barrier) -> dict[str, Any]:
         host, reach = self._inventory[name], self._hosts[name]
         start.wait()
         began = time.monotonic()
-        said = {} if host.power_on is None else run_command(host, "brownout_power_on", host.power_on)
+        output = {} if host.power_on is None else run_command(host, "brownout_power_on", host.power_on)
         deadline = began + _BOOT_DEADLINE_S * self._scale
         while True:
             if self._accesses[name].is_reachable():
@@ -122,15 +122,15 @@ class HostsPower:
                     "see its console"
                 )
             time.sleep(0.2)
-        return {**said, "reachable_after_ms": round((time.monotonic() - began) * 1e3)}
+        return {**output, "reachable_after_ms": round((time.monotonic() - began) * 1e3)}
 
 
 def run_command(host: InventoryHost, variable: str, command: str) -> dict[str, Any]:
     """Run a command of the inventory on this machine; returns its relevant output. Raises `WorldError` if it fails."""
     done = _shell(host, variable, command)
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-300:]
-        raise WorldError(f"{host.title}: {variable} ended with exit code {done.returncode}: {command}: {said}")
+        output = (done.stderr or done.stdout).strip()[-300:]
+        raise WorldError(f"{host.title}: {variable} ended with exit code {done.returncode}: {command}: {output}")
     return {"command": command}
 
 
@@ -138,11 +138,11 @@ def is_on(host: InventoryHost, command: str) -> bool:
     """The state by `brownout_power_status`: the last word of its output that means on or off; without output, its exit
     code. Raises `WorldError` if that is neither."""
     done = _shell(host, "brownout_power_status", command)
-    words = re.findall(r"[a-z]+", done.stdout.lower())
-    for word in reversed(words):
-        if word in _ON or word in _OFF:
-            return word in _ON
-    if not words and done.returncode in (0, 1):
+    states = re.findall(r"[a-z]+", done.stdout.lower())
+    for state in reversed(states):
+        if state in _ON or state in _OFF:
+            return state in _ON
+    if not states and done.returncode in (0, 1):
         return done.returncode == 0
     raise WorldError(
         f"{host.title}: brownout_power_status says neither on nor off (exit code {done.returncode}): "

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     os.environ["PATH"] = os.environ.get("PATH", "") + ":" + _SYSTEM_PATH
     address, ports, data_dir, java = arguments
     java_release, java_failure = _java() if java else (0, "")
-    found = {
+    facts = {
         "root": os.geteuid() == 0,
         "python": list(sys.version_info[:3]),
         "implementation": platform.python_implementation(),
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> None:
         "data": _data(data_dir),
         "free_bytes": _free(data_dir),
     }
-    print(json.dumps(found))
+    print(json.dumps(facts))
 
 
 def _text(path: str) -> str:
@@ -77,11 +77,11 @@ def _java() -> tuple[int, str]:
     """The feature release of the Java in root's PATH; 0 and the reason if that is unknown, 0 alone without Java."""
     if not shutil.which("java"):
         return 0, ""
-    code, _, said = _run("java", "-version")
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    if code == 0 and found:
-        return int(found.group(1)), ""
-    return 0, said or "no version in its output"
+    code, _, output = _run("java", "-version")
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    if code == 0 and match:
+        return int(match.group(1)), ""
+    return 0, output or "no version in its output"
 
 
 def _is_own_kernel() -> bool:

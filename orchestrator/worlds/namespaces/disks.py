@@ -49,7 +49,7 @@ class DataDisk:
         self._file = _nameless_file(self._backing)
         os.ftruncate(self._file, self._size)
         command = [*_MKFS[self.filesystem], f"/proc/self/fd/{self._file}"]
-        made = subprocess.run(
+        mkfs = subprocess.run(
             command,
             pass_fds=[self._file],
             capture_output=True,
@@ -57,8 +57,8 @@ class DataDisk:
             errors="backslashreplace",
             check=False,
         )
-        if made.returncode:
-            raise DataDiskError(f"{self.name}: {command[0]} failed: {made.stderr.strip() or made.returncode}")
+        if mkfs.returncode:
+            raise DataDiskError(f"{self.name}: {command[0]} failed: {mkfs.stderr.strip() or mkfs.returncode}")
 
     def attach(self) -> Attached:
         """Attach the disk to a free loop device. Raises `DataDiskError`."""

@@ -97,8 +97,8 @@ def _loop_devices() -> None:
     try:
         fcntl.ioctl(control, _GET_FREE_LOOP_DEVICE)
     except OSError as error:
-        what = f"it does not name a free loop device ({error.strerror})"
-        raise OSError(error.errno, what, "/dev/loop-control") from error
+        problem = f"it does not name a free loop device ({error.strerror})"
+        raise OSError(error.errno, problem, "/dev/loop-control") from error
     finally:
         os.close(control)
 

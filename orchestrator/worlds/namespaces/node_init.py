@@ -40,13 +40,13 @@ def main(_: list[str]) -> NoReturn:
     except OSError as error:
         _answer(f"error {error}")
     reports, reporter = os.pipe()
-    first = os.fork()
-    if first == 0:
+    child = os.fork()
+    if child == 0:
         os.close(reports)
         _be_first(boot, reporter)
     os.close(reporter)
     failure = os.read(reports, 4096).decode()
-    _answer(f"error {failure}" if failure else f"ok {first}")
+    _answer(f"error {failure}" if failure else f"ok {child}")
 
 
 def _write(path: str, text: str) -> None:
@@ -63,7 +63,7 @@ def _connect(boot: dict[str, Any]) -> None:
     """Make a network namespace with `eth0`, whose other end is in the sandbox's bridge."""
     sandbox, parent = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC), os.getppid()
     syscalls.unshare(syscalls.CLONE_NEWNET)
-    own = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    network = os.open(_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     links.disable_ipv6()
     links.ip_batch(
         [
@@ -77,7 +77,7 @@ def _connect(boot: dict[str, Any]) -> None:
     syscalls.enter_network(sandbox)
     links.add_to_bridge(boot["bridge"], boot["link"])
     links.set_up(boot["link"])
-    syscalls.enter_network(own)
+    syscalls.enter_network(network)
     links.set_up("eth0")
 
 
@@ -149,7 +149,7 @@ def _make_devices(dev: str) -> None:
 
 def _make_boot_id(root: str, boot_id: str) -> None:
     """Give the node a boot id of its own, at the usual path: the kernel's would be the same on all nodes, always."""
-    own = f"{root}/run/brownout/boot_id"
-    os.makedirs(os.path.dirname(own))
-    _write(own, f"{boot_id}\n")
-    syscalls.bind(own, root + _BOOT_ID, read_only=True)
+    path = f"{root}/run/brownout/boot_id"
+    os.makedirs(os.path.dirname(path))
+    _write(path, f"{boot_id}\n")
+    syscalls.bind(path, root + _BOOT_ID, read_only=True)

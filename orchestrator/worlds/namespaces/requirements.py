@@ -36,12 +36,12 @@ def check(filesystem: str = "ext4") -> list[Requirement]:
     """All requirements, met or not, in the order in which to remedy them. Takes about 50 ms."""
     if sys.platform != "linux":
         return [Requirement("Linux", False, f"this is {sys.platform}", "use a Linux machine, or the process world")]
-    found = [_root(), *(_program(name, package) for name, package in _PACKAGES.items()), _sshd_user()]
-    found.append(_program(f"mkfs.{filesystem}", _MKFS_PACKAGES.get(filesystem, f"{filesystem} tools")))
-    found.append(_filesystem(filesystem))
-    if all(requirement.met for requirement in found):
-        found += _trials()
-    return found
+    requirements = [_root(), *(_program(name, package) for name, package in _PACKAGES.items()), _sshd_user()]
+    requirements.append(_program(f"mkfs.{filesystem}", _MKFS_PACKAGES.get(filesystem, f"{filesystem} tools")))
+    requirements.append(_filesystem(filesystem))
+    if all(requirement.met for requirement in requirements):
+        requirements += _trials()
+    return requirements
 
 
 def missing(filesystem: str = "ext4") -> list[Requirement]:
@@ -68,10 +68,10 @@ def _sshd_user() -> Requirement:
 
 
 def _filesystem(filesystem: str) -> Requirement:
-    known = filesystem in Path("/proc/filesystems").read_text(encoding="utf-8").split()
+    is_known = filesystem in Path("/proc/filesystems").read_text(encoding="utf-8").split()
     modules = Path("/lib/modules", os.uname().release)
-    loadable = known or any(modules.rglob(f"{filesystem}.ko*"))
-    detail = "in the kernel" if known else "loadable" if loadable else "not in this kernel"
+    loadable = is_known or any(modules.rglob(f"{filesystem}.ko*"))
+    detail = "in the kernel" if is_known else "loadable" if loadable else "not in this kernel"
     return Requirement(filesystem, loadable, detail, f"load the module: modprobe {filesystem}")
 
 

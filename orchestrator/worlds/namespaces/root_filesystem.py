@@ -67,14 +67,14 @@ def _image(rootfs: Path) -> RootFilesystem:
 def _visible() -> tuple[Bind, ...]:
     """Directories that services need and that may not be on the root filesystem: Python, its environment, this
     project."""
-    wanted = dict.fromkeys(
+    directories = dict.fromkeys(
         path
-        for given in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))
-        for path in (given, os.path.realpath(given))
+        for place in (sys.base_prefix, sys.prefix, str(PROJECT_ROOT))
+        for path in (place, os.path.realpath(place))
         if path != "/usr"
     )
     # An overlay over `/` does not contain other filesystems.
     root = os.stat("/").st_dev
     elsewhere = [path for path in ("/usr", "/opt") if os.path.isdir(path) and os.stat(path).st_dev != root]
     # Parents first: otherwise they would hide their children.
-    return tuple(Bind(path, path) for path in sorted([*wanted, *elsewhere], key=len))
+    return tuple(Bind(path, path) for path in sorted([*directories, *elsewhere], key=len))

@@ -74,7 +74,7 @@ class Torn:
 
 def tear(root: Path, rng: Random | None) -> Torn:
     """Write back a random part of the dirty pages below `root` (none without `rng`), and count the rest."""
-    written = left = 0
+    written = remaining = 0
     try:
         for descriptor, size in _files(root):
             pages = list(dirty_pages(descriptor, size))
@@ -82,26 +82,26 @@ def tear(root: Path, rng: Random | None) -> Torn:
             for page in chosen:
                 syscalls.write_back(descriptor, page * PAGE, PAGE)
             written += len(chosen)
-            left += syscalls.dirty_pages(descriptor, 0, _whole(size)) if chosen else len(pages)
+            remaining += syscalls.dirty_pages(descriptor, 0, _whole(size)) if chosen else len(pages)
     except OSError as error:
         if error.errno != errno.ENOSYS:
             raise
         return Torn(0, None, False)
     # Written pages belong to a file only if the journal, with its length and extents, is written, too.
-    return Torn(written, left, rng is not None and rng.random() < 2 / 3)
+    return Torn(written, remaining, rng is not None and rng.random() < 2 / 3)
 
 
 def dirty_pages(descriptor: int, size: int) -> Iterator[int]:
     """The numbers of a file's dirty pages, found by bisection. Raises `OSError` (ENOSYS before Linux 6.5)."""
     pending = [(0, _whole(size) // PAGE)]
     while pending:
-        first, count = pending.pop()
-        dirty = syscalls.dirty_pages(descriptor, first * PAGE, count * PAGE) if count else 0
+        start, count = pending.pop()
+        dirty = syscalls.dirty_pages(descriptor, start * PAGE, count * PAGE) if count else 0
         if dirty == count:
-            yield from range(first, first + count)
+            yield from range(start, start + count)
         elif dirty:
             half = count // 2
-            pending += [(first + half, count - half), (first, half)]
+            pending += [(start + half, count - half), (start, half)]
 
 
 def _whole(size: int) -> int:
@@ -117,7 +117,7 @@ def _choose(pages: list[int], rng: Random) -> list[int]:
 def _files(root: Path) -> Iterator[tuple[int, int]]:
     """Every regular file on the filesystem of `root`, open, with its size, in the order of their paths; a file with
     several names once. Links, pipes, sockets and devices have no pages here. Files may disappear meanwhile."""
-    top, seen = os.stat(root), set[int]()
+    top, inodes = os.stat(root), set[int]()
     for _, names, files, directory in os.fwalk(root):
         names[:] = [name for name in sorted(names) if _is_on(top.st_dev, name, directory)]
         for name in sorted(files):
@@ -125,8 +125,8 @@ def _files(root: Path) -> Iterator[tuple[int, int]]:
                 descriptor = _open_regular(name, directory)
                 try:
                     status = os.fstat(descriptor)
-                    if status.st_dev == top.st_dev and status.st_ino not in seen:
-                        seen.add(status.st_ino)
+                    if status.st_dev == top.st_dev and status.st_ino not in inodes:
+                        inodes.add(status.st_ino)
                         yield descriptor, status.st_size
                 finally:
                     os.close(descriptor)
@@ -252,8 +252,8 @@ class Machine:
                 torn = tear(self.data, rng)
             except OSError as error:
                 problem = error
-            how = syscalls.SHUTDOWN_AFTER_LOG_FLUSH if torn.journal_flushed else syscalls.SHUTDOWN_AT_ONCE
-            syscalls.shut_filesystem_down(mount, how)
+            way = syscalls.SHUTDOWN_AFTER_LOG_FLUSH if torn.journal_flushed else syscalls.SHUTDOWN_AT_ONCE
+            syscalls.shut_filesystem_down(mount, way)
         except OSError as error:
             clean_up(self.plug_in, cause=error)
             raise
@@ -308,12 +308,12 @@ class Machine:
             timeout=_BOOT_DEADLINE_S,
             check=False,
         )
-        verdict, _, rest = started.stdout.decode().strip().partition(" ")
+        verdict, _, answer = started.stdout.decode().strip().partition(" ")
         if verdict != "ok":
             raise WorldError(
-                rest or started.stderr.decode().strip() or f"its first process ended with {started.returncode}"
+                answer or started.stderr.decode().strip() or f"its first process ended with {started.returncode}"
             )
-        return int(rest)
+        return int(answer)
 
     def _boot_plan(self, boot_id: str, device: str) -> dict[str, Any]:
         return {
@@ -387,8 +387,8 @@ class NamespacePower:
 
     def _cut_one(self, name: str, tear: int | None) -> dict[str, Any]:
         machine = self._machines[name]
-        before = machine.boot
-        assert before is not None, "only machines that are on are cut"
+        previous_boot = machine.boot
+        assert previous_boot is not None, "only machines that are on are cut"
         started = time.monotonic()
         try:
             torn = machine.lose_power(None if tear is None else Random(f"{tear}:{name}"))
@@ -399,8 +399,8 @@ class NamespacePower:
             if not self.is_on(name):
                 self._on_cut(name)
         return {
-            "boot_id": before.boot_id,
-            "pid_namespace": before.pid_namespace,
+            "boot_id": previous_boot.boot_id,
+            "pid_namespace": previous_boot.pid_namespace,
             "pages_written_back": torn.written_back,
             "pages_dropped": torn.dropped,
             "journal_flushed": torn.journal_flushed,
@@ -452,11 +452,11 @@ class Access:
 
     def write_files(self, node: Node, etc: Path, hosts: str) -> None:
         """Write a node's own files into its /etc. Raises `WorldError`."""
-        own = etc / "brownout"
-        own.mkdir(exist_ok=True)
-        _make_key(own / "host_key", node.name)
-        (own / "sshd_config").write_text(_SSHD_CONFIG.format(address=node.address), encoding="utf-8")
-        (own / "authorized_keys").write_text(
+        directory = etc / "brownout"
+        directory.mkdir(exist_ok=True)
+        _make_key(directory / "host_key", node.name)
+        (directory / "sshd_config").write_text(_SSHD_CONFIG.format(address=node.address), encoding="utf-8")
+        (directory / "authorized_keys").write_text(
             self.key_file.with_suffix(".pub").read_text(encoding="utf-8"), encoding="utf-8"
         )
         (etc / "hostname").write_text(f"{node.name}\n", encoding="utf-8")
@@ -467,15 +467,15 @@ class Access:
 
     def trust(self, nodes: Iterable[tuple[Node, Path]]) -> None:
         """Write the host keys of all nodes, and an `ssh -F` configuration for logins by hand."""
-        known, config = [], []
+        host_keys, config = [], []
         for node, etc in nodes:
             kind, key = (etc / "brownout" / "host_key.pub").read_text(encoding="utf-8").split()[:2]
-            known.append(f"{node.address} {kind} {key}\n")
+            host_keys.append(f"{node.address} {kind} {key}\n")
             config.append(
                 f"Host {node.name}\n  HostName {node.address}\n  User root\n  IdentityFile {self.key_file}\n"
                 f"  UserKnownHostsFile {self.known_hosts}\n"
             )
-        self.known_hosts.write_text("".join(known), encoding="utf-8")
+        self.known_hosts.write_text("".join(host_keys), encoding="utf-8")
         (self.directory / "config").write_text("".join(config), encoding="utf-8")
 
 
@@ -486,7 +486,7 @@ def hosts_file(nodes: Iterable[Node]) -> str:
 def _make_key(path: Path, comment: str) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
     try:
-        made = subprocess.run(
+        keygen = subprocess.run(
             command,
             capture_output=True,
             encoding="utf-8",
@@ -496,8 +496,8 @@ def _make_key(path: Path, comment: str) -> None:
         )
     except OSError as error:
         raise WorldError(f"ssh-keygen cannot be run: {error.strerror}; install openssh-client") from error
-    if made.returncode:
-        raise WorldError(f"ssh-keygen: {made.stderr.strip()}")
+    if keygen.returncode:
+        raise WorldError(f"ssh-keygen: {keygen.stderr.strip()}")
 
 
 _ETC = "/etc/brownout"

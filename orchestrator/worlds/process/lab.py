@@ -171,12 +171,12 @@ class LocalHost:
 
     def _end_left(self, pid: int) -> None:
         """Kill the children of the service's last process: they use the same data. Raises `HostError`."""
-        seen = ask(self, end_left_script(pid, 0))
-        if seen["state"] not in ("gone", "killed"):
-            raise HostError(f"{self.name}: processes that the service left behind do not end: {seen['left']}")
-        if seen["left"]:
+        answers = ask(self, end_left_script(pid, 0))
+        if answers["state"] not in ("gone", "killed"):
+            raise HostError(f"{self.name}: processes that the service left behind do not end: {answers['left']}")
+        if answers["left"]:
             with open(self._node.service_log, "a", encoding="utf-8") as log:
-                log.write(f"brownout: killed what the service had left behind: {seen['left']}\n")
+                log.write(f"brownout: killed what the service had left behind: {answers['left']}\n")
 
 
 def _start_time(pid: int) -> str | None:
@@ -291,18 +291,18 @@ class ProcessWorld(ServicesOnHosts):
     def _node(self, number: int) -> Node:
         name = f"n{number}"
         # A system's configuration contains these paths: they must be free of characters that a program would parse.
-        seen = Path(self._plain_run_dir.path)
+        run_path = Path(self._plain_run_dir.path)
         return Node(
             name=name,
             id=number,
             address=ADDRESS,
             ports={port: self._ports.take() for port in self._spec.deployment.ports(number)},
-            data_dir=str(seen / _SCRATCH / name),
-            etc_dir=str(seen / "nodes" / name),
-            var_dir=str(seen / "nodes" / name),
+            data_dir=str(run_path / _SCRATCH / name),
+            etc_dir=str(run_path / "nodes" / name),
+            var_dir=str(run_path / "nodes" / name),
             record_dir=self._spec.run_dir / "nodes" / name,
             files_dir=self._spec.deployment.files_dir,
-            shared_dir=str(seen / SHARED),
+            shared_dir=str(run_path / SHARED),
         )
 
 

@@ -65,8 +65,8 @@ def _serve() -> None:
 def _reap(started: set[int], ended: dict[int, int]) -> None:
     """Record which of the `started` processes have `ended`; adopted ones are not recorded."""
     with contextlib.suppress(ChildProcessError):
-        while (found := os.waitpid(-1, os.WNOHANG))[0]:
-            pid, status = found
+        while (child := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = child
             if pid in started:
                 started.discard(pid)
                 code = os.waitstatus_to_exitcode(status)
@@ -102,9 +102,9 @@ def _start(order: dict[str, Any], started: set[int]) -> dict[str, Any]:
         _become(order, report, supervisor)
     os.close(report)
     started.add(child)
-    words = os.read(failure, 4096).decode()
+    error = os.read(failure, 4096).decode()
     os.close(failure)
-    return {"error": words} if words else {"pid": child}
+    return {"error": error} if error else {"pid": child}
 
 
 def _become(order: dict[str, Any], report: int, supervisor: int) -> NoReturn:

@@ -20,18 +20,18 @@ _COLLECTED = ("data", "kernel.log", "journal.log")
 def collect(
     targets: Mapping[str, playbooks.Target],
     destinations: Mapping[str, Path],
-    wanted: Collected,
+    collected: Collected,
     directory: Path,
 ) -> None:
-    """Collect from the nodes named in `destinations`, each into its own directory, by playbook. `wanted`: the directory
-    below a node's data directory, and globs of the files in it.
+    """Collect from the nodes named in `destinations`, each into its own directory, by playbook. `collected`: the
+    directory below a node's data directory, and globs of the files in it.
 
     `targets`: the nodes as playbooks take them; `directory`: for Ansible's output. Raises `WorldError`; what was
     collected from other nodes is kept."""
     chosen = {name: targets[name] for name in destinations}
     directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory, prefix="collect-") as scratch:
-        source, patterns = wanted
+        source, patterns = collected
         variables = {
             "brownout_collect_to": scratch,
             "brownout_collect_directory": source,

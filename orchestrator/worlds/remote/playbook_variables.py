@@ -40,15 +40,15 @@ def directory_archive(directory: Path) -> FilesArchive:
 
 def _files(directory: Path) -> list[Path]:
     """All files except hidden ones, caches and runs: a system finds the same files on the machine as here."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in sorted(directory.iterdir()):
         if path.name.startswith("."):
             continue
         if path.is_file():
-            found.append(path)
+            files.append(path)
         elif path.is_dir() and path.name != _MADE_AGAIN and not _has_runs(path):
-            found += _files(path)
-    return found
+            files += _files(path)
+    return files
 
 
 def _has_runs(directory: Path) -> bool:
@@ -71,7 +71,7 @@ class Provisions:
         trees = [
             {"to": f"{paths.PROGRAMS}/app", "archive": str(self.app.archive), "key": self.app.key},
             {"to": f"{paths.PROGRAMS}/site", "archive": str(site_archive), "key": site_key},
-            *({"to": to, "archive": str(each.archive), "key": each.key} for to, each in self.files.items()),
+            *({"to": to, "archive": str(archive.archive), "key": archive.key} for to, archive in self.files.items()),
         ]
         java = least_java(self.software)
         return {
@@ -87,9 +87,11 @@ def provisions(software: Sequence[Software]) -> Provisions:
     sent."""
     try:
         files = {
-            f"{paths.FILES}/{each.name}": files_archive(PROJECT_ROOT, each.files) for each in software if each.files
+            f"{paths.FILES}/{component.name}": files_archive(PROJECT_ROOT, component.files)
+            for component in software
+            if component.files
         }
-        for directory in {each.own_directory for each in software if each.own_directory}:
+        for directory in {component.own_directory for component in software if component.own_directory}:
             files[REMOTE_SYSTEM_DIR] = directory_archive(directory)
     except OSError as error:
         raise WorldError(f"the system's files cannot be archived: {error}") from error
@@ -109,18 +111,18 @@ def _roles(software: Sequence[Software]) -> dict[str, str]:
 
 def least_java(software: Sequence[Software]) -> int:
     """The oldest Java that runs all of it; 0: none is needed."""
-    return max((each.least_java for each in software), default=0)
+    return max((program.least_java for program in software), default=0)
 
 
 def programs(software: Sequence[Software]) -> dict[str, str]:
     """The programs that machines must have, and their packages."""
-    return {program: package for each in software for program, package in each.programs.items()}
+    return {program: package for component in software for program, package in component.programs.items()}
 
 
 def ports(software: Sequence[Software], number: int, first: int | None = None) -> tuple[int, ...]:
     """The ports of node `number` (from 1), the clients' port first. `first`: another clients' port for this node."""
-    found: dict[int, None] = {}
-    for each in software:
-        own = each.ports[number - 1]
-        found.update(dict.fromkeys((own[0] if first is None else first, *own[1:])))
-    return tuple(found) or (first or paths.DEFAULT_PORT,)
+    numbers: dict[int, None] = {}
+    for component in software:
+        own_ports = component.ports[number - 1]
+        numbers.update(dict.fromkeys((own_ports[0] if first is None else first, *own_ports[1:])))
+    return tuple(numbers) or (first or paths.DEFAULT_PORT,)

@@ -72,10 +72,10 @@ class MirroredFile:
 
         Raises `HostError` when the host does not answer."""
         done = self._host.run(f"cat {BOOT_ID}; stat -c %s {shlex.quote(self._path)} 2>/dev/null || echo 0")
-        said = done.stdout.split()
-        if len(said) != 2:  # a host that cannot start programs prints less
+        answer = done.stdout.split()
+        if len(answer) != 2:  # a host that cannot start programs prints less
             raise HostError(f"{self._host.name}: its boot and {self._path} cannot be read: {done.stderr.strip()}")
-        boot, size = said
+        boot, size = answer
         give_up = time.monotonic() + timeout_s
         while (have := self._received(boot.encode())) < int(size):
             if time.monotonic() > give_up:
@@ -205,7 +205,7 @@ class Machines(Protocol):
         `WorldError`."""
         ...
 
-    def collect(self, destinations: Mapping[str, Path], wanted: Collected) -> None:
+    def collect(self, destinations: Mapping[str, Path], collected: Collected) -> None:
         """Collect each machine's data (to `<destination>/data`, as in `orchestrator.worlds.node_collection`),
         `kernel.log` and `journal.log`. Raises `WorldError`."""
         ...
@@ -350,9 +350,9 @@ class RemoteWorld(ServicesOnHosts):
             raise WorldError(f"{node.name}: its service cannot be configured: {done.stderr.strip()}")
         keep_configuration(node.record_dir, node.etc_dir, service.files)
 
-    def _prepare_words(self, node: Node, service: Service, words: Sequence[str]) -> list[str]:
+    def _prepare_words(self, node: Node, service: Service, command: Sequence[str]) -> list[str]:
         """In the service's environment, so that the files belong to the service's user."""
-        return [paths.LAUNCHER, *super()._prepare_words(node, service, words)]
+        return [paths.LAUNCHER, *super()._prepare_words(node, service, command)]
 
     def _silence(self, node: Node) -> None:
         """Kill a service that still runs on a reachable machine."""
@@ -363,5 +363,5 @@ class RemoteWorld(ServicesOnHosts):
 def service_script(service: Service, directory: str) -> str:
     """The script that becomes a service in this directory."""
     variables = "".join(f"export {key}={shlex.quote(value)}\n" for key, value in service.environment.items())
-    there = f"cd {shlex.quote(directory)} || exit 1\n"
-    return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}{there}exec {shlex.join(service.command)}\n"
+    change_directory = f"cd {shlex.quote(directory)} || exit 1\n"
+    return f"#!/bin/sh\nexport {paths.MARK}=1\n{variables}{change_directory}exec {shlex.join(service.command)}\n"

@@ -50,11 +50,11 @@ class SimulatedAnswers:
         return {"start": self._start(pid), "threads": self._threads(pid)}
 
     def kill(self, pid: int, address: str, port: int) -> Answers:
-        seen = {"start": self._start(pid)}
-        if seen["start"]:
+        answers = {"start": self._start(pid)}
+        if answers["start"]:
             self._cluster.kill(self._node.name)
-            seen["signalled"] = "yes"
-        return {**seen, **self._end(pid)}
+            answers["signalled"] = "yes"
+        return {**answers, **self._end(pid)}
 
     def signal(self, pid: int, signal: str) -> Answers:
         start, before = self._start(pid), self._threads(pid)
@@ -87,9 +87,10 @@ class SimulatedAnswers:
         return {"sent": str(len(addresses))}
 
     def reach(self, targets: list[tuple[str, str, int]]) -> Answers:
-        passes, own = self._cluster.network.passes, self._node.address
+        passes, own_address = self._cluster.network.passes, self._node.address
         return {
-            name: "open" if passes(own, address) and passes(address, own) else "closed" for name, address, _ in targets
+            name: "open" if passes(own_address, address) and passes(address, own_address) else "closed"
+            for name, address, _ in targets
         }
 
     def refusal(self, targets: list[tuple[str, str, int]]) -> Answers:
@@ -98,13 +99,13 @@ class SimulatedAnswers:
 
     def connect_times(self, address: str, port: int, times: int, seconds: int) -> Answers:
         network, give_up_s = self._cluster.network, self._scheduler.monotonic() + seconds
-        seen = {"done": "yes"}
+        answers = {"done": "yes"}
         for number in range(times):
             left_s = give_up_s - self._scheduler.monotonic()
             took_s = self._scheduler.run(network.round_trip(self._node.address, address, max(0.0, left_s)))
             if took_s is not None:
-                seen[f"connect{number}"] = str(round(took_s * 1e6))
-        return seen
+                answers[f"connect{number}"] = str(round(took_s * 1e6))
+        return answers
 
     def burst(self, address: str, count: int) -> Answers:
         self._cluster.network.burst(self._node.address, address, count)
@@ -164,8 +165,8 @@ class SimulatedAnswers:
         return {"listed": "yes", **{path: str(size) for path, size in self._sizes(pattern).items()}}
 
     def digest_files(self, directory: str, pattern: str) -> Answers:
-        held = {path: size for path, size in self._sizes(pattern).items() if size}
-        return {"noted": "yes", **self.digest_heads(directory, held)}
+        sizes = {path: size for path, size in self._sizes(pattern).items() if size}
+        return {"noted": "yes", **self.digest_heads(directory, sizes)}
 
     def digest_heads(self, directory: str, sizes: Mapping[str, int]) -> Answers:
         files = self._files()

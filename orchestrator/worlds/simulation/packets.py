@@ -13,9 +13,9 @@ from simulator.network_interface import Disturbance
 _WORDS = re.compile(r"(delay|loss) ([\d.]+)(?:ms|%)(?: ([\d.]+)ms)?")
 
 
-def asked_of_netem(words: str) -> dict[str, float]:
+def asked_of_netem(arguments: str) -> dict[str, float]:
     """netem's parameters as fields of `Disturbance`; all of them, so that earlier values are reset."""
-    values = {word: (float(first), float(second or 0)) for word, first, second in _WORDS.findall(words)}
+    values = {word: (float(first), float(second or 0)) for word, first, second in _WORDS.findall(arguments)}
     (delay_ms, jitter_ms), (loss, _) = values.get("delay", (0.0, 0.0)), values.get("loss", (0.0, 0.0))
     return {"delay_s": delay_ms / 1e3, "jitter_s": jitter_ms / 1e3, "loss": loss / 100}
 
@@ -23,8 +23,8 @@ def asked_of_netem(words: str) -> dict[str, float]:
 def disturb(cluster: SimulatedCluster, name: str, **changes: float) -> None:
     """Change some disturbances of a machine's packets and keep the others."""
     outlet = cluster.network.outlet(name)
-    wanted = replace(Disturbance() if outlet is None else outlet.disturbance, **changes)
-    cluster.disturb(name, None if wanted == Disturbance() else wanted)
+    disturbance = replace(Disturbance() if outlet is None else outlet.disturbance, **changes)
+    cluster.disturb(name, None if disturbance == Disturbance() else disturbance)
 
 
 class SimulatedWire:

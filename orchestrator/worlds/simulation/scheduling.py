@@ -68,14 +68,14 @@ class VirtualScheduler:
 
     def for_each(self, items: Iterable[T], action: Callable[[T], R]) -> list[R]:
         results: list[R] = []
-        first: BaseException | None = None
+        first_error: BaseException | None = None
         for item in items:
             try:
                 results.append(action(item))
             except Exception as error:  # as with threads, the other actions are executed nevertheless
-                first = first or error
-        if first is not None:
-            raise first
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         return results
 
     def begin(self, function: Callable[[], None]) -> Pending:
@@ -97,13 +97,13 @@ class VirtualScheduler:
         if not _in_main_thread():
             yield
             return
-        before = signal.signal(signal.SIGVTALRM, self._used_up)
+        handler_before = signal.signal(signal.SIGVTALRM, self._used_up)
         signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-            signal.signal(signal.SIGVTALRM, before)
+            signal.signal(signal.SIGVTALRM, handler_before)
 
     def _used_up(self, _number: int, _frame: FrameType | None) -> None:
         self._stuck = True
@@ -119,13 +119,13 @@ def _in_main_thread() -> bool:
 def _signals_after() -> Iterator[None]:
     """Handle interrupts after the wait: a handler that raises would raise inside whichever simulated process is
     running, which would treat it as its own error."""
-    handled = [it for it in STOPPING if callable(signal.getsignal(it))] if _in_main_thread() else []
+    handled = [number for number in STOPPING if callable(signal.getsignal(number))] if _in_main_thread() else []
     heard: list[int] = []
-    before = {number: signal.signal(number, lambda received, _: heard.append(received)) for number in handled}
+    handlers = {number: signal.signal(number, lambda received, _: heard.append(received)) for number in handled}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
         for received in heard:
             signal.raise_signal(received)

@@ -194,9 +194,9 @@ class SimulatedObjects:
         self._cluster.objects.faults = StoreFaults()
 
     def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:
-        began_s, wanted = self._cluster.loop.now, probe(self._met, operation, self._name())
+        began_s, operation_result = self._cluster.loop.now, probe(self._met, operation, self._name())
         try:
-            result = self._scheduler.run(asyncio.wait_for(wanted, seconds))
+            result = self._scheduler.run(asyncio.wait_for(operation_result, seconds))
         except TimeoutError:
             return "silent", None
         return result, self._cluster.loop.now - began_s
@@ -367,8 +367,8 @@ class SimulatedClientProcess(ClientHandle):
 
     def _check_alive(self) -> None:
         if not self.alive:
-            last = f": {self._trouble[-1]}" if self._trouble else ""
-            raise ClientError(f"client {self.name} ended with {self._exit_code}{last}{self.where_printed}")
+            trouble = f": {self._trouble[-1]}" if self._trouble else ""
+            raise ClientError(f"client {self.name} ended with {self._exit_code}{trouble}{self.where_printed}")
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
@@ -563,8 +563,8 @@ class SimulationWorld(ServicesOnHosts):
         }
         content = json.dumps({**summary, "cpu_s": round(cpu_s, 3)}, indent=1)
         replace_text(self._spec.run_dir / SUMMARY, content + "\n")
-        seen = {**summary, **self._cluster.watch.to_json()}
-        (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(seen, indent=1) + "\n", encoding="utf-8")
+        figures = {**summary, **self._cluster.watch.to_json()}
+        (self._spec.run_dir / "history" / ORACLES).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
     def _write_messages(self) -> None:
         if self._recorder is not None:

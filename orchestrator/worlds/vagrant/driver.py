@@ -31,20 +31,20 @@ class Driver:
 
 def asked() -> Name | None:
     """The choice in the environment variable. Raises `UsageError` for an unknown value."""
-    given = os.environ.get(VARIABLE)
-    match given:
+    choice = os.environ.get(VARIABLE)
+    match choice:
         case "kvm" | "qemu":
-            return given
+            return choice
         case None | "":
             return None
-    raise UsageError(f"{VARIABLE}={given} is not known: use kvm or qemu, or leave it out")
+    raise UsageError(f"{VARIABLE}={choice} is not known: use kvm or qemu, or leave it out")
 
 
 def choose(image: Path | None, *, again: bool = False) -> Driver:
     """The driver for machines that boot the image in this directory. With `again`, an earlier result for KVM is
     ignored. Raises `UsageError`."""
-    given = asked()
-    if given is not None:
-        return Driver(given, f"{VARIABLE}={given}", is_asked=True)
+    choice = asked()
+    if choice is not None:
+        return Driver(choice, f"{VARIABLE}={choice}", is_asked=True)
     answer = kvm.asked(image, again=again)
     return Driver("kvm" if answer.works else "qemu", f"KVM: {answer.detail}")

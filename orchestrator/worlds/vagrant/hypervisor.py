@@ -108,8 +108,8 @@ class Hypervisor:
         if done.returncode:
             if self._daemon is not None and self._daemon.poll() is not None:
                 raise WorldError(f"libvirt has ended unexpectedly: {_last_line(self.log)}; see {self.log}")
-            said = " ".join(done.stderr.split()).removeprefix("error: ")
-            raise WorldError(f"virsh {' '.join(arguments)}: {said or f'code {done.returncode}'}; see {self.log}")
+            message = " ".join(done.stderr.split()).removeprefix("error: ")
+            raise WorldError(f"virsh {' '.join(arguments)}: {message or f'code {done.returncode}'}; see {self.log}")
         return done.stdout
 
     def said_of(self, domain: str) -> str:

@@ -65,8 +65,8 @@ def asked(image: Path | None, *, again: bool = False) -> Answer:
         answer = executes()
         return Answer(True, f"{answer.detail}, but no image was found to boot") if answer.works else answer
     key = _key(image)
-    if not again and (kept := _read(image, key)) is not None:
-        return kept
+    if not again and (stored := _read(image, key)) is not None:
+        return stored
     answer = boots(image)
     _write(image, key, answer)
     return answer
@@ -113,9 +113,9 @@ def boots(image: Path, accelerator: str = "kvm") -> Answer:
     except OSError as error:
         return Answer(False, f"{EMULATOR} cannot be run: {error.strerror}")
     except subprocess.TimeoutExpired as error:
-        said = (error.output or b"").decode(errors="replace")
-        if _WORD not in said:
-            return Answer(False, f"the nodes' kernel does not boot within {BOOT_S:g} s; {_last_line(said)}")
+        console_text = (error.output or b"").decode(errors="replace")
+        if _WORD not in console_text:
+            return Answer(False, f"the nodes' kernel does not boot within {BOOT_S:g} s; {_last_line(console_text)}")
     else:
         if _WORD not in done.stdout:
             return _complaint(done, _last_line(done.stdout))
@@ -139,9 +139,9 @@ def _emulate(accelerator: str, processor: str, patience_s: float, *options: str)
 
 
 def _complaint(done: subprocess.CompletedProcess[str], besides: str = "") -> Answer:
-    said = done.stderr.strip().splitlines()
-    words = said[0].removeprefix(f"{EMULATOR}: ") if said else f"{EMULATOR} ended with code {done.returncode}"
-    return Answer(False, f"{words}; {besides}" if besides else words)
+    lines = done.stderr.strip().splitlines()
+    problem = lines[0].removeprefix(f"{EMULATOR}: ") if lines else f"{EMULATOR} ended with code {done.returncode}"
+    return Answer(False, f"{problem}; {besides}" if besides else problem)
 
 
 def _last_line(console: str) -> str:
@@ -163,9 +163,9 @@ def _key(image: Path) -> dict[str, str]:
 
 def _read(image: Path, key: dict[str, str]) -> Answer | None:
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        kept = json.loads((image / _KEPT).read_text(encoding="utf-8"))
-        if key and kept["for"] == key:
-            return Answer(bool(kept["works"]), str(kept["detail"]))
+        stored = json.loads((image / _KEPT).read_text(encoding="utf-8"))
+        if key and stored["for"] == key:
+            return Answer(bool(stored["works"]), str(stored["detail"]))
     return None
 
 

@@ -124,11 +124,13 @@ class VagrantUp:
         self, process: subprocess.Popen[bytes], give_up: float, deadline_s: float, on_progress: Progress
     ) -> None:
         assert process.stdout is not None
-        said: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        threading.Thread(target=_read, args=(process.stdout, said, self._log), name="vagrant-up", daemon=True).start()
+        output_lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        threading.Thread(
+            target=_read, args=(process.stdout, output_lines, self._log), name="vagrant-up", daemon=True
+        ).start()
         while True:
             try:
-                line = said.get(timeout=_LOOK_S)
+                line = output_lines.get(timeout=_LOOK_S)
             except queue.Empty:
                 pass
             else:
@@ -171,16 +173,16 @@ class VagrantUp:
         """Vagrant's output without the progress of nodes and without stack traces."""
         plain = [line.strip() for line in self._lines if line.strip() and not _SAID.match(line)]
         raised = [_RAISED.sub("", line) for line in plain if _RAISED.match(line)]
-        words = raised or [line for line in plain if not _TRACE.match(line)]
-        return " ".join(words[:_FIRST_LINES]) or (self._lines[-1].strip() if self._lines else "it printed nothing")
+        complaints = raised or [line for line in plain if not _TRACE.match(line)]
+        return " ".join(complaints[:_FIRST_LINES]) or (self._lines[-1].strip() if self._lines else "it printed nothing")
 
 
-def _read(output: IO[bytes], said: queue.SimpleQueue[str | None], log: Path) -> None:
-    with output, log.open("ab", buffering=0) as kept:
+def _read(output: IO[bytes], output_lines: queue.SimpleQueue[str | None], log: Path) -> None:
+    with output, log.open("ab", buffering=0) as log_file:
         for line in output:
-            kept.write(line)
-            said.put(line.decode(errors="replace").rstrip())
-    said.put(None)
+            log_file.write(line)
+            output_lines.put(line.decode(errors="replace").rstrip())
+    output_lines.put(None)
 
 
 # ---- A lab's virtual machines as the machines of a run: restored from their saved state, collected by playbook.
@@ -212,11 +214,11 @@ class VirtualSuspender:
 
     def resume(self, names: Collection[str]) -> dict[str, dict[str, Any]]:
         stalled = [name for name in names if self.state(name) == "stalled"]
-        said = {name: self._signal(name, signal.SIGCONT, "running") for name in stalled}
+        evidence = {name: self._signal(name, signal.SIGCONT, "running") for name in stalled}
         frozen = [name for name in names if name in self._frozen]
-        said |= self._ask(frozen, "resume")
+        evidence |= self._ask(frozen, "resume")
         self._frozen -= set(frozen)
-        return said
+        return evidence
 
     def state(self, name: str) -> MachineState:
         """By the kernel's state of the process, and libvirt's state of the machine."""
@@ -231,13 +233,13 @@ class VirtualSuspender:
         """Reset: all machines are new and running."""
         self._frozen.clear()
 
-    def _signal(self, name: str, number: signal.Signals, wanted: MachineState) -> dict[str, Any]:
+    def _signal(self, name: str, number: signal.Signals, state: MachineState) -> dict[str, Any]:
         pid = self._machines[name].pid()
         if pid is None:
-            raise WorldError(f"{name}: it has no power and cannot be {wanted}")
+            raise WorldError(f"{name}: it has no power and cannot be {state}")
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-        self._wait(name, lambda: (process_state(pid) in "Tt") == (wanted == "stalled"), wanted)
+        self._wait(name, lambda: (process_state(pid) in "Tt") == (state == "stalled"), state)
         return {"qemu_pid": pid}
 
     def _ask(self, names: Collection[str], command: str) -> dict[str, dict[str, Any]]:
@@ -248,11 +250,11 @@ class VirtualSuspender:
 
         return results_by_name(names, one)
 
-    def _wait(self, name: str, done: Callable[[], bool], wanted: MachineState) -> None:
+    def _wait(self, name: str, done: Callable[[], bool], state: MachineState) -> None:
         give_up = time.monotonic() + _DEADLINE_S
         while not done():
             if time.monotonic() > give_up:
-                raise WorldError(f"{name}: not {wanted} {_DEADLINE_S:g} s after it was asked to be")
+                raise WorldError(f"{name}: not {state} {_DEADLINE_S:g} s after it was asked to be")
             time.sleep(0.001)
 
 
@@ -340,14 +342,14 @@ class VirtualMachines:
         for_each(self._machines.values(), self._restore)
         on_progress(f"{', '.join(self._machines)} are restored to the state after provisioning")
 
-    def collect(self, destinations: Mapping[str, Path], wanted: collection.Collected) -> None:
+    def collect(self, destinations: Mapping[str, Path], collected: collection.Collected) -> None:
         try:
             for name, destination in destinations.items():
                 destination.mkdir(parents=True, exist_ok=True)
                 self._machines[name].write_console(destination / "console.log")
         except OSError as error:
             raise WorldError(f"the console output cannot be stored: {error}") from error
-        collection.collect(self._targets, destinations, wanted, self._directory)
+        collection.collect(self._targets, destinations, collected, self._directory)
 
     def play(self, playbook: str, on_progress: Progress) -> Played:
         """Run a playbook on all machines. Raises `PlaybookError`."""
@@ -418,8 +420,8 @@ def link_box(image: Image, pool: Path) -> None:
     (pool / f"{name}_vagrant_box_image_0_{changed}_box.img").symlink_to(image.disk)
 
 
-def keep_logs(machines: Iterable[str], words: str) -> str:
-    """Keep the logs of a lab that could not be made, until the next such lab. Returns the message `words`, with the
+def keep_logs(machines: Iterable[str], message: str) -> str:
+    """Keep the logs of a lab that could not be made, until the next such lab. Returns `message`, with the
     logs' new paths in place of the old ones."""
     with contextlib.suppress(OSError):
         shutil.rmtree(_FAILED, ignore_errors=True)
@@ -431,14 +433,14 @@ def keep_logs(machines: Iterable[str], words: str) -> str:
                 shutil.copytree(source, target)
             elif source.exists():
                 shutil.copyfile(source, target)
-    return words.replace(str(PLACE), str(_FAILED))
+    return message.replace(str(PLACE), str(_FAILED))
 
 
-def _memory_suffices(wanted: int, kept: int) -> bool:
+def _memory_suffices(needed: int, stored: int) -> bool:
     """Whether this number of bytes is free, and the sandbox's memory filesystem has room for the files."""
     with open("/proc/meminfo", encoding="ascii") as lines:
         available = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable"))
-    return available > wanted and shutil.disk_usage(PRIVATE_ROOT).free > kept
+    return available > needed and shutil.disk_usage(PRIVATE_ROOT).free > stored
 
 
 # ---- The image's root filesystem as a directory, in which the machines' programs run at this machine's full speed.
@@ -451,13 +453,13 @@ def with_made_files(
     image: Image, software: Sequence[Software], on_progress: Callable[[str], None]
 ) -> tuple[Software, ...]:
     """The same software, with the files that its systems generate on machines with this image. Needs a sandbox."""
-    return tuple(_with_made_files(image, each, on_progress) for each in software)
+    return tuple(_with_made_files(image, component, on_progress) for component in software)
 
 
-def _with_made_files(image: Image, each: Software, on_progress: Callable[[str], None]) -> Software:
-    files_dir = f"{paths.FILES}/{each.name}"
-    root = MachineRoot(image.key, files_dir, lambda: _opened(image, files_dir, each.files))
-    return replace(each, files={**each.files, **each.make(root, on_progress)})
+def _with_made_files(image: Image, component: Software, on_progress: Callable[[str], None]) -> Software:
+    files_dir = f"{paths.FILES}/{component.name}"
+    root = MachineRoot(image.key, files_dir, lambda: _opened(image, files_dir, component.files))
+    return replace(component, files={**component.files, **component.make(root, on_progress)})
 
 
 @contextlib.contextmanager
@@ -553,36 +555,36 @@ class VagrantLab(Lab):
             raise WorldError("virtual machines need a sandbox; start the command through `enter_sandbox`")
         try:
             image = _image_for(self._spec)
-            given = playbook_variables.provisions(with_made_files(image, self._spec.software, on_progress))
+            provisions = playbook_variables.provisions(with_made_files(image, self._spec.software, on_progress))
         except ImageError as error:
             raise WorldError(str(error)) from error
         self._settle(driver.choose(image.directory))
         try:
-            self._make_all(sandbox, image, given, on_progress)
+            self._make_all(sandbox, image, provisions, on_progress)
         except (HostError, OSError) as error:
-            words = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
+            message = str(error) if isinstance(error, WorldError) else f"the virtual machines cannot be made: {error}"
             if not self._spec.keep:
                 with on_failure(self.close):
-                    words = keep_logs(self._machines, words)
+                    message = keep_logs(self._machines, message)
                 clean_up(self.close, cause=error)
-            raise WorldError(words) from error
+            raise WorldError(message) from error
         except BaseException as error:
             clean_up(self.close, cause=error)
             raise
 
-    def _make_all(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
+    def _make_all(self, sandbox: str, image: Image, provisions: Provisions, on_progress: Progress) -> None:
         """Boot and provision all machines; emulated ones if they do not boot with KVM."""
         try:
-            self._make(sandbox, image, given, on_progress)
+            self._make(sandbox, image, provisions, on_progress)
         except BootError as error:
             if self._driver.emulates or self._driver.is_asked:
                 raise
-            said = keep_logs(self._machines, str(error))
-            on_progress(f"machines did not boot with KVM, and are now emulated: {said}")
+            message = keep_logs(self._machines, str(error))
+            on_progress(f"machines did not boot with KVM, and are now emulated: {message}")
             kvm.distrust(image.directory, "machines did not boot with it")
             self.close()
-            self._settle(Driver("qemu", f"machines did not boot with KVM: {said}"))
-            self._make(sandbox, image, given, on_progress)
+            self._settle(Driver("qemu", f"machines did not boot with KVM: {message}"))
+            self._make(sandbox, image, provisions, on_progress)
 
     def world(self, spec: WorldSpec) -> World:
         if self._ready is None:
@@ -645,7 +647,7 @@ class VagrantLab(Lab):
             else []
         )
 
-    def _make(self, sandbox: str, image: Image, given: Provisions, on_progress: Progress) -> None:
+    def _make(self, sandbox: str, image: Image, provisions: Provisions, on_progress: Progress) -> None:
         """Make, provision and save all machines. Raises `BootError` if they do not boot, `WorldError`, `OSError`."""
         make(self._spec.directory, self._spec.node_count, self._memory_mb)
         self._hypervisor = hypervisor = Hypervisor(PLACE, cgroups.sandbox_group(sandbox).child("hypervisor"))
@@ -664,7 +666,7 @@ class VagrantLab(Lab):
             last_words=lambda name: self._machines[name].last_words(),
         ).run(self.time_scale, on_progress)
         for_each(self._machines.values(), self._greet)
-        targets = {name: self._target(name, image, given) for name in self._machines}
+        targets = {name: self._target(name, image, provisions) for name in self._machines}
         directory = PLACE / "ansible"
         playbooks.play("provision", list(targets.values()), directory, on_progress=on_progress)
         ready = VirtualMachines(self._machines, hypervisor, targets, directory, self.time_scale)
@@ -707,7 +709,7 @@ class VagrantLab(Lab):
             driver.VARIABLE: self._driver.name,
         }
 
-    def _target(self, name: str, image: Image, given: Provisions) -> playbooks.Target:
+    def _target(self, name: str, image: Image, provisions: Provisions) -> playbooks.Target:
         return playbooks.Target(
             name,
             network.control_address(int(name[1:])),
@@ -719,7 +721,7 @@ class VagrantLab(Lab):
                 "brownout_data_dir": paths.DATA,
                 "brownout_data_serial": DATA_SERIAL,
                 "brownout_filesystem": self._spec.filesystem,
-                **given.variables(image.site, image.site_key),
+                **provisions.variables(image.site, image.site_key),
             },
         )
 
@@ -730,17 +732,17 @@ def _runs_on_java(spec: LabSpec) -> bool:
 
 def _image_for(spec: LabSpec) -> Image:
     """An image with what the software needs. Raises `ImageError`, and `UsageError` if no image can have it."""
-    least = playbook_variables.least_java(spec.software)
-    if least > JAVA:
-        title = next(each.title for each in spec.software if each.least_java == least)
+    oldest = playbook_variables.least_java(spec.software)
+    if oldest > JAVA:
+        title = next(component.title for component in spec.software if component.least_java == oldest)
         raise UsageError(
-            f"{title} needs Java {least}, and images of virtual machines have Java {JAVA}; test it in the namespace "
+            f"{title} needs Java {oldest}, and images of virtual machines have Java {JAVA}; test it in the namespace "
             "world, or on hosts of an inventory that have it"
         )
     try:
         return find(PROJECT_ROOT, ("java",) if _runs_on_java(spec) else ())
     except ImageError as error:
-        title = next((each.title for each in spec.software), "") if _runs_on_java(spec) else ""
+        title = next((component.title for component in spec.software), "") if _runs_on_java(spec) else ""
         raise ImageError(f"{title} needs Java on its machines: {error}" if title else str(error)) from error
 
 
@@ -752,7 +754,7 @@ def _require_programs(spec: LabSpec, image: Image) -> None:
     """Machines have no network to install packages from. Raises `UsageError`."""
     for program, package in playbook_variables.programs(spec.software).items():
         if not any(os.path.lexists(image.rootfs / directory / program) for directory in _PROGRAM_PLACES):
-            title = next(each.title for each in spec.software if program in each.programs)
+            title = next(component.title for component in spec.software if program in component.programs)
             raise UsageError(
                 f"{title} needs {program} (package {package}), which the image of virtual machines does not have; "
                 "test it in the namespace world, or on hosts of an inventory"

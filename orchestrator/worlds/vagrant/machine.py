@@ -95,11 +95,11 @@ def replay(log: Path, disk: Path, tear: Random | None = None) -> Replayed:
 
 def _read(log: int, disk_size: int) -> tuple[list[WriteLogEntry], int]:
     """All complete entries in order, and the number of gaps between them."""
-    first = os.pread(log, _SUPERBLOCK.size, 0)
-    if len(first) < _SUPERBLOCK.size:
+    superblock = os.pread(log, _SUPERBLOCK.size, 0)
+    if len(superblock) < _SUPERBLOCK.size:
         return [], 0  # the machine ended before it opened its disk
-    magic, version, _, sector = _SUPERBLOCK.unpack(first)
-    if not any(first):
+    magic, version, _, sector = _SUPERBLOCK.unpack(superblock)
+    if not any(superblock):
         magic, version, sector = _MAGIC, 1, _USUAL_SECTOR  # QEMU writes the superblock only with the first flush
     if magic != _MAGIC or version != 1 or not 512 <= sector <= 65536:
         raise LogError(f"not a write log: magic {magic:#x}, version {version}, sector size {sector}")
@@ -390,8 +390,8 @@ class VirtualMachine:
         with contextlib.suppress(OSError):
             if self.console.stat().st_size == 0:
                 return _SILENCE
-        words = " | ".join(end_of_log(self.console).splitlines()[-_LAST_LINES:])
-        return f"the end of its console: {words}"
+        last_lines = " | ".join(end_of_log(self.console).splitlines()[-_LAST_LINES:])
+        return f"the end of its console: {last_lines}"
 
     def condition(self) -> str:
         """Why it is unreachable, as far as that is visible from outside; empty if nothing is visible."""
@@ -421,8 +421,8 @@ class VirtualMachine:
     def _keep_console(self) -> None:
         """QEMU truncates the console's file at each start."""
         if self.console.exists():
-            with self._all_consoles.open("ab") as kept, self.console.open("rb") as source:
-                shutil.copyfileobj(source, kept)
+            with self._all_consoles.open("ab") as all_consoles, self.console.open("rb") as source:
+                shutil.copyfileobj(source, all_consoles)
             self.console.write_bytes(b"")
 
     def _wait_until_off(self) -> None:

@@ -37,12 +37,14 @@ def check() -> list[Requirement]:
         remedy = "use a Linux machine; or `vagrant up` with VirtualBox, and its machines as an inventory"
         return [Requirement("Linux", False, f"this is {sys.platform}", remedy)]
     root = os.geteuid() == 0
-    found = [Requirement("root", root, "yes" if root else f"this is user {os.geteuid()}", "run with sudo, or as root")]
-    found.append(_processor(platform.machine()))
-    found += [_program(name, package) for name, package in PACKAGES.items()]
-    found.append(plugin())
-    found.append(_device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"))
-    return found
+    requirements = [
+        Requirement("root", root, "yes" if root else f"this is user {os.geteuid()}", "run with sudo, or as root")
+    ]
+    requirements.append(_processor(platform.machine()))
+    requirements += [_program(name, package) for name, package in PACKAGES.items()]
+    requirements.append(plugin())
+    requirements.append(_device("/dev/net/tun", "load the module (modprobe tun), or give the container this device"))
+    return requirements
 
 
 def missing() -> list[Requirement]:
