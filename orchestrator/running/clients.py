@@ -201,17 +201,17 @@ class Fleet:
         """Raises `ClientError` when a client under load has ended."""
         for client in self._load:
             if not client.alive:
-                last = f": {client.trouble[-1]}" if client.trouble else ""
-                raise ClientError(f"client {client.name} ended in the middle of the run{last}")
+                trouble = f": {client.trouble[-1]}" if client.trouble else ""
+                raise ClientError(f"client {client.name} ended in the middle of the run{trouble}")
 
     def await_service(self, timeout_s: float) -> None:
         """Wait until every place takes operations again, in the sense of the workload's kind. Raises `OverdueError`
         when the common time limit is over and a place does not. One failed attempt proves nothing: its connection may
         still lead to a node that was cut off. Raises `RunError` when only a second attempt, after the time limit, shows
         that a place takes operations."""
-        probe, own = self._require_probe(), self._planned.client
-        attempt_s = max(PROBE_ATTEMPT_S, own.patience_s) if own.is_given else PROBE_ATTEMPT_S
-        every_s = probe_every_s(timeout_s, len(self._places)) if own.client_command else 0.0
+        probe, own_client = self._require_probe(), self._planned.client
+        attempt_s = max(PROBE_ATTEMPT_S, own_client.patience_s) if own_client.is_given else PROBE_ATTEMPT_S
+        every_s = probe_every_s(timeout_s, len(self._places)) if own_client.client_command else 0.0
         give_up = self._scheduler.monotonic() + timeout_s
         for place, name in enumerate(self._places):
             refused, is_late, next_s = 0, False, self._scheduler.monotonic() + every_s
@@ -236,7 +236,9 @@ class Fleet:
         reader.phase(IN_THE_END)
         answers = [reader.read_all(place, timeout_s) for place in range(len(self._places))]
         incomplete = [
-            _unread(name, it, timeout_s) for name, it in zip(self._places, answers, strict=True) if not it.complete
+            _unread(name, read, timeout_s)
+            for name, read in zip(self._places, answers, strict=True)
+            if not read.complete
         ]
         if incomplete:
             place = next(place for place, answer in enumerate(answers) if not answer.complete)
@@ -257,7 +259,8 @@ class Fleet:
             "place": self._places[place],
             "bound_s": timeout_s,
             "reads": [
-                {"read": it.read, "end": it.end, "idle_s": round(it.idle_s, 3), "error": it.error} for it in reads
+                {"read": read.read, "end": read.end, "idle_s": round(read.idle_s, 3), "error": read.error}
+                for read in reads
             ],
             "takes_writes": is_taken,
             "ended": [client.name for client in self._clients if not client.alive],
@@ -360,5 +363,5 @@ class Fleet:
 
 
 def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:
-    why = f"; the client reported: {answer.error}" if answer.error else ""
-    return f"the final read of {name} reached {answer.read} of {answer.end} within {timeout_s:g} s{why}"
+    error_text = f"; the client reported: {answer.error}" if answer.error else ""
+    return f"the final read of {name} reached {answer.read} of {answer.end} within {timeout_s:g} s{error_text}"

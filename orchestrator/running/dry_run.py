@@ -77,8 +77,8 @@ def _print_json(campaign: Campaign, selection: Selection, runs: Iterable[Planned
     """A million runs are printed as they are planned, and never held."""
     head = {"campaign": campaign.name, "world": selection.lab.name, "world_reason": selection.reason}
     print(json.dumps(head, indent=1)[:-2] + ',\n "runs": [')
-    before = ""
+    separator = ""
     for run in runs:
-        print(f"{before}  {json.dumps(_row(run))}", end="")
-        before = ",\n"
+        print(f"{separator}  {json.dumps(_row(run))}", end="")
+        separator = ",\n"
     print("\n ]\n}")

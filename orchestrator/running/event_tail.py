@@ -51,9 +51,9 @@ class EventTail:
                 data = file.read()
         except FileNotFoundError:
             return
-        whole = data[: data.rfind(b"\n") + 1]
-        self._position += len(whole)
-        for line in whole.split(b"\n")[:-1]:
+        lines = data[: data.rfind(b"\n") + 1]
+        self._position += len(lines)
+        for line in lines.split(b"\n")[:-1]:
             try:
                 event = json.loads(line)
             except ValueError:  # truncated by a kill; the next process appended after it
@@ -89,9 +89,9 @@ class LogTail:
         return data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
 
 
-def matches(event: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+def matches(event: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
     """Whether an event has all these fields with these values."""
-    return all(event.get(key) == value for key, value in where.items())
+    return all(event.get(key) == value for key, value in fields.items())
 
 
 def checkpointed_high_watermark(host: Host, log_dir: str, topic: str, partition: int) -> int | None:

@@ -40,7 +40,7 @@ class FaultLog:
         self._open[identifier] = fault, None
         prevented = self._nemesis.prevented(fault)
         targets = [name for name in fault.targets if name not in prevented]
-        must_show = {"seen": [each.to_json() for each in kind.seen], "healed": [each.to_json() for each in kind.healed]}
+        must_show = {"seen": [fact.to_json() for fact in kind.seen], "healed": [fact.to_json() for fact in kind.healed]}
         self._journal.fault_invoked(
             identifier,
             fault.kind,
@@ -63,15 +63,15 @@ class FaultLog:
     def heal(self, matches: Callable[[Fault], bool]) -> bool:
         """Heal every fault in force that matches; returns whether there was one. A heal that a later fault hides is
         done after the heal of that fault."""
-        found = [identifier for identifier, (fault, _) in self._open.items() if matches(fault)]
-        for identifier in found:
+        identifiers = [identifier for identifier, (fault, _) in self._open.items() if matches(fault)]
+        for identifier in identifiers:
             if identifier in self._due:
                 continue
             self._due.append(identifier)
             if by := self._nemesis.hidden(self._open[identifier][0]):
                 self._journal.note(f"the heal of fault {identifier} waits for that of {by}")
         self._heal_due()
-        return bool(found)
+        return bool(identifiers)
 
     def heal_all(self) -> None:
         """Heal everything and check that nothing of it remains. Raises `RunError` with what remains."""
@@ -94,15 +94,15 @@ class FaultLog:
 
     def _heal_due(self) -> None:
         """Heal the due faults that no later one hides, until every remaining one is hidden."""
-        while free := [each for each in self._due if not self._nemesis.hidden(self._open[each][0])]:
+        while free := [identifier for identifier in self._due if not self._nemesis.hidden(self._open[identifier][0])]:
             self._due.remove(free[0])
             self._heal(free[0])
 
     def _heal(self, identifier: str) -> None:
-        fault, seen = self._open.pop(identifier)
+        fault, evidence_seen = self._open.pop(identifier)
         kind, targets = KINDS[fault.kind], fault.targets
-        if seen is not None:
-            targets = tuple(name for name in targets if not is_prevented(seen.detail, name))
+        if evidence_seen is not None:
+            targets = tuple(name for name in targets if not is_prevented(evidence_seen.detail, name))
         if kind.ends_services_late:
             self._watch.look()  # services that ended before now did not end because of the heal
             self._watch.excuse(targets)
@@ -116,17 +116,17 @@ class FaultLog:
         self._watch.expect(withheld - down)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
-        proof = "" if seen is None else _proof(fault, seen, evidence.detail)
+        proof = "" if evidence_seen is None else _proof(fault, evidence_seen, evidence.detail)
         self._journal.fault_healed(identifier, late, healed, proof=proof)
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 
 
-def _proof(fault: Fault, seen: Evidence, after: Facts) -> str:
-    if seen.status == "prevented":
+def _proof(fault: Fault, evidence: Evidence, after: Facts) -> str:
+    if evidence.status == "prevented":
         return "; ".join(
-            f"{name}: prevented by {facts['prevented_by']}" for name, facts in node_facts(seen.detail).items()
+            f"{name}: prevented by {facts['prevented_by']}" for name, facts in node_facts(evidence.detail).items()
         )
-    return with_before(KINDS[fault.kind].proof(seen.detail, after), seen.detail)
+    return with_before(KINDS[fault.kind].proof(evidence.detail, after), evidence.detail)
 
 
 def follow_schedule(
@@ -143,12 +143,12 @@ def follow_schedule(
     Faults and heals take time. The pauses between faults are kept nevertheless, because the cluster recovers in them.
     Faults that no longer fit are skipped, except for kinds that have not happened yet.
     """
-    planned_end_s, seen = 0.0, set[str]()
+    planned_end_s, kinds_seen = 0.0, set[str]()
     for plan in schedule:
         pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
-        if plan.kind in seen and scheduler.monotonic() + pause_s + plan.duration_s > ends_s:
+        if plan.kind in kinds_seen and scheduler.monotonic() + pause_s + plan.duration_s > ends_s:
             continue
-        seen.add(plan.kind)
+        kinds_seen.add(plan.kind)
         tick(scheduler.monotonic() + pause_s)
         fault = plan.resolve(look())
         book.inject(fault)
@@ -170,7 +170,7 @@ def follow_overlapping(
     A fault that would hide another one's evidence, or the reverse, is skipped. The first fault of a kind is never
     skipped: conflicting faults are healed first, because a node that is off or delayed cannot provide evidence.
     """
-    started_s, seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
+    started_s, kinds_seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
 
     def heal(entry: _InForce) -> None:
         in_force.remove(entry)
@@ -183,7 +183,7 @@ def follow_overlapping(
             heal(due)
 
     for plan in schedule:
-        is_new = plan.kind not in seen
+        is_new = plan.kind not in kinds_seen
         heal_until(started_s + plan.at)
         if not is_new and scheduler.monotonic() + plan.duration_s > ends_s:
             continue
@@ -196,7 +196,7 @@ def follow_overlapping(
             continue
         for entry in conflicts:
             heal(entry)
-        seen.add(plan.kind)
+        kinds_seen.add(plan.kind)
         book.inject(fault)
         witnesses = _witnesses(fault, in_force, view.nodes)
         if _is_netem(fault):

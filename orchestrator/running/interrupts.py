@@ -39,23 +39,23 @@ class Interrupts:
         # Under `nohup`, SIGHUP stays ignored: the run outlives its terminal.
         outlives = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
         heeded = [number for number in STOPPING if not (outlives and number == signal.SIGHUP)]
-        before = {number: signal.signal(number, self._received) for number in heeded}
+        handlers = {number: signal.signal(number, self._received) for number in heeded}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
         """Code in here is not interrupted; an interrupt meanwhile is raised at the end."""
         self._shields += 1
-        seen = self._count
+        count = self._count
         try:
             yield
         finally:
             self._shields -= 1
-        if self._shields == 0 and seen == 0 and self._count > 0:
+        if self._shields == 0 and count == 0 and self._count > 0:
             raise Interrupted
 
     def _received(self, number: int, _frame: FrameType | None) -> None:

@@ -71,9 +71,9 @@ def make_in_parallel(
                     break
                 progress.run(f"{ended}/{counted(count, 'run')}, {len(pending)} under way")
                 done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
-                for each in done:
+                for future in done:
                     ended += 1
-                    for line in each.result().splitlines():
+                    for line in future.result().splitlines():
                         progress.say(line)
     if interrupts.requested:
         raise Interrupted

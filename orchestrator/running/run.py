@@ -118,18 +118,18 @@ class OwnResources:
     def look(self) -> None:
         """Record each resource that is short, once."""
         self._look_at_memory()
-        found = list(self._short())
-        for name, seen in found:
-            self._record(name, self._ample_ns, seen)
-        if not found:
+        shortages = list(self._short())
+        for name, observation in shortages:
+            self._record(name, self._ample_ns, observation)
+        if not shortages:
             self._ample_ns = self._now_ns()
 
     def failed(self, error: BaseException) -> None:
         """Record the shortage that caused this error of the orchestrator, if any."""
         self.look()
-        for each in _chain(error):
-            if name := _resource_of(each):
-                self._record_error(name, f"the orchestrator failed: {each}")
+        for cause in _chain(error):
+            if name := _resource_of(cause):
+                self._record_error(name, f"the orchestrator failed: {cause}")
 
     def client_failed(self, name: str, words: Sequence[str], exit_code: int | None) -> None:
         """Record the shortage that ended a client, if any. `words`: its error output; `exit_code`: negative for a
@@ -139,8 +139,8 @@ class OwnResources:
             if short := resource_named(text):
                 self._record_error(short, f"client {name} failed: {text}")
         if exit_code == -signal.SIGKILL and self._oom_ns is not None:
-            seen = f"client {name} was killed, and the kernel has killed processes for lack of memory"
-            self._record("memory", self._oom_ns - BEFORE_ERROR_NS, seen)
+            observation = f"client {name} was killed, and the kernel has killed processes for lack of memory"
+            self._record("memory", self._oom_ns - BEFORE_ERROR_NS, observation)
 
     def _now_ns(self) -> int:
         """The run's time. `Scheduler.monotonic_ns` would move the virtual clock, at moments of this machine's clock."""
@@ -156,11 +156,11 @@ class OwnResources:
             yield "disk", "no space could be kept for the journal"
         yield from _short_disks(self._places)
         yield from _short_limits()
-        if why := _no_descriptor():
-            yield "descriptors", why
+        if reason := _no_descriptor():
+            yield "descriptors", reason
 
-    def _record_error(self, name: str, seen: str) -> None:
-        self._record(name, self._now_ns() - BEFORE_ERROR_NS, seen)
+    def _record_error(self, name: str, observation: str) -> None:
+        self._record(name, self._now_ns() - BEFORE_ERROR_NS, observation)
 
     def _record(self, name: str, since_ns: int, seen: str) -> None:
         if name in self._recorded:
@@ -174,12 +174,12 @@ class OwnResources:
 
 def resource_named(text: str) -> str:
     """The resource named by the error that ended a client; empty without one."""
-    found = _CLIENT_ERROR.match(text)
-    if found is None:
+    match = _CLIENT_ERROR.match(text)
+    if match is None:
         return ""
-    if found["kind"] == "MemoryError":
+    if match["kind"] == "MemoryError":
         return "memory"
-    return _RESOURCE_OF.get(int(found["number"] or 0), "")
+    return _RESOURCE_OF.get(int(match["number"] or 0), "")
 
 
 def _resource_of(error: BaseException) -> str:
@@ -191,21 +191,21 @@ def _resource_of(error: BaseException) -> str:
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """The error, and the errors that it was raised from or while handling."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
 
 
 def _one_of_each_filesystem(places: Sequence[Path]) -> list[Path]:
-    found: dict[int, Path] = {}
+    places_of: dict[int, Path] = {}
     for place in places:
         try:
-            found.setdefault(place.stat().st_dev, place)
+            places_of.setdefault(place.stat().st_dev, place)
         except OSError:
             continue  # not present in this world
-    return list(found.values())
+    return list(places_of.values())
 
 
 def _short_disks(places: Sequence[Path]) -> Iterator[tuple[str, str]]:
@@ -223,10 +223,10 @@ def _short_disks(places: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _short_limits() -> Iterator[tuple[str, str]]:
-    for limit, (name, least) in _LIMITS.items():
+    for limit, (name, minimum) in _LIMITS.items():
         soft, _ = resource.getrlimit(getattr(resource, limit))
-        if soft != resource.RLIM_INFINITY and soft < least:
-            yield name, f"{limit} is {soft}, and a run needs {least}"
+        if soft != resource.RLIM_INFINITY and soft < minimum:
+            yield name, f"{limit} is {soft}, and a run needs {minimum}"
 
 
 def _no_descriptor() -> str:
@@ -240,10 +240,10 @@ def _no_descriptor() -> str:
 def _oom_kills(read: Callable[[], str] = lambda: Path("/proc/vmstat").read_text(encoding="ascii")) -> int:
     """How often the kernel has killed a process for lack of memory since boot; 0 if it does not count that."""
     try:
-        found = re.search(r"^oom_kill (\d+)$", read(), re.MULTILINE)
+        match = re.search(r"^oom_kill (\d+)$", read(), re.MULTILINE)
     except OSError:
         return 0
-    return 0 if found is None else int(found[1])
+    return 0 if match is None else int(match[1])
 
 
 REGISTERED_S = 30.0
@@ -409,8 +409,8 @@ class Run:
     def _require_services(self) -> None:
         """Raise `RunError` with a service's last output if it has ended without any fault."""
         self._look()
-        for name, words in self._watch.ended.items():
-            raise RunError(f"{name}: the service has ended unexpectedly; its last output: {words.splitlines()[-1]}")
+        for name, output in self._watch.ended.items():
+            raise RunError(f"{name}: the service has ended unexpectedly; its last output: {output.splitlines()[-1]}")
 
     def _last_words(self, name: str) -> str:
         return self._world.last_words(next(node for node in self._world.nodes if node.name == name))
@@ -500,8 +500,8 @@ class Run:
 
     def _wait_for_operations(self, latest_s: float) -> None:
         """Continue the load until the required operations are completed, up to the longest load."""
-        asked = self._campaign.workload.operations
-        while sum(self._fleet.counts.values()) < asked and self._scheduler.monotonic() < latest_s:
+        required = self._campaign.workload.operations
+        while sum(self._fleet.counts.values()) < required and self._scheduler.monotonic() < latest_s:
             self._tick()
             self._scheduler.sleep(TICK_S)
 
@@ -585,8 +585,8 @@ class Run:
         """Read from a cluster that is not whole, to find losses nevertheless. This does not finish the run, and its
         replicas are not considered at rest: there is no phase `final`."""
         self._progress.detail("reading what answers")
-        for wrong in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
-            self._journal.note(f"the cluster is not whole: {wrong}")
+        for problem in self._fleet.read_what_answers(reader, self._scaled(READ_S)):
+            self._journal.note(f"the cluster is not whole: {problem}")
 
     def _final(self, reader: ClientHandle) -> None:
         self._enter("final", "reading everything")
@@ -616,21 +616,21 @@ class Run:
         give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
         committed = max(tail.metadata for tail in tails)
         while self._scheduler.monotonic() < give_up:
-            behind: list[tuple[str, object]] = [
+            lagging: list[tuple[str, object]] = [
                 (node.name, "metadata")
                 for node, tail in zip(self._world.nodes, tails, strict=True)
                 if tail.metadata < committed and node.name not in self._watch.ended
             ]
-            behind += [
+            lagging += [
                 (node.name, partition)
                 for partition, end in enumerate(ends)
                 for node, tail in zip(self._world.nodes, tails, strict=True)
                 if node.id in self._assignment[partition] and not _reached(tail.progress(topic, partition), end)
             ]
-            if not behind:
+            if not lagging:
                 return
             self._scheduler.sleep(TICK_S)
-        self._journal.note(f"not every replica has reported the end of the log: {behind}")
+        self._journal.note(f"not every replica has reported the end of the log: {lagging}")
 
     def _await_in_sync(self) -> None:
         try:
@@ -700,12 +700,14 @@ class Run:
         self._watch.attest()
         pids = self._watch.pids()
         self._watch.excuse(pids)
-        asked = self._world.stop_services()
-        for name, left in self._world.left_behind.items():
-            self._journal.note(f"{name}: the service ended and left processes behind, which were ended, too: {left}")
+        pids_asked = self._world.stop_services()
+        for name, left_pids in self._world.left_behind.items():
+            self._journal.note(
+                f"{name}: the service ended and left processes behind, which were ended, too: {left_pids}"
+            )
         for node in self._world.nodes:
             accepted = self._world.service(node).stop_exit_codes
-            self._watch.say_stopped(node.name, pids.get(node.name), asked.get(node.name), accepted)
+            self._watch.say_stopped(node.name, pids.get(node.name), pids_asked.get(node.name), accepted)
 
     def _end_services(self) -> None:
         """Restore every node's reachability and kill its service without waiting, whatever state the run is in. Tries

@@ -119,15 +119,15 @@ class BackgroundAnalysis:
         """No load is left that the analysis could disturb: give it the priority of this process, if permitted."""
         usual = os.getpriority(os.PRIO_PROCESS, 0)
         for process in multiprocessing.active_children():
-            for each in tree_of(process.pid or 0):
+            for pid in tree_of(process.pid or 0):
                 with contextlib.suppress(OSError):  # it has ended, or only root may do this
-                    for thread in os.listdir(f"/proc/{each}/task"):
+                    for thread in os.listdir(f"/proc/{pid}/task"):
                         os.setpriority(os.PRIO_PROCESS, int(thread), usual)
 
     @property
     def unjudged(self) -> list[Path]:
         """The runs whose verdict was not returned."""
-        return [each.run.path for each in self._waiting]
+        return [waiting.run.path for waiting in self._waiting]
 
     def close(self) -> None:
         """End the process when the runs that were added have their verdicts."""
@@ -154,11 +154,11 @@ class BackgroundAnalysis:
         return self._pool
 
     def _next(self) -> Verdict:
-        first = self._waiting[0]
+        oldest = self._waiting[0]
         try:
-            verdict = first.result.result()
+            verdict = oldest.result.result()
         except BrokenProcessPool:
-            verdict = _ended_unexpectedly(first.run.path)
+            verdict = _ended_unexpectedly(oldest.run.path)
             self._pool = None
             for later in list(self._waiting)[1:]:
                 later.result = self._started().submit(_judge, later.run.path)
@@ -170,10 +170,10 @@ def _ended_unexpectedly(run: Path) -> Verdict:
     from analysis.doubt import ANALYSIS_BROKEN
     from analysis.placeholder_verdict import undecided
 
-    again = command("analyze", str(run))
+    remedy = command("analyze", str(run))
     return undecided(
         run,
-        f"the process that analyzed it ended unexpectedly, possibly for lack of memory; analyze it: {again}",
+        f"the process that analyzed it ended unexpectedly, possibly for lack of memory; analyze it: {remedy}",
         ANALYSIS_BROKEN,
     )
 
@@ -367,8 +367,8 @@ class Runner:
             self._stop_if_asked()
             if self._later is not None:
                 self._later.add(directory, lock.pop_all())
-                for each in self._later.ended():
-                    self._report(each)
+                for judged in self._later.ended():
+                    self._report(judged)
                 return True
             self._progress.phase("analysis", self._options.engine.kind)
             verdict = judge(directory.path, self._options.engine)
@@ -457,7 +457,7 @@ class Runner:
 
 def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str) -> dict[str, Any]:
     """The content of `run.toml` for a run that starts now. `reason`: why this world was chosen."""
-    around = RunWorld(
+    run_world = RunWorld(
         name=world.name,
         reason=reason,
         time_scale=world.time_scale,
@@ -466,17 +466,17 @@ def describe(planned: PlannedRun, world: World, deployed: Deployed, reason: str)
     )
     started = datetime.now(UTC).isoformat(timespec="seconds")
     defaults = {role: dict(deployed.system.defaults(role)) for role in dict.fromkeys(deployed.roles)}
-    content = run_description(planned, deployed, around)
+    content = run_description(planned, deployed, run_world)
     return {**content, "started": started, "versions": versions(), "defaults": defaults}
 
 
 def require_unmade(store: Store, invocation: CampaignInvocation) -> None:
     """Raise `UsageError` when another process has made a run since the runs were listed."""
     campaign_dir = store.campaign_dir(invocation.campaign.name)
-    made = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
-    if made:
+    run_ids = [run.id for run in invocation.todo if (campaign_dir / run.id).exists()]
+    if run_ids:
         raise UsageError(
-            f"{campaign_dir / made[0]} was made by another process meanwhile; continue with the rest: --resume"
+            f"{campaign_dir / run_ids[0]} was made by another process meanwhile; continue with the rest: --resume"
         )
 
 
@@ -570,13 +570,13 @@ def plan_invocation(
     `time_scales`: those that it may have. Raises `UsageError` if it cannot be recorded, or an existing invocation is
     newer."""
     campaign_dir = store.campaign_dir(campaign.name)
-    asked: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
-    around: dict[str, Any] = {"world": world, "time_scales": time_scales}
+    choice: dict[str, Any] = {"cells": cells, "seeds": seeds, "select": select, "where": where}
+    place: dict[str, Any] = {"world": world, "time_scales": time_scales}
     while True:  # until the stamp is unique: concurrent processes see the same newest stamp
         stamp = newest_stamp(campaign_dir, store.new_stamp())
-        planned = expand(campaign, stamp, **asked)
+        planned = expand(campaign, stamp, **choice)
         try:
-            if keep_plan(campaign_dir, campaign, stamp, planned, **asked, **around):
+            if keep_plan(campaign_dir, campaign, stamp, planned, **choice, **place):
                 return CampaignInvocation(campaign, stamp, planned, tuple(run.id for run in planned))
         except OSError as error:
             raise UsageError(f"{store.root} cannot be written: {error.strerror}; give another --store") from error
@@ -601,8 +601,8 @@ def resume_invocation(
         raise UsageError(f"{campaign.name} was never run in {store.root}; leave out --resume")
     stamp = open_stamp(campaign_dir)
     if stamp is None:
-        what = command("gate", str(shortest(campaign_dir)))
-        raise UsageError(f"{campaign.name}: every planned run is made; see their results with: {what}")
+        gate_command = command("gate", str(shortest(campaign_dir)))
+        raise UsageError(f"{campaign.name}: every planned run is made; see their results with: {gate_command}")
     try:
         plan = read_plan(campaign_dir, stamp)
     except PlanError as error:
@@ -610,15 +610,15 @@ def resume_invocation(
     if plan.text != campaign.text:
         raise UsageError(f"{campaign.path} has changed since it was interrupted; run it again without --resume")
     if plan.where != tuple(where):
-        then = " ".join(plan.where) or "neither --world nor --inventory"
-        raise UsageError(f"{campaign.name} was last run with {then}; resume it in the same world")
+        options = " ".join(plan.where) or "neither --world nor --inventory"
+        raise UsageError(f"{campaign.name} was last run with {options}; resume it in the same world")
     if plan.world not in ("", world):
         raise UsageError(
             f"{campaign.name} was last run in the {plan.world} world, and this is the {world} world: resume it where "
             "that world is available, or run it again without --resume"
         )
     if not set(time_scales) <= set(plan.time_scales):
-        then, now = (" or ".join(f"{each:g}" for each in scales) for scales in (plan.time_scales, time_scales))
+        then, now = (" or ".join(f"{scale:g}" for scale in scales) for scales in (plan.time_scales, time_scales))
         raise UsageError(
             f"{campaign.name} was last run with the time scale {then}, and its machines now have {now}; set it as it "
             "was, or run it again without --resume"

@@ -104,12 +104,12 @@ def _accepted(complaint: str | None) -> tuple[bool, str]:
 
 def _offsets(step: JoinStep, cluster: Cluster, until: Until) -> Mapping[str, int]:
     def attempt() -> tuple[Mapping[str, int] | None, str]:
-        found = cluster.control.offsets(step.partition)
-        return (None, found) if isinstance(found, str) else (found, "")
+        offsets = cluster.control.offsets(step.partition)
+        return (None, offsets) if isinstance(offsets, str) else (offsets, "")
 
-    found = until(step, attempt)
-    assert isinstance(found, Mapping)
-    return found
+    offsets = until(step, attempt)
+    assert isinstance(offsets, Mapping)
+    return offsets
 
 
 def _in_sync(view: View, partition: int, node: str) -> tuple[str | None, str]:
@@ -315,8 +315,8 @@ class Stepper:
         results = self._clients.append(step.partition, acks=step.acks, count=step.count, timeout_s=timeout_s)
         outcomes = [result.outcome for result in results] or ["nothing"]
         if step.expect != "any" and outcomes != [step.expect] * step.count:
-            last = results[-1].error if results else "no answer"
-            raise RunError(f"{step.title}: expected {step.expect}, got {outcomes[-1]} ({last})")
+            last_error = results[-1].error if results else "no answer"
+            raise RunError(f"{step.title}: expected {step.expect}, got {outcomes[-1]} ({last_error})")
         self._journal.note(
             f"{step.title}: {', '.join(outcomes)}", step=step.number, results=[asdict(result) for result in results]
         )
@@ -325,10 +325,10 @@ class Stepper:
         results: list[AppendResult] = []
 
         def attempt() -> tuple[bool, str]:
-            wanted = step.count - _acknowledged(results)
-            made = self._clients.append(step.partition, acks=step.acks, count=wanted, timeout_s=timeout_s)
-            results.extend(made)
-            return _acknowledged(results) == step.count, made[-1].error if made else "no answer"
+            remaining = step.count - _acknowledged(results)
+            appended = self._clients.append(step.partition, acks=step.acks, count=remaining, timeout_s=timeout_s)
+            results.extend(appended)
+            return _acknowledged(results) == step.count, appended[-1].error if appended else "no answer"
 
         self._until(step, attempt)
         outcomes = [result.outcome for result in results]
@@ -369,11 +369,11 @@ class Stepper:
         deadline_s = step.deadline_s * self._time_scale
         give_up = self._scheduler.monotonic() + deadline_s
         while True:
-            found, seen = look()
-            if found:
-                return found
+            value, observation = look()
+            if value:
+                return value
             if self._scheduler.monotonic() > give_up:
-                raise RunError(f"{step.title}: not within {deadline_s:g} s; last seen: {seen}")
+                raise RunError(f"{step.title}: not within {deadline_s:g} s; last seen: {observation}")
             self._tick()
             self._scheduler.sleep(POLL_S)
 
@@ -400,10 +400,10 @@ class Stepper:
         return state is not None and state.whole, str(view)
 
     def _see_offset(self, name: str, at_least: int, partition: int) -> tuple[bool, str]:
-        found = self._cluster.control.offsets(partition)
-        if isinstance(found, str):
-            return False, found
-        return found[name] >= at_least, f"{name} is {found[name]}"
+        offsets = self._cluster.control.offsets(partition)
+        if isinstance(offsets, str):
+            return False, offsets
+        return offsets[name] >= at_least, f"{name} is {offsets[name]}"
 
     def _see_controller(self, node: str) -> tuple[bool, str]:
         view = self._cluster.view()
@@ -418,24 +418,24 @@ class Stepper:
         return view.certain and node in view.unfenced, str(view)
 
     def _see_event(self, event: str, node: str, where: Mapping[str, Any]) -> tuple[bool, str]:
-        seen = self._tails[node].since_mark()
-        if any(each.get("event") == event and matches(each, where) for each in seen):
+        events = self._tails[node].since_mark()
+        if any(reported.get("event") == event and matches(reported, where) for reported in events):
             return True, ""
-        return False, f"on {node}: {', '.join(str(each.get('event')) for each in seen[-12:]) or 'no event'}"
+        return False, f"on {node}: {', '.join(str(event.get('event')) for event in events[-12:]) or 'no event'}"
 
     def _see_log(self, node: str, pattern: str) -> tuple[bool, str]:
         printed = self._logs[node].since_mark()
         return any(re.search(pattern, line) for line in printed), f"on {node}: {printed[-1] if printed else 'nothing'}"
 
     def _see_checkpoint(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
-        found = checkpointed_high_watermark(
+        checkpoint = checkpointed_high_watermark(
             self._hosts[node], f"{self._nodes[node].data_dir}/log", self._cluster.topic, partition
         )
-        return found is not None and found >= at_least, f"on {node}: {found}"
+        return checkpoint is not None and checkpoint >= at_least, f"on {node}: {checkpoint}"
 
     def _see_log_end(self, node: str, at_least: int, partition: int) -> tuple[bool, str]:
-        seen = self._tails[node].progress(self._cluster.topic, partition)
-        return seen is not None and seen["log_end_offset"] >= at_least, f"on {node}: {seen}"
+        progress = self._tails[node].progress(self._cluster.topic, partition)
+        return progress is not None and progress["log_end_offset"] >= at_least, f"on {node}: {progress}"
 
 
 def _acknowledged(results: Sequence[AppendResult]) -> int:

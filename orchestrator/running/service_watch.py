@@ -129,24 +129,24 @@ class ServiceWatch:
 
     def running(self) -> list[str]:
         """The nodes whose services are seen to run now."""
-        found = []
+        running_nodes = []
         for name in self._watched:
             with contextlib.suppress(HostError):
                 if (now := see_process(self._hosts[name])) is not None and not now.is_stopped:
-                    found.append(name)
-        return found
+                    running_nodes.append(name)
+        return running_nodes
 
     def pids(self) -> dict[str, int]:
         """The processes that should run, by node."""
-        return {name: each.process.pid for name, each in self._watched.items() if each.process is not None}
+        return {name: watched.process.pid for name, watched in self._watched.items() if watched.process is not None}
 
-    def say_stopped(self, name: str, pid: int | None, asked: int | None, accepted: Collection[int]) -> None:
-        """Record that a service has ended. `pid`: the process that ran (None: none). `asked`: the process that was
+    def say_stopped(self, name: str, pid: int | None, signalled: int | None, accepted: Collection[int]) -> None:
+        """Record that a service has ended. `pid`: the process that ran (None: none). `signalled`: the process that was
         asked to end; it differs if `pid` ended unexpectedly just before. `accepted`: exit codes, in a shell's
         numbering, that the system declares for an orderly stop."""
         status = None if pid is None else self._autopsy.status(name, pid)
-        if pid is not None and pid != asked:
-            self._record(name, ENDED if asked is None else RESTARTED, pid, status)
+        if pid is not None and pid != signalled:
+            self._record(name, ENDED if signalled is None else RESTARTED, pid, status)
         elif pid is not None and status is not None and status not in accepted:
             self._record(name, ENDED_BADLY, pid, status)
         self._journal.node(name, STOPPED, status=status, ran=pid is not None)
@@ -183,13 +183,13 @@ class ServiceWatch:
 
     def _record(self, name: str, way: str, pid: int | None, status: int | None = None) -> None:
         self._before_record()
-        words = self._last_words(name)
-        found = self._autopsy.of(name, pid, self._autopsy.status(name, pid) if status is None else status)
+        last_output = self._last_words(name)
+        ending = self._autopsy.of(name, pid, self._autopsy.status(name, pid) if status is None else status)
         self._journal.service_exit(
-            name, found.exit_code, found.signal, words, way=way, kernel=found.kernel, core=found.core
+            name, ending.exit_code, ending.signal, last_output, way=way, kernel=ending.kernel, core=ending.core
         )
         if way in (ENDED, NOT_UP):
-            self.ended[name] = words
+            self.ended[name] = last_output
 
 
 def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journal: Journal) -> None:
@@ -198,10 +198,10 @@ def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journa
         remaining = {pattern: re.compile(pattern) for pattern in patterns}
         with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                found = {
+                matches = {
                     pattern: match for pattern, expression in remaining.items() if (match := expression.search(line))
                 }
-                for pattern, match in found.items():
+                for pattern, match in matches.items():
                     journal.fatal_line(node, pattern, _around(match))
                     del remaining[pattern]
                 if not remaining:

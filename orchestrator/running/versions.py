@@ -20,7 +20,7 @@ _LIBRARIES = ("confluent-kafka", "pyspark", "pyarrow", "uvloop")
 def versions() -> dict[str, str]:
     """By name: Brownout's commit (with `+changes` when the tree differs from it, or has modules that are not in it),
     the interpreter, the kernel, the libraries."""
-    found = {
+    versions_of = {
         "brownout": commit(),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release()}",
@@ -28,10 +28,10 @@ def versions() -> dict[str, str]:
     }
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions_of[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "missing"
-    return found
+            versions_of[name] = "missing"
+    return versions_of
 
 
 def release() -> str:
@@ -56,28 +56,28 @@ def commit() -> str:
 def code() -> str:
     """As `commit`, followed by a digest of the changes: equal texts mean equal trees. A package that was built from a
     changed tree has no digest: its changes are unknown."""
-    now = commit()
-    if is_installed() or not now.endswith(CHANGES):
-        return now
+    version = commit()
+    if is_installed() or not version.endswith(CHANGES):
+        return version
     changes, strange = _git("diff", "--binary", "--no-ext-diff", "HEAD"), _strange_modules()
     if changes is None or strange is None:
-        return now
+        return version
     digest = hashlib.sha256(changes.encode())
     for name in sorted(strange):
         digest.update(name.encode() + b"\0" + (PROJECT_ROOT / name).read_bytes() + b"\0")
-    return f"{now}-{digest.hexdigest()[:12]}"
+    return f"{version}-{digest.hexdigest()[:12]}"
 
 
 def _strange_modules() -> list[str] | None:
     """Untracked modules in the project's rooms, which Python would import. Ignored files, and files in other
     directories beside the rooms, are not listed. None if git cannot list them."""
     rooms = _git("ls-tree", "-d", "-z", "--name-only", "HEAD")
-    found = _git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.so")
-    if rooms is None or found is None:
+    paths = _git("ls-files", "--others", "--exclude-standard", "-z", "--", "*.py", "*.so")
+    if rooms is None or paths is None:
         return None
-    known = {".", *rooms.split("\0")}
-    importable = (name for name in found.split("\0") if name and not os.path.basename(name).startswith("."))
-    return [name for name in importable if (os.path.dirname(name) or ".").split("/")[0] in known]
+    rooms_known = {".", *rooms.split("\0")}
+    importable = (name for name in paths.split("\0") if name and not os.path.basename(name).startswith("."))
+    return [name for name in importable if (os.path.dirname(name) or ".").split("/")[0] in rooms_known]
 
 
 def _git(*arguments: str) -> str | None:
