@@ -84,7 +84,7 @@ def document_of(
     data = copy.deepcopy(tomllib.loads(campaign.text))
     if data.pop("swarm", None) is not None:
         data |= _drawn_tables(drawn, data)
-    before = next((it for it in data.pop("cell", []) if it["name"] == cell.name), {"name": cell.name})
+    cell_before = next((table for table in data.pop("cell", []) if table["name"] == cell.name), {"name": cell.name})
     checks = {key: value for key, value in data.get("checks", {}).items() if key not in _OF_THE_WHOLE_LOAD}
     stem = campaign.name[: _MOST_OF_A_NAME - len(suffix) - 1 - _DIGITS]
     head = {"name": f"{stem}{suffix}", "description": description}
@@ -100,26 +100,26 @@ def document_of(
             "nemesis": {"kind": "steps", "step": list(steps)},
             "checks": demands,
             "seeds": {"first": seed, "count": 1},
-            "cell": [{**before, "expect": cell.expect.to_toml()}],
+            "cell": [{**cell_before, "expect": cell.expect.to_toml()}],
         }
     )
 
 
 def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of a campaign's file with the values that a seed drew; `data` is the file's content."""
-    workload, given = drawn.workload, data.get(ROLE, {})
+    workload, role_settings = drawn.workload, data.get(ROLE, {})
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
     topic = {"topic_settings": dict(workload.topic_settings)} if workload.topic_settings else {}
     settings: dict[str, Any] = {
-        key: _toml_value(value) for key, value in drawn.settings[ROLE].common.items() if key not in given
+        key: _toml_value(value) for key, value in drawn.settings[ROLE].common.items() if key not in role_settings
     }
     for node, of_node in drawn.settings[ROLE].per_node.items():
-        if node not in given:
+        if node not in role_settings:
             settings[node] = {key: _toml_value(value) for key, value in of_node.items()}
     return {
         "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
         "workload": {**data.get("workload", {}), **shape, **workload.parameters, **topic},
-        ROLE: {**settings, **given},
+        ROLE: {**settings, **role_settings},
     }
 
 

@@ -120,7 +120,7 @@ class _Cluster:
 
 def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
     """The distinct abstract states of a topic's partitions in a run, in the order in which they were reached."""
-    return tuple(dict.fromkeys(str(it.state) for it in visits(run_dir, topic)))
+    return tuple(dict.fromkeys(str(visit.state) for visit in visits(run_dir, topic)))
 
 
 def constellation(state: str) -> str:
@@ -163,7 +163,7 @@ def visits(run_dir: Path, topic: str) -> Iterator[Visit]:
     """The state of a partition after each event about it; of all partitions after an event of the whole cluster."""
     names, began_ns = node_names(run_dir), 0
     cluster = _Cluster({name: _Node() for name in names})
-    for at_ns, _, node, event in sorted(_happenings(run_dir, names), key=lambda it: it[:2]):
+    for at_ns, _, node, event in sorted(_happenings(run_dir, names), key=lambda happening: happening[:2]):
         if event["event"] == "phase":
             began_ns = at_ns
             continue
@@ -236,15 +236,16 @@ def _count_in_sync(cluster: _Cluster, key: Partition, event: Mapping[str, Any]) 
 
 
 def _abstract(cluster: _Cluster, key: Partition) -> tuple[ClusterAbstraction, Partition, tuple[str, ...]]:
-    known = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
-    highest = max((epoch for _, epoch in known.values()), default=-1)
+    roles = {name: node.roles[key] for name, node in cluster.nodes.items() if key in node.roles}
+    highest = max((epoch for _, epoch in roles.values()), default=-1)
     leader_end = max(
-        (cluster.nodes[name].ends.get(key, 0) for name, it in known.items() if it == ("leader", highest)), default=None
+        (cluster.nodes[name].ends.get(key, 0) for name, claim in roles.items() if claim == ("leader", highest)),
+        default=None,
     )
     _, in_sync = cluster.isr[key]
     replicas = []
-    for name in {**known, **dict.fromkeys(sorted(in_sync))}:
-        role, epoch = known.get(name, ("-", -1))
+    for name in {**roles, **dict.fromkeys(sorted(in_sync))}:
+        role, epoch = roles.get(name, ("-", -1))
         end = cluster.nodes[name].ends.get(key, 0)
         against = "?" if leader_end is None else _compare(end, leader_end)
         replica = ReplicaAbstraction(_runs(cluster, name), role, _compare(epoch, highest), name in in_sync, against)

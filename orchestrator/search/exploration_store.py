@@ -84,13 +84,13 @@ class Exploration:
     def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
         """The newest exploration of a campaign, to resume. Raises `UsageError` if it is missing, or if its text or
         code differs: its runs would not be comparable."""
-        known = _heads(store.campaign_dir(campaign) / DIRECTORY)
-        if not known:
+        heads = _heads(store.campaign_dir(campaign) / DIRECTORY)
+        if not heads:
             raise UsageError(f"{campaign} was never explored in {store.root}; leave out --resume")
         try:
-            head = msgspec.json.decode(read_bytes(known[-1]), type=Head)
+            head = msgspec.json.decode(read_bytes(heads[-1]), type=Head)
         except (OSError, msgspec.MsgspecError, RecursionError) as error:
-            raise UsageError(f"{known[-1]}: cannot be read: {error}; explore again without --resume") from error
+            raise UsageError(f"{heads[-1]}: cannot be read: {error}; explore again without --resume") from error
         if head.text != text:
             raise UsageError(f"{campaign} has changed since it was explored; explore it again without --resume")
         if head.code != code or code.endswith(CHANGES):
@@ -98,7 +98,7 @@ class Exploration:
                 f"{campaign} was explored by commit {head.code or 'unknown'}, and this is {code}: results of different "
                 "code are not comparable; explore it again without --resume"
             )
-        return cls(known[-1].parent, head)
+        return cls(heads[-1].parent, head)
 
     def add(self, attempted: Attempted) -> None:
         """Store the result of one run. Raises `OSError`."""
@@ -142,10 +142,10 @@ class Exploration:
         if not path.exists():
             return
         decoder = msgspec.json.Decoder(Attempted)
-        whole, _, rest = read_bytes(path).rpartition(b"\n")
-        if rest:
-            os.truncate(path, len(whole) + 1 if whole else 0)
-        for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
+        complete, _, incomplete = read_bytes(path).rpartition(b"\n")
+        if incomplete:
+            os.truncate(path, len(complete) + 1 if complete else 0)
+        for number, line in enumerate(complete.split(b"\n") if complete else [], 1):
             try:
                 attempted = decoder.decode(line)
                 if attempted.arm not in self.head.arms:

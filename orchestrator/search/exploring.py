@@ -88,8 +88,16 @@ class Chance:
             return {"direction": self.rng.choice(("both", "both", "out", "in"))}
         if kind.startswith("power-loss"):
             return {"tear": self.rng.choice((None, 1))}
-        drawn = [it for it in KINDS[kind].parameters if isinstance(it, Parameter) and it.drawn is not None]
-        return {it.name: round(self.rng.uniform(*it.drawn), 3) for it in drawn if it.drawn is not None}
+        drawn = [
+            parameter
+            for parameter in KINDS[kind].parameters
+            if isinstance(parameter, Parameter) and parameter.drawn is not None
+        ]
+        return {
+            parameter.name: round(self.rng.uniform(*parameter.drawn), 3)
+            for parameter in drawn
+            if parameter.drawn is not None
+        }
 
 
 def vary(parent: InjectedFaults, other: InjectedFaults, chance: Chance) -> InjectedFaults:
@@ -108,7 +116,9 @@ def _changed(
 ) -> list[InjectedFault]:
     if chance.rng.random() < 0.2:
         cut_s = chance.rng.uniform(0.2, 0.8) * lasted_s
-        faults = [it for it in faults if it.begin_s < cut_s] + [it for it in other.faults if it.begin_s >= cut_s]
+        faults = [fault for fault in faults if fault.begin_s < cut_s] + [
+            fault for fault in other.faults if fault.begin_s >= cut_s
+        ]
     for _ in range(chance.rng.randint(1, 3)):
         faults = chance.rng.choice(_CHANGES)(faults, chance)
     return faults
@@ -120,7 +130,7 @@ def _add(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
 
 def _drop(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
     dropped = chance.rng.randrange(len(faults)) if len(faults) > 1 else -1
-    return [it for number, it in enumerate(faults) if number != dropped]
+    return [fault for number, fault in enumerate(faults) if number != dropped]
 
 
 def _move(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
@@ -147,8 +157,8 @@ def _follow(faults: list[InjectedFault], chance: Chance) -> list[InjectedFault]:
     """Another fault while one is in force, or right after it: most deep states need that."""
     if not faults:
         return [chance.fault()]
-    before = chance.rng.choice(faults)
-    return [*faults, _beside(faults, lambda: _after(before, chance))]
+    earlier_fault = chance.rng.choice(faults)
+    return [*faults, _beside(faults, lambda: _after(earlier_fault, chance))]
 
 
 def _struck(faults: list[InjectedFault], rare: Stay, chance: Chance) -> list[InjectedFault]:
@@ -161,9 +171,9 @@ def _struck(faults: list[InjectedFault], rare: Stay, chance: Chance) -> list[Inj
     return faults
 
 
-def _after(before: InjectedFault, chance: Chance) -> InjectedFault:
+def _after(earlier_fault: InjectedFault, chance: Chance) -> InjectedFault:
     """A random fault while another is in force, or right after it."""
-    new, begin_s = chance.fault(), chance.rng.uniform(before.begin_s, before.end_s + _SOON_S)
+    new, begin_s = chance.fault(), chance.rng.uniform(earlier_fault.begin_s, earlier_fault.end_s + _SOON_S)
     return replace(new, begin_s=begin_s, end_s=begin_s + new.end_s - new.begin_s)
 
 
@@ -171,7 +181,7 @@ def _beside(faults: Sequence[InjectedFault], draw: Callable[[], InjectedFault]) 
     """A fault that can start at its time beside those in force then; if none is found, one that will be postponed."""
     for _ in range(_TRIES):
         new = draw()
-        if not any(it.begin_s <= new.begin_s and _collide(it, new) for it in faults):
+        if not any(fault.begin_s <= new.begin_s and _collide(fault, new) for fault in faults):
             break
     return new
 
@@ -191,13 +201,13 @@ _CHANGES: Final[tuple[Change, ...]] = (_add, _drop, _move, _stretch, _aim, _foll
 def possible(faults: Sequence[InjectedFault], lasted_s: float) -> list[InjectedFault]:
     """The faults, changed so that each can be confirmed: one that would overlap another on a node or on the network is
     moved after it, and those that no longer fit are removed."""
-    kept: list[InjectedFault] = []
-    for fault in sorted(faults, key=lambda it: it.begin_s):
+    placed: list[InjectedFault] = []
+    for fault in sorted(faults, key=lambda fault: fault.begin_s):
         length_s = fault.end_s - fault.begin_s
-        begin_s = max([fault.begin_s, *(it.end_s + _PAUSE_S for it in kept if _collide(it, fault))])
+        begin_s = max([fault.begin_s, *(earlier.end_s + _PAUSE_S for earlier in placed if _collide(earlier, fault))])
         if begin_s + length_s <= lasted_s:
-            kept.append(replace(fault, begin_s=begin_s, end_s=begin_s + length_s))
-    return sorted(kept, key=lambda it: it.begin_s)
+            placed.append(replace(fault, begin_s=begin_s, end_s=begin_s + length_s))
+    return sorted(placed, key=lambda fault: fault.begin_s)
 
 
 def _collide(earlier: InjectedFault, later: InjectedFault) -> bool:
@@ -279,32 +289,32 @@ class Arm:
         constellations = frozenset(map(constellation, attempted.states))
         self._runs_with.update(constellations)
         if new and attempted.schedule is not None:
-            asked = self._asked.get(attempted.number, attempted.schedule)
-            stays = strikeable(attempted.stays, asked, attempted.schedule)
-            self._parents.append(Parent(attempted, asked, constellations, stays))
+            requested = self._asked.get(attempted.number, attempted.schedule)
+            stays = strikeable(attempted.stays, requested, attempted.schedule)
+            self._parents.append(Parent(attempted, requested, constellations, stays))
         for parent in self._parents:
             parent.used += parent.attempted.number == attempted.parent
 
     def _weight(self, parent: Parent) -> float:
         """The sampling weight of a parent: high if few runs visited its constellations and it was rarely varied."""
-        return sum(self._runs_with[it] ** -RARITY for it in parent.constellations) / (1 + parent.used)
+        return sum(self._runs_with[name] ** -RARITY for name in parent.constellations) / (1 + parent.used)
 
     def _rare(self, parent: Parent, rng: Random) -> Stay | None:
         """A stay of a run; constellations that few runs visited, or in which few faults were injected, are more
         likely."""
         if not parent.stays:
             return None
-        weights = [(self._runs_with[it] + self._struck[it]) ** -RARITY for it in parent.stays]
+        weights = [(self._runs_with[name] + self._struck[name]) ** -RARITY for name in parent.stays]
         (chosen,) = rng.choices(list(parent.stays), weights)
         self._struck[chosen] += 1
         return parent.stays[chosen]
 
-    def round(self, most: int) -> list[ExplorationTask]:
-        """The next runs, at most `most`."""
+    def round(self, limit: int) -> list[ExplorationTask]:
+        """The next runs, at most `limit`."""
         rng = Random(f"{self.source.first}/{self.name}/{len(self.made)}")
-        number, seeds = len(self.made), sum(it.parent < 0 for it in self.made)
+        number, seeds = len(self.made), sum(task.parent < 0 for task in self.made)
         tasks: list[ExplorationTask] = []
-        for at in range(number, number + min(self.round_runs, most)):
+        for at in range(number, number + min(self.round_runs, limit)):
             varied = self._variation(at, rng) if self._varies(at - number) else None
             if varied is None:
                 varied, seeds = self._fresh(at, self.source.first + seeds), seeds + 1
@@ -324,7 +334,7 @@ class Arm:
         seed, base = parent.attempted.seed, parent.asked
         campaign = draw(self.source.campaign, seed)
         # In a swarm, only the other schedules of this seed have the same nodes.
-        alike = [it for it in self._parents if self.source.campaign.swarm is None or it.attempted.seed == seed]
+        alike = [run for run in self._parents if self.source.campaign.swarm is None or run.attempted.seed == seed]
         (other,) = rng.choices(alike, list(map(self._weight, alike)))
         rare = self._rare(parent, rng)
         chance = Chance(rng, campaign.topology.names, kinds_of(campaign), base.lasted_s, rare)
@@ -338,11 +348,11 @@ class Arm:
         )
 
 
-def strikeable(stays: Mapping[str, Stay], asked: InjectedFaults, happened: InjectedFaults) -> dict[str, Stay]:
+def strikeable(stays: Mapping[str, Stay], requested: InjectedFaults, happened: InjectedFaults) -> dict[str, Stay]:
     """The stays of a run, in the time of its requested schedule, in which a running node can be hit and enough time is
     left for the consequences."""
     return {
-        name: stay._replace(at_s=asked_for(stay.at_s, asked, happened))
+        name: stay._replace(at_s=asked_for(stay.at_s, requested, happened))
         for name, stay in stays.items()
         if "up/" in name and stay.lasts_s > 0 and stay.at_s + LEAST_LEFT_S < happened.lasted_s
     }
@@ -401,8 +411,8 @@ def _started_on_request(
     yield from make(todo)
 
 
-def _kept(task: ExplorationTask, kept: Mapping[int, Attempted]) -> Attempted | None:
-    attempted = kept.get(task.number)
+def _kept(task: ExplorationTask, stored: Mapping[int, Attempted]) -> Attempted | None:
+    attempted = stored.get(task.number)
     if attempted is not None and (attempted.seed, attempted.parent, attempted.text) != (
         task.seed,
         task.parent,
@@ -422,7 +432,7 @@ def _as_of(task: ExplorationTask, attempted: Attempted) -> Attempted:
 
 def cheapest(made: list[Attempted], anomaly: str) -> Attempted:
     """The run with an anomaly that took the fewest steps of the event loop."""
-    return min((it for it in made if anomaly in it.anomalies), key=lambda it: (it.steps, it.number))
+    return min((run for run in made if anomaly in run.anomalies), key=lambda run: (run.steps, run.number))
 
 
 def found_in(made: list[Attempted]) -> dict[str, int]:

@@ -97,13 +97,13 @@ class MutantResult:
             "simulated_s": _median((trial.simulated_s for trial in self.trials), 1),
             "cpu_s": _median((trial.cpu_s for trial in self.trials), 2),
             "missed": [trial.seed for trial in self.trials if trial.decided and not trial.killed_by],
-            "undecided": [{"seed": it.seed, "reason": it.reason} for it in self.trials if not it.decided],
+            "undecided": [{"seed": trial.seed, "reason": trial.reason} for trial in self.trials if not trial.decided],
         }
 
 
 def _median(values: Iterable[float | None], places: int) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(statistics.median(known), places) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(statistics.median(numbers), places) if numbers else None
 
 
 def wilson(hits: int, tries: int) -> tuple[float, float]:
@@ -128,14 +128,14 @@ def schedules(mutants: Mapping[str, Any], names: Sequence[str], campaigns: Seque
 def all_schedules(mutants: Mapping[str, Any], campaigns: Sequence[Path]) -> tuple[list[MutantSchedule], dict[str, str]]:
     """The schedules of all mutants that have any here; for each other mutant, the reason."""
     loaded = [load(path) for path in campaigns]
-    found: list[MutantSchedule] = []
+    mutant_schedules: list[MutantSchedule] = []
     without: dict[str, str] = {}
     for name in sorted(mutants):
         try:
-            found += _schedules_of(mutants, name, loaded)
+            mutant_schedules += _schedules_of(mutants, name, loaded)
         except UsageError as error:
             without[name] = str(error)
-    return found, without
+    return mutant_schedules, without
 
 
 def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Campaign]) -> list[MutantSchedule]:
@@ -143,16 +143,16 @@ def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Cam
         raise UsageError(f"unknown mutant {name!r}; the mutants are: {', '.join(sorted(mutants))}")
     mutant = mutants[name]
     expected = tuple(part.strip() for part in mutant.anomaly.split(",") if part)
-    found = [
+    mutant_schedules = [
         MutantSchedule(name, mutant.rule, expected, campaign, cell)
         for campaign in campaigns
         for cell in _cells(campaign, name, expected)
     ]
-    if not found:
+    if not mutant_schedules:
         raise UsageError(f"no campaign has a cell with {name} alone; give one with --campaign FILE")
-    for schedule in found:
+    for schedule in mutant_schedules:
         require_simulation(schedule.campaign, "mutants are measured in it")
-    return found
+    return mutant_schedules
 
 
 def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[Cell]:
@@ -169,15 +169,15 @@ def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[C
     return [Cell(mutant.replace("_", "-"), (mutant,), expect=expect)]
 
 
-def check_size(wanted: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
+def check_size(selection: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
     """Raise `UsageError` for more than `MOST_RUNS` runs."""
-    if len(wanted) * len(seeds) > MOST_RUNS:
-        count = f"{counted(len(wanted), 'schedule')} with {counted(len(seeds), 'seed')}"
+    if len(selection) * len(seeds) > MOST_RUNS:
+        count = f"{counted(len(selection), 'schedule')} with {counted(len(seeds), 'seed')}"
         raise UsageError(f"{count}: more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
 
 
 def measure(
-    wanted: Sequence[MutantSchedule],
+    selection: Sequence[MutantSchedule],
     seeds: Sequence[int],
     heard: Callable[[MutantResult], None],
     *,
@@ -189,19 +189,19 @@ def measure(
     when the user interrupts. Runs are made below `scratch` and removed. Raises `Interrupted`, and `RunError` when one
     of the processes ends unexpectedly."""
     if jobs == 1:
-        trials = (_tried(schedule, seed, scratch, interrupts) for schedule in wanted for seed in seeds)
-        _collect(wanted, len(seeds), trials, heard)
+        trials = (_tried(schedule, seed, scratch, interrupts) for schedule in selection for seed in seeds)
+        _collect(selection, len(seeds), trials, heard)
         return
     with worker_processes(jobs, interrupts) as pool:
-        _collect(wanted, len(seeds), _spread(pool, wanted, seeds, scratch, jobs * _AHEAD), heard)
+        _collect(selection, len(seeds), _spread(pool, selection, seeds, scratch, jobs * _AHEAD), heard)
 
 
 def _spread(
-    pool: ProcessPoolExecutor, wanted: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
+    pool: ProcessPoolExecutor, selection: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
 ) -> Iterator[MutantTrial]:
     """All trials in order; only a bounded number is queued or running."""
     pending: deque[Future[MutantTrial]] = deque()
-    for number, schedule in enumerate(wanted):
+    for number, schedule in enumerate(selection):
         for seed in seeds:
             pending.append(pool.submit(_tried, schedule, seed, scratch / f"{number}-{seed}"))
             if len(pending) >= ahead:
@@ -211,10 +211,13 @@ def _spread(
 
 
 def _collect(
-    wanted: Sequence[MutantSchedule], count: int, trials: Iterator[MutantTrial], heard: Callable[[MutantResult], None]
+    selection: Sequence[MutantSchedule],
+    count: int,
+    trials: Iterator[MutantTrial],
+    heard: Callable[[MutantResult], None],
 ) -> None:
     """`count`: trials per schedule; trials arrive one schedule after the other."""
-    for schedule in wanted:
+    for schedule in selection:
         measured = MutantResult(schedule)
         try:
             for _ in range(count):

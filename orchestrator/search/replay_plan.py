@@ -38,7 +38,7 @@ def stored_plan(directory: RunDirectory) -> PlannedRun:
 
 def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list[RunDirectory]:
     """The simulated runs in a store of this campaign's exact text with a cell and a seed, oldest first."""
-    found = []
+    directories = []
     for directory in store.runs(store.campaign_dir(campaign.name)):
         try:
             described = describe(directory.path)
@@ -46,8 +46,8 @@ def runs_of_seed(store: Store, campaign: Campaign, cell: str, seed: int) -> list
         except (RunDirectoryError, OSError, UnicodeDecodeError):
             continue  # an unreadable run cannot be compared with
         if (described.world, described.cell, described.seed, text) == (SIMULATION, cell, seed, campaign.text):
-            found.append(directory)
-    return found
+            directories.append(directory)
+    return directories
 
 
 def _described(directory: RunDirectory) -> RunDescription:

@@ -16,30 +16,30 @@ MOST_UNKNOWN = 20
 """The most unknown runs that are listed; the report has their total."""
 
 
-def report_content(head: Head, arms: Sequence[Arm], kept: Mapping[str, str], ended: str) -> dict[str, Any]:
-    """All of it. `kept`: by anomaly, the run in the store that shows it, as `campaign/run`."""
-    made = [attempted for arm in arms for attempted in arm.made]
-    unknown = [it for it in made if it.verdict == UNKNOWN]
-    verdict = FAIL if any(it.verdict == FAIL for it in made) else UNKNOWN if unknown or not made else PASS
+def report_content(head: Head, arms: Sequence[Arm], runs_kept: Mapping[str, str], ended: str) -> dict[str, Any]:
+    """All of it. `runs_kept`: by anomaly, the run in the store that shows it, as `campaign/run`."""
+    runs = [attempted for arm in arms for attempted in arm.made]
+    unknown = [run for run in runs if run.verdict == UNKNOWN]
+    verdict = FAIL if any(run.verdict == FAIL for run in runs) else UNKNOWN if unknown or not runs else PASS
     return {
         "campaign": head.campaign,
         "cell": head.cell,
         "verdict": verdict,
         "ended": ended,
-        "summary": f"{counted(len(made), 'run')}, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
-        "found": [_found(arms, anomaly, count, kept) for anomaly, count in sorted(found_in(made).items())],
+        "summary": f"{counted(len(runs), 'run')}, from seed {head.first}; {len(unknown)} of them unknown; {ended}",
+        "found": [_found(arms, anomaly, count, runs_kept) for anomaly, count in sorted(found_in(runs).items())],
         "undecided": len(unknown),
-        "unknown": [_unknown(it) for it in unknown[:MOST_UNKNOWN]],
+        "unknown": [_unknown(run) for run in unknown[:MOST_UNKNOWN]],
         "arms": [_arm(arm) for arm in arms],
         "deep": [{"state": state, "runs": [_first_in(arm, state) for arm in arms]} for state in DEEP],
         "comparison": comparison(arms),
     }
 
 
-def _found(arms: Sequence[Arm], anomaly: str, count: int, kept: Mapping[str, str]) -> dict[str, Any]:
-    made = [attempted for arm in arms for attempted in arm.made]
-    best, run = cheapest(made, anomaly), kept.get(anomaly, "")
-    first = min(number for arm in arms for number, it in enumerate(arm.made, 1) if anomaly in it.anomalies)
+def _found(arms: Sequence[Arm], anomaly: str, count: int, runs_kept: Mapping[str, str]) -> dict[str, Any]:
+    attempts = [attempted for arm in arms for attempted in arm.made]
+    best, run = cheapest(attempts, anomaly), runs_kept.get(anomaly, "")
+    first = min(number for arm in arms for number, attempt in enumerate(arm.made, 1) if anomaly in attempt.anomalies)
     return {
         "anomaly": anomaly,
         "runs": count,
@@ -62,17 +62,17 @@ def _arm(arm: Arm) -> dict[str, Any]:
         "name": arm.name,
         "runs": len(arm.made),
         "states": arm.states,
-        "failed": sum(bool(it.anomalies) for it in arm.made),
-        "simulated_s": round(sum(it.simulated_s for it in arm.made), 1),
-        "cpu_s": round(sum(it.cpu_s for it in arm.made), 1),
+        "failed": sum(bool(run.anomalies) for run in arm.made),
+        "simulated_s": round(sum(run.simulated_s for run in arm.made), 1),
+        "cpu_s": round(sum(run.cpu_s for run in arm.made), 1),
         "curve": arm.curve,
-        "hits": [number for number, it in enumerate(arm.made, 1) if it.anomalies],
+        "hits": [number for number, run in enumerate(arm.made, 1) if run.anomalies],
     }
 
 
 def _first_in(arm: Arm, state: str) -> int | None:
     """The number of the run, from 1, that first reached a deep state."""
-    return next((number for number, it in enumerate(arm.made, 1) if state in it.deep), None)
+    return next((number for number, run in enumerate(arm.made, 1) if state in run.deep), None)
 
 
 def comparison(arms: Sequence[Arm]) -> str:
@@ -82,7 +82,7 @@ def comparison(arms: Sequence[Arm]) -> str:
         return "Only one way of choosing runs was measured; --compare also measures random choice with as many runs."
     runs = min(len(arm.made) for arm in arms)
     guided, plain = (by_name[name].curve[runs - 1] for name in (GUIDED, RANDOM))
-    needed = next((number for number, seen in enumerate(by_name[GUIDED].curve, 1) if seen >= plain), None)
+    needed = next((number for number, states in enumerate(by_name[GUIDED].curve, 1) if states >= plain), None)
     share = f"had reached as many as random after {counted(needed, 'run')}" if needed else "never reached as many"
     return (
         f"After {counted(runs, 'run')} each, guided had seen {counted(guided, 'different state')} and random "

@@ -55,8 +55,8 @@ class Made:
     def finished(self) -> bool:
         """Whether the run reached its last phase."""
         lines = read_text(self.directory.path / "history" / JOURNAL).splitlines()
-        last: dict[str, Any] = strict_json.decode(lines[-1]) if lines else {}
-        return (last.get("event"), last.get("name")) == ("phase", "done")
+        last_event: dict[str, Any] = strict_json.decode(lines[-1]) if lines else {}
+        return (last_event.get("event"), last_event.get("name")) == ("phase", "done")
 
 
 class Maker:
@@ -87,8 +87,8 @@ class Maker:
 def make_to_stay(store: Store, maker: Maker, campaign: Campaign, cell: str, seed: int) -> Made:
     """Make a run that stays in the store, with a plan. An interrupted run is removed, so that --resume does not
     continue it. `maker` makes runs in that store. Raises `Interrupted`; `UsageError` if the store is not writable."""
-    asked: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
-    invocation = plan_invocation(store, campaign, **asked, world=SIMULATION)
+    choice: dict[str, Any] = {"cells": [cell], "seeds": [seed], "where": WHERE}
+    invocation = plan_invocation(store, campaign, **choice, world=SIMULATION)
     try:
         return maker.make(invocation.todo[0])
     except Interrupted:

@@ -26,48 +26,48 @@ ShrinkTrial = Callable[[Document], bool]
 def ddmin(items: Sequence[T], holds: Callable[[list[T]], bool]) -> list[T]:
     """A 1-minimal part of the items for which `holds` is true: no single item can be removed. `holds` must be true for
     all of them."""
-    kept = list(items)
-    if not kept or holds([]):
+    part = list(items)
+    if not part or holds([]):
         return []
     parts = 2
-    while len(kept) > 1:
-        size = math.ceil(len(kept) / parts)
-        for begin in range(0, len(kept), size):
-            rest = kept[:begin] + kept[begin + size :]
-            if rest and holds(rest):
-                kept, parts = rest, max(2, parts - 1)
+    while len(part) > 1:
+        size = math.ceil(len(part) / parts)
+        for begin in range(0, len(part), size):
+            remainder = part[:begin] + part[begin + size :]
+            if remainder and holds(remainder):
+                part, parts = remainder, max(2, parts - 1)
                 break
         else:
-            if parts >= len(kept):
+            if parts >= len(part):
                 break
-            parts = min(len(kept), 2 * parts)
-    return kept
+            parts = min(len(part), 2 * parts)
+    return part
 
 
 def shrink(document: Document, holds: ShrinkTrial) -> Document:
     """The smallest campaign found; `document` must hold. Exceptions of `holds` that stop the search are raised."""
     while True:
-        before = document
+        previous = document
         document = _fewer_steps(document, holds, pairs(document.steps))
         document = _as_far_as_it_goes(document, _joined_waits, holds)
         document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
         for smaller in (_smaller_load, _fewer_nodes, _usual_disk, _shorter_waits, _smaller_produces):
             document = _as_far_as_it_goes(document, smaller, holds)
-        if document == before:
+        if document == previous:
             return document
 
 
 def pairs(steps: Sequence[StepTable]) -> list[list[int]]:
     """The positions of each fault's start, together with its own end if it has one."""
-    found = []
-    taken = set[int]()
+    positions = []
+    paired = set[int]()
     for begin, step in enumerate(steps):
         if step["do"] not in INJECTED_BY:
             continue
-        end = next((at for at in range(begin + 1, len(steps)) if at not in taken and _ends(steps[at], step)), None)
-        taken |= {begin} if end is None else {begin, end}
-        found.append([begin] if end is None else [begin, end])
-    return found
+        end = next((at for at in range(begin + 1, len(steps)) if at not in paired and _ends(steps[at], step)), None)
+        paired |= {begin} if end is None else {begin, end}
+        positions.append([begin] if end is None else [begin, end])
+    return positions
 
 
 def _ends(step: StepTable, injection: StepTable) -> bool:
@@ -81,11 +81,11 @@ def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]
     steps = document.steps
     fixed = set(range(len(steps))) - {number for group in groups for number in group}
 
-    def with_groups(kept: list[list[int]]) -> Document:
-        stay = fixed | {number for group in kept for number in group}
+    def with_groups(kept_groups: list[list[int]]) -> Document:
+        stay = fixed | {number for group in kept_groups for number in group}
         return document.with_steps([step for number, step in enumerate(steps) if number in stay])
 
-    return with_groups(ddmin(groups, lambda kept: holds(with_groups(kept))))
+    return with_groups(ddmin(groups, lambda kept_groups: holds(with_groups(kept_groups))))
 
 
 def _as_far_as_it_goes(
@@ -134,7 +134,7 @@ def _usual_disk(document: Document) -> Iterator[Document]:
     """A filesystem that every world has, if the simulation's own is not needed."""
     topology = document.data["topology"]
     if topology.get("filesystem") == STRICT:
-        yield from (document.having("topology", {**topology, "filesystem": each}) for each in FILESYSTEMS)
+        yield from (document.having("topology", {**topology, "filesystem": filesystem}) for filesystem in FILESYSTEMS)
 
 
 def _joined_waits(document: Document) -> Iterator[Document]:

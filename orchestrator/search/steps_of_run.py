@@ -83,11 +83,11 @@ def steps_of(injected: InjectedFaults, nodes: Sequence[str]) -> list[StepTable]:
     return [*steps, *_wait(injected.lasted_s - now_s)]
 
 
-def asked_for(at_s: float, asked: InjectedFaults, happened: InjectedFaults) -> float:
+def asked_for(at_s: float, requested: InjectedFaults, happened: InjectedFaults) -> float:
     """The time in a script that corresponds to `at_s` in its run: faults and heals take time, and each step waits for
     the previous one."""
     late_s = 0.0
-    for wanted_s, came_s in zip(_edges(asked), _edges(happened), strict=False):
+    for wanted_s, came_s in zip(_edges(requested), _edges(happened), strict=False):
         if came_s > at_s:
             break
         late_s = came_s - wanted_s
@@ -111,22 +111,26 @@ def _wait(seconds: float) -> Iterator[StepTable]:
 def _begin_and_end(fault: InjectedFault, nodes: Sequence[str]) -> tuple[list[StepTable], list[StepTable]]:
     kind = KINDS[fault.kind]
     if kind.takes == "groups":
-        word = kind.injected_by or KINDS["partition-one"].injected_by
+        injection = kind.injected_by or KINDS["partition-one"].injected_by
         between = _between(fault, nodes)
-        return [{"do": word, **between}], [{"do": "heal", "between": between["between"]}]
-    word = kind.injected_by or next(
-        (it.injected_by for it in INJECTED_BY.values() if kind.name.startswith(it.name)), ""
+        return [{"do": injection, **between}], [{"do": "heal", "between": between["between"]}]
+    injection = kind.injected_by or next(
+        (injected.injected_by for injected in INJECTED_BY.values() if kind.name.startswith(injected.name)), ""
     )
-    if not word:
+    if not injection:
         raise UsageError(f"{fault.kind}: no step starts this fault, so no campaign of steps can inject it")
-    how = {it.name: fault.parameters[it.name] for it in kind.parameters if _is_scripted(it, fault.parameters)}
-    how |= {"tear": True} if fault.parameters.get("tear") is not None else {}
-    begins = [{"do": word, "node": node, **how} for node in fault.targets]
-    return begins, [{"do": INJECTED_BY[word].healed_by, "node": node} for node in fault.targets]
+    parameters = {
+        parameter.name: fault.parameters[parameter.name]
+        for parameter in kind.parameters
+        if _is_scripted(parameter, fault.parameters)
+    }
+    parameters |= {"tear": True} if fault.parameters.get("tear") is not None else {}
+    begins = [{"do": injection, "node": node, **parameters} for node in fault.targets]
+    return begins, [{"do": INJECTED_BY[injection].healed_by, "node": node} for node in fault.targets]
 
 
-def _is_scripted(parameter: object, given: Mapping[str, Any]) -> bool:
-    return isinstance(parameter, Parameter | Files) and given.get(parameter.name) is not None
+def _is_scripted(parameter: object, values: Mapping[str, Any]) -> bool:
+    return isinstance(parameter, Parameter | Files) and values.get(parameter.name) is not None
 
 
 def _between(fault: InjectedFault, nodes: Sequence[str]) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
     planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
     visited = list(visits(made.directory.path, campaign.workload.topic))
-    states = dict.fromkeys(it.state for it in visited)
+    states = dict.fromkeys(visit.state for visit in visited)
     return Attempted(
         number=task.number,
         arm=task.arm,
@@ -119,6 +119,6 @@ def _schedule(path: Path) -> InjectedFaults | None:
 
 def spread(context: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
     """The results of these tasks, computed by Spark, in the order of the tasks."""
-    one = partial(attempt, scratch=scratch)
-    made: list[Attempted] = context.parallelize(tasks, len(tasks)).map(one).collect()
-    return made
+    attempt_here = partial(attempt, scratch=scratch)
+    attempts: list[Attempted] = context.parallelize(tasks, len(tasks)).map(attempt_here).collect()
+    return attempts

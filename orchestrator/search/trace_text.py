@@ -35,7 +35,7 @@ class Line(NamedTuple):
 def narrate(run_dir: Path) -> Path:
     """Write `trace.txt` into a run's directory; returns its path. Leaves out periodic messages without content
     (heartbeats, empty fetches); `messages.jsonl` has those, too. Raises `OSError`, `ValueError`."""
-    lines = heapq.merge(*(sorted(each) for each in (_of_run(run_dir), _of_nodes(run_dir), _of_messages(run_dir))))
+    lines = heapq.merge(*(sorted(part) for part in (_of_run(run_dir), _of_nodes(run_dir), _of_messages(run_dir))))
     path = run_dir / TRACE
     with path.open("w", encoding="utf-8") as file:
         file.write("# seconds of virtual time; n1 -> n2: a request, n1 => n2: a response, at the time it was sent\n")
@@ -72,9 +72,9 @@ def _of_nodes(run_dir: Path) -> Iterator[Line]:
 
 
 def _event(event: Mapping[str, Any]) -> str:
-    where = f" {event['topic']}-{event['partition']}" if "partition" in event else ""
+    place = f" {event['topic']}-{event['partition']}" if "partition" in event else ""
     details = ", ".join(f"{name} {value}" for name, value in event.items() if name not in _ALWAYS)
-    return f"{event['event']}{where}{': ' if details else ''}{details}"
+    return f"{event['event']}{place}{': ' if details else ''}{details}"
 
 
 def _of_messages(run_dir: Path) -> Iterator[Line]:
@@ -84,9 +84,15 @@ def _of_messages(run_dir: Path) -> Iterator[Line]:
     decoder = msgspec.json.Decoder(Said)
     with io.BufferedReader(open_regular(path)) as file:
         for number, raw in enumerate(file):
-            said = decoder.decode(raw)
-            if said.routine and said.arrived_s is not None:
+            message = decoder.decode(raw)
+            if message.routine and message.arrived_s is not None:
                 continue
-            arrow = "=>" if said.answer else "->"
-            when = "never arrived" if said.arrived_s is None else f"{(said.arrived_s - said.sent_s) * 1e3:.3f} ms"
-            yield Line(said.sent_s, number, f"{said.source} {arrow} {said.target}  {said.what} {said.text} ({when})")
+            arrow = "=>" if message.answer else "->"
+            delay = (
+                "never arrived" if message.arrived_s is None else f"{(message.arrived_s - message.sent_s) * 1e3:.3f} ms"
+            )
+            yield Line(
+                message.sent_s,
+                number,
+                f"{message.source} {arrow} {message.target}  {message.what} {message.text} ({delay})",
+            )

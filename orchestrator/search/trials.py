@@ -107,11 +107,11 @@ class Trials:
             self._heard(candidate, self._budget)
         return self._known[text]
 
-    def _settle(self, whole: Document) -> bool:
+    def _settle(self, document: Document) -> bool:
         """Determine how many seeds must show it from now on, and put those that did first."""
-        found = {seed: self._finding(whole, seed) for seed in self._seeds}
-        self.to_the_end = TrialFinding.FINISHED in found.values() or TrialFinding.UNFINISHED not in found.values()
-        shown = [seed for seed in self._seeds if self._counts(found[seed])]
+        findings = {seed: self._finding(document, seed) for seed in self._seeds}
+        self.to_the_end = TrialFinding.FINISHED in findings.values() or TrialFinding.UNFINISHED not in findings.values()
+        shown = [seed for seed in self._seeds if self._counts(findings[seed])]
         self._seeds = [*shown, *(seed for seed in self._seeds if seed not in shown)]
         self._needed = len(shown)
         return bool(shown)
