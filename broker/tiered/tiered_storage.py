@@ -240,6 +240,12 @@ class LeaderTask:
         if stretch is None:
             return False
         upload = Upload(log, stretch)
+        try:
+            await upload.read_timestamps()
+        except SourceGoneError:
+            return False
+        if not self.leads:
+            return False
         identifier, role = self._rng.randbytes(16).hex(), self._role
         segment = upload.remote_segment(identifier, self._remote.id, role.node_id, role.leader_epoch)
         if not await self._worker.metadata.publish(SegmentEvent.started(segment)):

@@ -23,7 +23,7 @@ from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.log.segment import Segment
 from broker.producers.snapshot_format import encode_snapshot
-from broker.protocol.records import CorruptBatch, validate_batch
+from broker.protocol.records import NO_TIMESTAMP, CorruptBatch, validate_batch
 from broker.tiered.manifest import Lineage, Manifest
 from broker.tiered.object_digests import LogDigest, ObjectDigest
 from broker.tiered.object_store import ObjectStore, chunks_of
@@ -31,6 +31,7 @@ from broker.tiered.remote_index import IndexEntry, RemoteIndex
 from broker.tiered.segments import EPOCHS, INDEX, LOG, SNAPSHOT, SUFFIXES, RemotePartition, TieredSegment
 
 CHUNK_BYTES = 1 << 20
+BATCHES_PER_TURN = 500
 
 
 class SourceGoneError(Exception):
@@ -78,6 +79,28 @@ class Upload:
         self.size = stretch.segment.size - self._position
         self._entries = _epochs_from(log.epochs.entries, self.base_offset, self.end)
         self._records = LogDigest()
+        self._max_timestamp = stretch.segment.max_timestamp
+        self._timestamps_before: dict[int, int] = {}
+
+    async def read_timestamps(self) -> None:
+        """Find the largest timestamps of a stretch that starts inside its segment, by position: those of the segment
+        and of its index include earlier batches. Raises `SourceGoneError`, and `OSError` of the disk."""
+        if not self._position:
+            return
+        self._check()
+        wanted = {position for _, position, _ in self._segment.index.entries() if position > self._position}
+        largest = NO_TIMESTAMP
+        try:
+            for number, (position, header) in enumerate(self._segment.walk(self._position), 1):
+                if position in wanted:
+                    self._timestamps_before[position] = largest
+                largest = max(largest, header.max_timestamp)
+                if number % BATCHES_PER_TURN == 0:
+                    await asyncio.sleep(0)
+                    self._check()
+        except CorruptBatch as error:
+            raise self._segment.damaged(error) from error
+        self._max_timestamp = largest
 
     def remote_segment(self, identifier: str, partition: RemotePartition, broker: int, epoch: int) -> TieredSegment:
         """The metadata. Raises `ValueError` if the log does not know the epochs of its records."""
@@ -87,7 +110,7 @@ class Upload:
             base_offset=self.base_offset,
             end_offset=self.end - 1,
             epochs=tuple(_epochs_within(self._entries, self.base_offset)),
-            max_timestamp=self._segment.max_timestamp,
+            max_timestamp=self._max_timestamp,
             size=self.size,
             broker=broker,
             leader_epoch=epoch,
@@ -143,11 +166,11 @@ class Upload:
         self._check()
         start = IndexEntry(self.base_offset, 0, -1)
         inner = [
-            IndexEntry(offset, position - self._position, timestamp)
+            IndexEntry(offset, position - self._position, self._timestamps_before.get(position, timestamp))
             for offset, position, timestamp in self._segment.index.entries()
             if position > self._position
         ]
-        end = IndexEntry(self.end, self.size, self._segment.max_timestamp)
+        end = IndexEntry(self.end, self.size, self._max_timestamp)
         return RemoteIndex([start, *inner, end], self._records.block_sums)
 
     async def _producers(self) -> bytes:
