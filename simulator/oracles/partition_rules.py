@@ -120,10 +120,12 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
 
 
 def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
-    """The log's start has moved; `end`: the log's end then. Notes whether the whole log was removed and restarted."""
+    """The log's start has moved; `end`: the log's end then. Notes whether the whole log was removed and restarted. One
+    that starts from remote storage has the producers of the segment below, also those of deleted batches (K1023-12)."""
     _, cuts, _ = replica.producers_of or (log, log.truncations, None)
     if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
-        replica.restarted_at = log.log_start_offset
+        is_remote = log.log_start_offset < log.local_start_offset
+        replica.restarted_at = 0 if is_remote else log.log_start_offset
 
 
 def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:

@@ -60,7 +60,7 @@ ALLOWED: Final = frozenset(
         ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before
         ("orchestrator/search/exploration_store.py", "(self.path / _RUNS).open('ab')"),  # writers of own files
-        ("orchestrator/search/exploration_store.py", "msgspec.json.decode(read_bytes(known[-1]), type=Head)"),
+        ("orchestrator/search/exploration_store.py", "msgspec.json.decode(read_bytes(heads[-1]), type=Head)"),
         ("orchestrator/search/exploration_store.py", "os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)"),
         ("orchestrator/search/trace_text.py", "path.open('w', encoding='utf-8')"),
     }

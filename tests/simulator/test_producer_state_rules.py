@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.log.remote_start import StateBelow
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
@@ -100,6 +101,29 @@ def test_a_replica_with_producers_of_a_discarded_log_is_found(keeps: bool) -> No
 
         cluster.run(story())
         assert [sentence.endswith("from 7 to 0, say nothing") for sentence in sentences(cluster)] == [True] * keeps
+
+
+@pytest.mark.conforms("K1023-12")
+@pytest.mark.parametrize("start", [0, 5])
+def test_a_start_from_remote_storage_brings_producers_of_deleted_batches(start: int) -> None:
+    with planted(properties=FLUSHED) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 3)
+            for sequence in range(3):
+                await producer.send(sequence)
+            partitions = (replica(cluster, name) for name in cluster.machines)
+            follower = next(each for each in partitions if isinstance(each.role, PartitionFollower))
+            await cluster.until(lambda: follower.log.log_end_offset == 3)
+            async with follower.lock:
+                below = StateBelow(start, tuple(follower.log.epochs.entries), follower.log.producers)
+                await follower.log.truncate_fully_and_start_at(0)
+                await asyncio.sleep(0.1)  # an empty log is seen
+                await follower.log.start_above(7, below)
+            await asyncio.sleep(0.5)
+
+        cluster.run(story())
+        assert sentences(cluster) == []
 
 
 @pytest.mark.conforms("K98-6")
