@@ -17,7 +17,7 @@ PREVENTED: Final = "prevented"
 DOWN: Final = "down"
 SUSPENDED: Final = "suspended"
 PROCESS_STATES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("kill", "stop", "power-loss", "power-loss-all"), DOWN),
+    **dict.fromkeys(("disk-wipe", "kill", "power-loss", "power-loss-all", "stop"), DOWN),
     **dict.fromkeys(("pause", "stall", "clock-freeze"), SUSPENDED),
 }
 """By kind of fault, for those that end or suspend the processes of their targets: the state while it is in force."""
@@ -26,10 +26,12 @@ Line = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RunClock:
-    """The zero of a run in two clocks: `origin_ns` of the clients' monotonic clock, `wall_ns` of the wall clock."""
+    """The zero of a run in two clocks, in nanoseconds."""
 
     origin_ns: int = 0
+    """In the clients' monotonic clock."""
     wall_ns: int = 0
+    """In the wall clock."""
 
     @classmethod
     def of_journal(cls, journal: Iterable[Line]) -> RunClock:
@@ -58,11 +60,12 @@ class RunClock:
 
 
 class RunPhase(NamedTuple):
-    """A phase of the run. `start`, `end`: CLOCK_MONOTONIC ns; the last phase of an interrupted run has no end."""
+    """A phase of the run, in nanoseconds of CLOCK_MONOTONIC."""
 
     name: str
     start: int
     end: int | None
+    """None: the last phase of an interrupted run."""
 
 
 def phases_of(journal: Iterable[Line]) -> tuple[RunPhase, ...]:
@@ -80,23 +83,26 @@ FAULT_EVENTS: Final = (INVOKED, INJECTED, HEALED)
 
 @dataclass(frozen=True)
 class FaultSpan:
-    """A fault of a run. `start_s`: when it was injected, or invoked if its injection is not on record; `end_s`: when it
-    was healed, infinite without a heal; in seconds since the start of the run. `status` and `proof` (the main evidence)
-    of the heal replace the first ones. `sentence`: what it did. `group`, `mark`: its look in plots, words of
-    `history.fault_looks`; empty in old records. `lines`: its lines in the journal by event, each with its position; the
-    first line of an event counts."""
+    """A fault of a run, in seconds since the start of the run."""
 
     kind: str
     targets: tuple[str, ...]
     start_s: float
+    """When it was injected, or invoked if its injection is not on record."""
     end_s: float = math.inf
+    """When it was healed; infinite without a heal."""
     status: str = "inconclusive"
+    """That of the heal, else that of the injection."""
     group: str = ""
+    """With `mark`: its look in plots, in the words of `history.fault_looks`. Empty in old records."""
     mark: str = ""
     id: str = ""
     sentence: str = ""
+    """What it did."""
     proof: str = ""
+    """The main evidence: that of the heal, else that of the injection."""
     lines: Mapping[str, Sequence[tuple[int, Line]]] = field(default_factory=dict)
+    """Its lines in the journal by event, each with its position. The first line of an event counts."""
 
     @classmethod
     def of(cls, lines: Mapping[str, Sequence[tuple[int, Line]]], clock: RunClock) -> FaultSpan:

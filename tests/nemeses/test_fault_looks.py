@@ -16,10 +16,11 @@ from matplotlib.colors import to_rgb
 from analysis import report
 from analysis.plots.colors import GROUP_COLORS, NODE_COLORS, OTHER_FAULT
 from analysis.plots.style import MARKERS, OTHER_MARKER, fault_color, fault_marker
+from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from history.journal import Journal
 from history.reader import read_run
-from history.timeline import FaultSpan
+from history.timeline import PROCESS_STATES, FaultSpan
 from nemeses import KINDS
 
 Matrix = npt.NDArray[np.float64]
@@ -111,3 +112,7 @@ def test_a_fault_without_a_known_look_has_the_default() -> None:
         assert (fault_color(band), fault_marker(band)) == (OTHER_FAULT, OTHER_MARKER)
     band = FaultSpan("kill", ("n1",), 0.0, 1.0, "confirmed", "process", "cross")
     assert (fault_color(band), fault_marker(band)) == (GROUP_COLORS[FaultGroup.PROCESS], MARKERS[FaultMark.CROSS])
+
+
+def test_each_kind_that_stops_processes_has_their_state() -> None:
+    assert PROCESS_STATES.keys() == {name for name, kind in KINDS.items() if Damage.PROGRESS in kind.destroys}
