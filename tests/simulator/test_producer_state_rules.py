@@ -30,6 +30,16 @@ def replica(cluster: SimulatedCluster, name: str) -> Partition:
     return found
 
 
+async def follower_with_three_batches(cluster: SimulatedCluster) -> Partition:
+    producer = await Producer.of(cluster, 3)
+    for sequence in range(3):
+        await producer.send(sequence)
+    partitions = (replica(cluster, name) for name in cluster.machines)
+    follower = next(partition for partition in partitions if isinstance(partition.role, PartitionFollower))
+    await cluster.until(lambda: follower.log.log_end_offset == 3)
+    return follower
+
+
 @pytest.mark.conforms("K98-6")
 @pytest.mark.kills("no_producer_snapshot")
 @pytest.mark.parametrize("ended", ["kill", "power_loss", "stop"])
@@ -86,12 +96,7 @@ def test_a_replica_with_producers_of_a_discarded_log_is_found(keeps: bool) -> No
     with planted(properties=FLUSHED) as cluster:
 
         async def story() -> None:
-            producer = await Producer.of(cluster, 3)
-            for sequence in range(3):
-                await producer.send(sequence)
-            partitions = (replica(cluster, name) for name in cluster.machines)
-            follower = next(each for each in partitions if isinstance(each.role, PartitionFollower))
-            await cluster.until(lambda: follower.log.log_end_offset == 3)
+            follower = await follower_with_three_batches(cluster)
             async with follower.lock:
                 known = follower.log.producers
                 await follower.log.truncate_fully_and_start_at(7)
@@ -109,12 +114,7 @@ def test_a_start_from_remote_storage_brings_producers_of_deleted_batches(start: 
     with planted(properties=FLUSHED) as cluster:
 
         async def story() -> None:
-            producer = await Producer.of(cluster, 3)
-            for sequence in range(3):
-                await producer.send(sequence)
-            partitions = (replica(cluster, name) for name in cluster.machines)
-            follower = next(each for each in partitions if isinstance(each.role, PartitionFollower))
-            await cluster.until(lambda: follower.log.log_end_offset == 3)
+            follower = await follower_with_three_batches(cluster)
             async with follower.lock:
                 below = StateBelow(start, tuple(follower.log.epochs.entries), follower.log.producers)
                 await follower.log.truncate_fully_and_start_at(0)
