@@ -119,8 +119,8 @@ def write_tables(history: History, events: NodeEvents, run_dir: Path) -> None:
 def _fault_row(fault: FaultSpan) -> dict[str, Any]:
     times = {event.removeprefix("fault_"): lines[0][1]["t"] for event, lines in fault.lines.items()}
     invoked = fault.line(INVOKED)
-    found = {"evidence": fault.evidence, "parameters": invoked.get("parameters", {})}
-    as_json = {name: json.dumps(content, default=str) for name, content in found.items()}
+    mappings = {"evidence": fault.evidence, "parameters": invoked.get("parameters", {})}
+    as_json = {name: json.dumps(content, default=str) for name, content in mappings.items()}
     return {**invoked, **times, **as_json, "status": fault.status, "proof": fault.proof}
 
 

@@ -116,10 +116,10 @@ def decided_row(planned: RunRow, expected: Expectation, standing: StoredVerdict,
     )
     if verdict is None:
         return blank
-    why = unmet(expected, verdict)
-    met = not why
+    unmet_demands = unmet(expected, verdict)
+    met = not unmet_demands
     is_failure = standing.proves_failure and not met
-    causes = (*(why if verdict.verdict == expected.verdict else ()), *verdict.reasons)
+    causes = (*(unmet_demands if verdict.verdict == expected.verdict else ()), *verdict.reasons)
     reasons = (*causes, *all_doubts) if is_failure else (*all_doubts, *causes)
     return replace(
         with_findings(blank, verdict),
@@ -177,10 +177,10 @@ def sample_of(run: Mapping[str, Any]) -> tuple[object, ...]:
 
 def samples(rows: Iterable[RunRow]) -> list[RunRow]:
     """The first of the runs that are the same sample."""
-    found: dict[tuple[object, ...], RunRow] = {}
+    first_rows: dict[tuple[object, ...], RunRow] = {}
     for row in rows:
-        found.setdefault(sample_of(asdict(row)), row)
-    return list(found.values())
+        first_rows.setdefault(sample_of(asdict(row)), row)
+    return list(first_rows.values())
 
 
 def to_json(rows: Sequence[RunRow]) -> list[dict[str, Any]]:

@@ -179,8 +179,10 @@ def _other_epochs(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     from analysis.evidence.deletions import deletions_of
 
     topic = run.description.topic
-    asked = deletions_of(topic, run.history.journal).requested.get((topic, line["partition"]), 0)
-    start = max(own_files.log_start, leader_files.log_start, asked, *(first for _, first in leader_files.epochs[:1]))
+    requested_start = deletions_of(topic, run.history.journal).requested.get((topic, line["partition"]), 0)
+    start = max(
+        own_files.log_start, leader_files.log_start, requested_start, *(first for _, first in leader_files.epochs[:1])
+    )
     end = max(line["segments"][0], start)
     has, due = (
         entries_from([entry for entry in files.epochs if entry[1] <= end], start) for files in (own_files, leader_files)

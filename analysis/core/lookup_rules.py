@@ -49,7 +49,9 @@ def judge(
         for partition, seen_records in _seen(sights).items()
     }
     decidable = [lookup for lookup in lookups if lookup.partition in records]
-    anomalies = [anomaly for lookup in decidable for anomaly in _wrong(topic, lookup, records[lookup.partition])]
+    anomalies = [
+        anomaly for lookup in decidable for anomaly in _contradictions(topic, lookup, records[lookup.partition])
+    ]
     decided = sum(records[lookup.partition].decides(lookup) for lookup in decidable)
     return LookupFindings(tuple(anomalies), decided)
 
@@ -100,7 +102,7 @@ class _Records:
         return lookup.offset == NO_RECORD or self.at(lookup.offset) is not None
 
 
-def _wrong(topic: str, lookup: Lookup, records: _Records) -> Iterator[Anomaly]:
+def _contradictions(topic: str, lookup: Lookup, records: _Records) -> Iterator[Anomaly]:
     question = (
         f"{lookup.client} asked for the first record of {topic}-{lookup.partition} at {lookup.timestamp} ms or later"
     )

@@ -69,8 +69,8 @@ def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog], deleted_t
         yield f"{name} has {_told(own_epochs)} for its offsets, the metadata {_told(segment.epochs)}"
         return
     # Nodes write the start of the log with a delay: the latest one counts.
-    asked = 0 if deleted_to == INF else deleted_to
-    oldest = max([entries[0][1], asked, *(log.start for log in logs)])
+    requested_start = 0 if deleted_to == INF else deleted_to
+    oldest = max([entries[0][1], requested_start, *(log.start for log in logs)])
     for log in logs:
         epochs = log.epochs or ()
         if segment.start < epochs[0][1] > oldest <= segment.end:
@@ -84,7 +84,7 @@ def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog], deleted_t
         if ours != theirs:
             yield f"{name} has {_told(ours)}, but the epoch file of {log.node} {_told(theirs)}"
             return
-        start = max(_first_present(log), asked)
+        start = max(_first_present(log), requested_start)
         if entries[0][1] > start:
             yield f"{name} starts at {entries[0][1]}, but the log of {log.node} at {start}"
             return

@@ -235,8 +235,8 @@ def missing_below(
 def _absent(log: ReplicaLog, circumstances: Circumstances) -> list[tuple[int, int]]:
     """The offsets without a file and without a remote segment, but for those that clients asked to delete from remote
     storage."""
-    own = [(max(first, log.own_start), end) for first, end in log.absent if end > log.own_start]
-    return [*log.absent_remotely(circumstances.deleted_to), *own]
+    own_gaps = [(max(first, log.own_start), end) for first, end in log.absent if end > log.own_start]
+    return [*log.absent_remotely(circumstances.deleted_to), *own_gaps]
 
 
 def _without_epochs(replicas: Sequence[ReplicaLog]) -> tuple[tuple[str, int], ...]:

@@ -36,7 +36,7 @@ def contradictions(
     sentences: list[str] = []
     for must in must_show:
         if must.get("of") == "fault":
-            sentences += _wrong(must, evidence, "")
+            sentences += _contradictions(must, evidence, "")
             continue
         for target in targets:
             facts = evidence.get(target)
@@ -46,11 +46,11 @@ def contradictions(
                 remover = _at(facts, str(must.get("unless") or ""))
                 if isinstance(remover, str) and is_in_force(remover, target):
                     continue
-                sentences += _wrong(must, facts, f"{target}: ")
+                sentences += _contradictions(must, facts, f"{target}: ")
     return list(dict.fromkeys(sentences))
 
 
-def _wrong(must: Mapping[str, Any], facts: Mapping[str, Any], prefix: str) -> Iterator[str]:
+def _contradictions(must: Mapping[str, Any], facts: Mapping[str, Any], prefix: str) -> Iterator[str]:
     key = str(must.get("key"))
     value = _at(facts, key)
     if value is _ABSENT or value is None:

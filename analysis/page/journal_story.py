@@ -83,13 +83,13 @@ def _fault_items(fault: FaultSpan, line: Mapping[str, Any], at_s: float, number:
             text = f"fault {name} is not made: {fault.kind} on {targets} ({proof})"
             yield StoryItem(at_s, lane, _K.FAULT, text, FILE, number, 1)
         return
-    what = f"{fault.kind} on {targets}" if targets else fault.kind
+    shown_fault = f"{fault.kind} on {targets}" if targets else fault.kind
     if starts:
-        said = "; ".join(filter(None, (fault.sentence, proof)))
-        text = f"fault {name} starts: {what} ({said})" if said else f"fault {name} starts: {what}"
+        details = "; ".join(filter(None, (fault.sentence, proof)))
+        text = f"fault {name} starts: {shown_fault} ({details})" if details else f"fault {name} starts: {shown_fault}"
         yield StoryItem(at_s, lane, _K.FAULT, text, FILE, number, 1, starts=name)
     else:
-        yield StoryItem(at_s, lane, _K.FAULT, f"fault {name} is healed: {what}", FILE, number, 1, ends=name)
+        yield StoryItem(at_s, lane, _K.FAULT, f"fault {name} is healed: {shown_fault}", FILE, number, 1, ends=name)
     if role := PROCESS_STATES.get(fault.kind):
         text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
         for target in fault.targets:

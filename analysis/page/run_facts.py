@@ -167,21 +167,27 @@ class RunFacts:
         leads: dict[str, list[Lead]] = {}
         current: dict[tuple[str, str], int] = {}  # position of the lead of a node in a partition
 
-        def end(node: str, where: str, at_s: float) -> None:
-            if (position := current.pop((node, where), None)) is not None:
-                leads[where][position] = replace(leads[where][position], end_s=at_s)
+        def end(node: str, partition_name: str, at_s: float) -> None:
+            if (position := current.pop((node, partition_name), None)) is not None:
+                leads[partition_name][position] = replace(leads[partition_name][position], end_s=at_s)
 
         for node, at_s, event in self._ordered:
             if event["event"] in ("broker_started", "broker_stopped"):
-                for where in [where for other, where in current if other == node]:
-                    end(node, where, at_s)
+                for partition_name in [
+                    partition_name for leader_node, partition_name in current if leader_node == node
+                ]:
+                    end(node, partition_name, at_s)
             elif event["event"] in ("partition_role", "quorum_role"):
                 is_quorum = event["event"] == "quorum_role"
-                where = f"{METADATA_TOPIC}-0" if is_quorum else f"{event.get('topic')}-{event.get('partition')}"
-                end(node, where, at_s)
+                partition_name = (
+                    f"{METADATA_TOPIC}-0" if is_quorum else f"{event.get('topic')}-{event.get('partition')}"
+                )
+                end(node, partition_name, at_s)
                 if event.get("role") == "leader":
-                    current[node, where] = len(leads.setdefault(where, []))
-                    leads[where].append(Lead(at_s, node, _number(event, "epoch" if is_quorum else "leader_epoch")))
+                    current[node, partition_name] = len(leads.setdefault(partition_name, []))
+                    leads[partition_name].append(
+                        Lead(at_s, node, _number(event, "epoch" if is_quorum else "leader_epoch"))
+                    )
         return leads
 
     @cached_property
@@ -201,10 +207,17 @@ def run_facts(journal: Iterable[Mapping[str, Any]], events: NumberedEvents, cloc
     lines = list(journal)
     faults = faults_made(lines, clock)
     exits = service_exits(lines)
-    stops = [Fact(clock.of_monotonic(each.t), each.node, f"{each.way} {each.how}") for each in exits]
-    ends = [(clock.of_monotonic(each.t), each.node) for each in exits if each.way != STOOD_STILL]
+    stops = [
+        Fact(clock.of_monotonic(service_exit.t), service_exit.node, f"{service_exit.way} {service_exit.how}")
+        for service_exit in exits
+    ]
+    ends = [
+        (clock.of_monotonic(service_exit.t), service_exit.node)
+        for service_exit in exits
+        if service_exit.way != STOOD_STILL
+    ]
     ends += [(clock.of_monotonic(line["t"]), line["node"]) for line in lines if line.get("what") == STOPPED]
-    ends += [(it.start_s, node) for it in faults if PROCESS_STATES.get(it.kind) == DOWN for node in it.targets]
+    ends += [(span.start_s, node) for span in faults if PROCESS_STATES.get(span.kind) == DOWN for node in span.targets]
     votes = list[Fact]()
     for node, rows in events.items():
         for _, event in rows:
@@ -225,7 +238,7 @@ def _in_order(facts: Iterable[Fact]) -> tuple[Fact, ...]:
 def faults_made(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[FaultSpan]:
     """The faults that were not prevented, in order of their start."""
     return sorted(
-        (each for each in fault_spans(journal, clock) if not each.is_prevented), key=lambda each: each.start_s
+        (span for span in fault_spans(journal, clock) if not span.is_prevented), key=lambda span: span.start_s
     )
 
 

@@ -351,11 +351,13 @@ class RunPage:
         returned = ends_at(row)
         if returned is None or not row.get("topic") or "node" in row or "key" in row:
             return ""
-        where = f"{row['topic']}-{row.get('partition', -1)}"
+        partition_name = f"{row['topic']}-{row.get('partition', -1)}"
         leads: Mapping[str, Sequence[Lead]] = self.part("leaders", lambda: self.facts.leads, {})
-        led = leads.get(where, ())
-        before = [(lead.start_s, lead.node) for lead in led if lead.start_s <= self.clock.of_monotonic(returned)]
-        return max(before, default=(0.0, ""))[1]
+        partition_leads = leads.get(partition_name, ())
+        earlier_leads = [
+            (lead.start_s, lead.node) for lead in partition_leads if lead.start_s <= self.clock.of_monotonic(returned)
+        ]
+        return max(earlier_leads, default=(0.0, ""))[1]
 
 
 def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:

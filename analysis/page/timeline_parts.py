@@ -71,21 +71,21 @@ def partition_strip(
     rows = {name: row for row, name in enumerate(shown)}
     width_s = max(end_s, 1e-3) / windows
     leader = np.full((len(shown), windows), NO_LEADER, np.uint8)
-    for where, first_s in _first_roles(events, clock).items():
-        if where in rows:  # a partition that does not exist yet is not one without a leader
-            leader[rows[where], : _window(first_s, width_s, windows)] = UNKNOWN
-    for where, start_s, stop_s, node, _ in turns:
-        if where in rows and node in nodes:
-            first, last = _window(start_s, width_s, windows), _window(stop_s, width_s, windows)
-            leader[rows[where], first : last + 1] = min(nodes.index(node), NO_LEADER - 1)
+    for partition_name, first_s in _first_roles(events, clock).items():
+        if partition_name in rows:  # a partition that does not exist yet is not one without a leader
+            leader[rows[partition_name], : _window(first_s, width_s, windows)] = UNKNOWN
+    for partition_name, start_s, stop_s, node, _ in turns:
+        if partition_name in rows and node in nodes:
+            first_window, last_window = _window(start_s, width_s, windows), _window(stop_s, width_s, windows)
+            leader[rows[partition_name], first_window : last_window + 1] = min(nodes.index(node), NO_LEADER - 1)
     in_sync, lag = (np.full((len(shown), windows), UNKNOWN, np.uint8) for _ in range(2))
-    for at_s, where, size, behind in _reports(events, clock):
-        if where in rows:
+    for at_s, partition_name, size, lag_records in _reports(events, clock):
+        if partition_name in rows:
             at = _window(at_s, width_s, windows)
             if size is not None:
-                in_sync[rows[where], at:] = min(size, NO_LEADER)
-            if behind is not None:
-                lag[rows[where], at:] = min(round(np.log2(behind + 1) * 10), NO_LEADER)
+                in_sync[rows[partition_name], at:] = min(size, NO_LEADER)
+            if lag_records is not None:
+                lag[rows[partition_name], at:] = min(round(np.log2(lag_records + 1) * 10), NO_LEADER)
     return {
         "names": [brief(visible_line(name), 60) for name in shown],
         "nodes": nodes,
@@ -99,44 +99,44 @@ def partition_strip(
 
 def _first_roles(events: NumberedEvents, clock: RunClock) -> dict[str, float]:
     """When any node first had a role in a partition, in seconds."""
-    found: dict[str, float] = {}
+    first_roles: dict[str, float] = {}
     for rows in events.values():
         for _, event in rows:
             if event["event"] == "partition_role":
-                where, at_s = f"{event.get('topic')}-{event.get('partition')}", clock.of_wall(moment(event))
-                found[where] = min(found.get(where, at_s), at_s)
-    return found
+                partition_name, at_s = f"{event.get('topic')}-{event.get('partition')}", clock.of_wall(moment(event))
+                first_roles[partition_name] = min(first_roles.get(partition_name, at_s), at_s)
+    return first_roles
 
 
 def _names(events: NumberedEvents) -> list[str]:
-    found = {
+    partitions = {
         (str(event["topic"]), event["partition"])
         for rows in events.values()
         for _, event in rows
         if event["event"] in ("partition_role", "replica_progress") and event.get("topic") is not None
         and fits(event.get("partition"))
     }  # fmt: skip
-    return [f"{topic}-{number}" for topic, number in sorted(found, key=lambda key: (key[0].startswith("__"), key))]
+    return [f"{topic}-{number}" for topic, number in sorted(partitions, key=lambda key: (key[0].startswith("__"), key))]
 
 
 def _reports(events: NumberedEvents, clock: RunClock) -> list[tuple[float, str, int | None, int | None]]:
     """In order of time: the size of the in-sync set, or how far the high watermark is behind the log end. Only a
     leader's reports count for the latter."""
-    found: list[tuple[float, str, int | None, int | None]] = []
+    reports: list[tuple[float, str, int | None, int | None]] = []
     for rows in events.values():
         leads: set[str] = set()
         for _, event in rows:
-            where, name = f"{event.get('topic')}-{event.get('partition')}", event["event"]
+            partition_name, name = f"{event.get('topic')}-{event.get('partition')}", event["event"]
             at_s = clock.of_wall(moment(event))
             if name == "partition_role":
-                leads = leads | {where} if event.get("role") == "leader" else leads - {where}
+                leads = leads | {partition_name} if event.get("role") == "leader" else leads - {partition_name}
             if name in ("partition_role", "isr_changed") and isinstance(event.get("isr"), list):
-                found.append((at_s, where, len(event["isr"]), None))
-            if name == "replica_progress" and where in leads:
+                reports.append((at_s, partition_name, len(event["isr"]), None))
+            if name == "replica_progress" and partition_name in leads:
                 end, mark = event.get("log_end_offset"), event.get("high_watermark")
                 if isinstance(end, int) and isinstance(mark, int):
-                    found.append((at_s, where, None, max(end - mark, 0)))
-    return sorted(found, key=lambda report: report[0])
+                    reports.append((at_s, partition_name, None, max(end - mark, 0)))
+    return sorted(reports, key=lambda report: report[0])
 
 
 def _window(at_s: float, width_s: float, windows: int) -> int:
@@ -326,10 +326,12 @@ def leader_turns(facts: RunFacts, end_s: float) -> list[tuple[str, float, float,
     """Who led which partition from when to when: partition, start and end in seconds, node, epoch. A turn ends with
     the next leader's, when the node becomes a follower, or when its process ends."""
     turns: list[tuple[str, float, float, str, int]] = []
-    for where, leads in facts.leads.items():
-        for lead, after in zip(leads, [*leads[1:], None], strict=True):
-            next_s = max(end_s, lead.start_s) if after is None else after.start_s
-            turns.append((brief(where, LONGEST_NAME), lead.start_s, min(lead.end_s, next_s), lead.node, lead.epoch))
+    for partition_name, leads in facts.leads.items():
+        for lead, next_lead in zip(leads, [*leads[1:], None], strict=True):
+            next_s = max(end_s, lead.start_s) if next_lead is None else next_lead.start_s
+            turns.append(
+                (brief(partition_name, LONGEST_NAME), lead.start_s, min(lead.end_s, next_s), lead.node, lead.epoch)
+            )
     return sorted(turn for turn in turns if turn[0] != f"{METADATA_TOPIC}-0")
 
 

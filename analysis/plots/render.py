@@ -51,7 +51,7 @@ def replica_lanes(view: PlotData, topic: str, partition: int) -> bytes:
         top = max((int(lane.log_end_offset.max()) for lane in replicas if len(lane.time)), default=1)
         for axes, lane in zip(rows, replicas, strict=False):
             draw_bands(axes, view.bands)
-            some = thin(len(lane.time), 1_500)
+            points = thin(len(lane.time), 1_500)
             levels = TextLevels(max(view.end, 1.0))
             for start, stop, epoch in _runs(lane.leader_epoch.tolist()):
                 until = lane.time[stop] if stop < len(lane.time) else view.end
@@ -60,15 +60,15 @@ def replica_lanes(view: PlotData, topic: str, partition: int) -> bytes:
                 if levels.of(float(lane.time[start]), str(epoch), 1) is not None:
                     axes.text(lane.time[start], top * 0.07, f" {epoch}", fontsize=7, va="bottom", color=INK)
             axes.step(
-                lane.time[some],
-                lane.log_end_offset[some],
+                lane.time[points],
+                lane.log_end_offset[points],
                 where="post",
                 color="#0072b2",
                 lw=1.5,
                 label="log end offset",
             )
             axes.step(
-                lane.time[some], lane.high_watermark[some], where="post", color="#d55e00", lw=1.2, ls="--",
+                lane.time[points], lane.high_watermark[points], where="post", color="#d55e00", lw=1.2, ls="--",
                 label="high watermark",
             )  # fmt: skip
             axes.set_ylabel(lane.node, rotation=0, ha="right", va="center", fontweight="bold")
@@ -173,10 +173,10 @@ def start_lanes(view: PlotData, topic: str, partition: int) -> bytes:
 
 
 def _starts(axes: Axes, lane: StartsLane, end: float) -> None:
-    some = thin(len(lane.time), MOST_POINTS)
-    time = [*lane.time[some], end]
+    points = thin(len(lane.time), MOST_POINTS)
+    time = [*lane.time[points], end]
     start, local, tiered = (
-        [*column[some], *column[some][-1:]] for column in (lane.log_start, lane.local_start, lane.last_tiered)
+        [*column[points], *column[points][-1:]] for column in (lane.log_start, lane.local_start, lane.last_tiered)
     )
     axes.fill_between(time, start, [each + 1 for each in tiered], step="post", color=REMOTE, alpha=0.35, lw=0)
     axes.step(time, start, where="post", color="#333333", lw=1.2, label="log start")
@@ -186,9 +186,9 @@ def _starts(axes: Axes, lane: StartsLane, end: float) -> None:
 
 def _ends(axes: Axes, lane: Lane, starts: StartsLane, end: float) -> None:
     """Log end and high watermark, and the area between the local start and the log end."""
-    some = thin(len(lane.time), MOST_POINTS)
-    time = [*lane.time[some], end]
-    ends, marks = ([*column[some], *column[some][-1:]] for column in (lane.log_end_offset, lane.high_watermark))
+    points = thin(len(lane.time), MOST_POINTS)
+    time = [*lane.time[points], end]
+    ends, marks = ([*column[points], *column[points][-1:]] for column in (lane.log_end_offset, lane.high_watermark))
     at = starts.time.searchsorted(time, side="right") - 1
     local = [int(starts.local_start[max(index, 0)]) for index in at]
     above = [each <= behind for each, behind in zip(local, ends, strict=True)]

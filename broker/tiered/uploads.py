@@ -88,11 +88,11 @@ class Upload:
         if not self._position:
             return
         self._check()
-        wanted = {position for _, position, _ in self._segment.index.entries() if position > self._position}
+        indexed_positions = {position for _, position, _ in self._segment.index.entries() if position > self._position}
         largest = NO_TIMESTAMP
         try:
             for number, (position, header) in enumerate(self._segment.walk(self._position), 1):
-                if position in wanted:
+                if position in indexed_positions:
                     self._timestamps_before[position] = largest
                 largest = max(largest, header.max_timestamp)
                 if number % BATCHES_PER_TURN == 0:

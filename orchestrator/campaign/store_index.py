@@ -61,7 +61,7 @@ class IndexedCampaign(msgspec.Struct, frozen=True):
 def read_index(store: Path) -> tuple[IndexedCampaign, ...]:
     """The campaigns of a store, by name. Damaged documents become unknown with their reason. Raises `OSError` when the
     store's directory cannot be listed."""
-    return tuple(found for path in campaign_directories(store) for found in read_campaign(path))
+    return tuple(campaign for path in campaign_directories(store) for campaign in read_campaign(path))
 
 
 def campaign_directories(store: Path) -> list[Path]:
@@ -108,18 +108,18 @@ def read_campaign(directory: Path) -> Iterator[IndexedCampaign]:
         return
     has_summary, remedy = True, f"make it with: {command('gate', str(directory))}"
     try:
-        found = _read_summary(directory)
+        campaign = _read_summary(directory)
     except (OSError, ValueError) as error:
         problem = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-        has_summary, found = False, IndexedCampaign("", UNKNOWN, f"{SUMMARY} {problem}; {remedy}", ())
-    counted = {row.run: row for row in found.runs}
+        has_summary, campaign = False, IndexedCampaign("", UNKNOWN, f"{SUMMARY} {problem}; {remedy}", ())
+    counted = {row.run: row for row in campaign.runs}
     others = [name for name in _names_of_directories(directory) if name not in counted and name != LATEST]
     uncounted = [directory / name for name in others if is_run(directory / name)]
     if not has_summary and not uncounted and not stamps(directory):
         return
     rows = [_counted(directory, row) for row in counted.values()]
-    rows += [_uncounted(path, found.superseded) for path in uncounted]
-    yield replace(found, name=directory.name, runs=tuple(rows))
+    rows += [_uncounted(path, campaign.superseded) for path in uncounted]
+    yield replace(campaign, name=directory.name, runs=tuple(rows))
 
 
 def _counted(campaign_dir: Path, row: RunRow) -> RunRow:

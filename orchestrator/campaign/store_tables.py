@@ -44,7 +44,7 @@ _TYPES: Final = {str: pa.string(), bool: pa.bool_(), float: pa.float64(), Int64:
 _MAPPINGS: Final = {field.name: field.type for field in fields(RunRow) if field.type not in _TYPES}
 RUNS: Final = pa.schema([
     *KEY,
-    *((each.name, _TYPES.get(each.type, pa.string())) for each in fields(RunRow) if each.name not in dict(KEY)),
+    *((field.name, _TYPES.get(field.type, pa.string())) for field in fields(RunRow) if field.name not in dict(KEY)),
     ("stored_verdict", pa.string()), ("stored_met", pa.bool_()), ("stored_reasons", TEXTS), ("finished", pa.bool_()),
     ("codes", TEXTS),
 ])  # fmt: skip
@@ -97,7 +97,7 @@ def write_tables(store: Store, spread: TaskMap = in_sequence) -> tuple[Path, lis
     """
     with _drafting(store.root) as draft:
         tasks = list(_tasks(store, draft))
-        left_out = [sentence for some in spread(_write_parts, tasks) for sentence in some]
+        left_out = [sentence for sentences in spread(_write_parts, tasks) for sentence in sentences]
         for name, schema in _SCHEMAS.items():
             merged = draft / f"{name}.parquet"
             _write_table(merged, schema, (_parquet_file(_part(draft, name, task.number)).read() for task in tasks))
@@ -184,8 +184,8 @@ def _write_parts(task: _Task) -> list[str]:
             left_out.append(f"{run}: its verdict cannot be read: {error}")
             continue
         key = {name: row[name] for name, _ in KEY}
-        for name, some in of_run.items():
-            rows[name] += [key | each for each in some]
+        for name, own_rows in of_run.items():
+            rows[name] += [key | columns for columns in own_rows]
         try:
             seconds.append(_seconds(run, key))
         except (OSError, ValueError, pa.ArrowException) as error:
@@ -211,10 +211,10 @@ def _storable(value: Any) -> Any:
     if isinstance(value, str):
         return as_text(value)
     if isinstance(value, list | tuple):
-        return [_storable(each) for each in value]
+        return [_storable(element) for element in value]
     if isinstance(value, int) and value not in _INT64:
         raise OverflowError("it has a number of more than 64 bits")
-    return {name: _storable(each) for name, each in value.items()} if isinstance(value, Mapping) else value
+    return {name: _storable(content) for name, content in value.items()} if isinstance(value, Mapping) else value
 
 
 def as_text(name: str) -> str:
@@ -235,16 +235,16 @@ def _stored(verdict: Verdict) -> dict[str, Any]:
 
 
 def _checks(verdict: Verdict) -> Iterator[dict[str, Any]]:
-    for each in verdict.checks:
-        yield {"check": each.name, "verdict": each.verdict, "detail": each.detail, "s": each.seconds}
+    for check in verdict.checks:
+        yield {"check": check.name, "verdict": check.verdict, "detail": check.detail, "s": check.seconds}
 
 
 def _faults(verdict: Verdict) -> Iterator[dict[str, Any]]:
-    for each in verdict.faults:
-        texts = {"fault": each.get("id"), "kind": each.get("kind"), "status": each.get("status")}
+    for fault in verdict.faults:
+        texts = {"fault": fault.get("id"), "kind": fault.get("kind"), "status": fault.get("status")}
         named = {name: None if value is None else str(value) for name, value in texts.items()}
-        times = {name: _number(each.get(name)) for name in ("start_s", "end_s")}
-        yield {**named, **times, "targets": [str(target) for target in each.get("targets") or ()]}
+        times = {name: _number(fault.get(name)) for name in ("start_s", "end_s")}
+        yield {**named, **times, "targets": [str(target) for target in fault.get("targets") or ()]}
 
 
 def _number(value: Any) -> float | None:
@@ -252,9 +252,9 @@ def _number(value: Any) -> float | None:
 
 
 def _anomalies(verdict: Verdict) -> Iterator[dict[str, Any]]:
-    for each in verdict.anomalies:
+    for anomaly in verdict.anomalies:
         names = ("promise", "topic", "partition", "count", "sentence")
-        yield {"anomaly": each.name, **{name: getattr(each, name) for name in names}}
+        yield {"anomaly": anomaly.name, **{name: getattr(anomaly, name) for name in names}}
 
 
 _ROWS: Final = {"checks": _checks, "faults": _faults, "anomalies": _anomalies}
