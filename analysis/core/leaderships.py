@@ -1,8 +1,9 @@
 """Holds the leader epochs in logs, the leaders that the metadata log elected, and the reports of leaders together.
 
 - L1 every leader epoch in a replica's epoch file has a leader in the metadata log (D4 compares epoch files with logs);
-- L2 a broker leads, or follows, in a leader epoch only as the metadata log says; the leader of an epoch that is in an
-  epoch file has reported that it led;
+- L2 a broker leads, or follows, in a leader epoch only as the metadata log says; the leader of an epoch that has
+  records has reported that it led. The epoch file has an epoch before its leader leads (K101-3), so a process that ends
+  between the two, by a fault or by its ordinary stop, leaves an epoch without a record and without a report;
 - L3 within a leader epoch, the high watermark, the end and the start of the log that its leader reports never fall;
   within a process, the leader epoch and the partition epoch never fall.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
@@ -90,7 +92,7 @@ def unreported(
         yield from (
             f"{node} never reported {kind} of {partition.name}" for kind in (ROLE, PROGRESS) if kind not in kinds
         )
-    for epoch in sorted({epoch for entries in partition.epochs.values() for epoch, _ in entries}):
+    for epoch in sorted(_epochs_with_records(partition, reports)):
         node = partition.leaders.get(epoch, "")
         led = {
             event["leader_epoch"]
@@ -99,6 +101,22 @@ def unreported(
         }
         if node and node not in ended and epoch not in led:
             yield f"{node} led epoch {epoch} of {partition.name} by the metadata log, and never reported that it did"
+
+
+def _epochs_with_records(partition: Leaderships, reports: Mapping[str, Sequence[Event]]) -> set[int]:
+    """The epochs that another one follows in an epoch file, whose start offsets rise, and those past whose start a node
+    reported the end of its log."""
+    ends = [
+        (event["leader_epoch"], event["log_end_offset"])
+        for events in reports.values()
+        for event in events
+        if event["event"] == PROGRESS
+    ]
+    epochs = {epoch for entries in partition.epochs.values() for (epoch, _), _ in pairwise(entries)}
+    last_entries = {entries[-1] for entries in partition.epochs.values() if entries}
+    return epochs | {
+        epoch for epoch, start in last_entries if any(reported == epoch and end > start for reported, end in ends)
+    }
 
 
 def fallen(partition: Leaderships, node: str, process: Sequence[Event]) -> Iterator[Anomaly]:

@@ -15,11 +15,11 @@ def role(epoch: int, *, leads: bool = True, seq: int = 0) -> dict[str, Any]:
     return {"event": "partition_role", "role": "leader" if leads else "follower", "leader_epoch": epoch, "seq": seq}
 
 
-def progress(mark: int, epoch: int = 0, seq: int = 1) -> dict[str, Any]:
+def progress(mark: int, epoch: int = 0, seq: int = 1, end: int = 9) -> dict[str, Any]:
     return {
         "event": "replica_progress",
         "high_watermark": mark,
-        "log_end_offset": 9,
+        "log_end_offset": end,
         "leader_epoch": epoch,
         "seq": seq,
     }
@@ -42,12 +42,30 @@ def test_a_leader_that_was_not_elected_is_an_anomaly(node: str, epoch: int, wron
 
 
 def test_a_leader_that_never_reported_is_named() -> None:
-    reports = {"n1": [role(0), progress(1)], "n2": [role(2, leads=False), progress(1)]}
+    reports = {"n1": [role(0), progress(1)], "n2": [role(2, leads=False), progress(1, epoch=2, end=10)]}
     assert list(unreported(LED, ["n1", "n2"], reports)) == [
         "n2 led epoch 2 of log-0 by the metadata log, and never reported that it did"
     ]
     assert not list(unreported(LED, ["n1", "n2"], reports, ["n2"])), "it may have ended before the report"
     assert "n2 never reported replica_progress of log-0" in list(unreported(LED, ["n2"], {"n2": [role(2)]}))
+
+
+@pytest.mark.parametrize(
+    ("entries", "end", "is_named"),
+    [
+        pytest.param([(0, 0), (2, 9)], 9, False, id="the epoch has no record"),
+        pytest.param([(0, 0), (2, 9)], 10, True, id="the epoch has a record"),
+        pytest.param([(0, 0), (2, 9), (3, 10)], 9, True, id="a later epoch starts after it"),
+        pytest.param([(0, 0), (2, 0)], 0, False, id="the log is empty"),
+    ],
+)
+def test_a_process_may_end_before_it_reports_an_epoch_without_records(
+    entries: list[tuple[int, int]], end: int, is_named: bool
+) -> None:
+    # Each node stops at a run's end. The next leader may have its epoch on disk then, and not lead yet.
+    partition = Leaderships("log", 0, {"n1": [(0, 0)], "n2": entries}, {**LED.leaders, 3: "n1"})
+    reports = {"n1": [role(0), role(3), progress(1)], "n2": [role(0, leads=False), progress(1, epoch=2, end=end)]}
+    assert len(list(unreported(partition, ["n1", "n2"], reports))) == is_named
 
 
 @pytest.mark.parametrize(
