@@ -1,7 +1,9 @@
-"""Judges a foreign history: the checkers of logs and registers, the certificate and its verification.
+"""Judges a foreign history: the checkers of logs and registers, the certificate and its verification; and those of
+sequential models.
 
-The code is the same as for a run. The inputs lack a plan, faults and replicas, so the result is about the operations
-only. Values were renumbered when the history was read; `shown` puts the file's texts into sentences and witnesses.
+The code for logs and registers is that of a run. The inputs lack a plan, faults and replicas, so the result is about
+the operations only. Values of logs and registers were renumbered when the history was read; `shown` puts the file's
+texts into sentences and witnesses.
 """
 
 from __future__ import annotations
@@ -10,13 +12,17 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from analysis.core.anomaly import Anomaly, anomaly_count
-from analysis.core.register_operations import Operation, by_key
+from analysis.core.model_search import WrongOrderError, require_order, search, witness
+from analysis.core.models import MODELS, Model, ModelOperation
+from analysis.core.register_operations import Operation, OutOfBudget, by_key
 from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan, check_ranges, report_of
@@ -27,14 +33,22 @@ from analysis.engines.task_map import task_map
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
+from history.foreign.edn import form_of
 from history.foreign.history import REGISTER, ForeignHistory
-from history.foreign.operation_files import TABLES
+from history.foreign.operation_files import OPERATIONS_FILE, TABLES
 from history.register_tables import STORED, read_register_index, read_register_parts
+from history.regular_files import require_regular
+from history.schemas import FAIL as FAILED
 from history.values import SESSION_SHIFT
 from installation.counted import counted
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"
 CERTIFICATE: Final = "certificate"
+ORDER_FILE: Final = "order.parquet"
+"""Of the certificate for a model: the ids of the operations of each object, in an order that the model allows."""
+NOT_LINEARIZABLE: Final = "not-linearizable"
+MOST_SHOWN: Final = 20
+"""Operations of a witness."""
 _RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
 
 
@@ -58,6 +72,8 @@ def judge(history: ForeignHistory, *, upper_bound: str, budget: int) -> ForeignJ
     try:
         if history.model == REGISTER:
             return _judge_registers(history, budget)
+        if history.model in MODELS:
+            return _judge_model(history, budget)
         return _judge_log(history, upper_bound)
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
@@ -93,6 +109,113 @@ def _judge_registers(history: ForeignHistory, budget: int) -> ForeignJudgement:
         return _without_certificate(size, anomalies, doubts)
     write_register_certificate(directory, root, plan, parts)
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
+
+
+def _judge_model(history: ForeignHistory, budget: int) -> ForeignJudgement:
+    """Objects are judged apart: linearizability is a local property (Herlihy and Wing 1990, theorem 1)."""
+    model, anomalies, orders, doubts = MODELS[history.model], [], {}, list(history.doubts)
+    objects = _objects(history, model)
+    for key, operations in objects.items():
+        try:
+            order = search(model, history.initial, operations, budget)
+            if order is None:
+                anomalies.append(_without_order(history, key, operations))
+            else:
+                orders[key] = order
+        except OutOfBudget:
+            doubts.append(f"{_object(history.model, key)}: the search visited {budget:,} configurations (--budget)")
+    size = f"{counted(history.rows, 'operation')} on {counted(len(objects), 'object')} of the model {history.model}"
+    if anomalies or doubts or not history.is_answered:
+        return _without_certificate(size, tuple(anomalies), tuple(doubts))
+    directory = history.directory / CERTIFICATE
+    directory.mkdir()
+    ids = [(key, operation.id) for key, order in orders.items() for operation in order]
+    columns = {"key": pa.array([key for key, _ in ids], pa.string()), "id": pa.array([id for _, id in ids], pa.int64())}
+    pq.write_table(pa.table(columns), directory / ORDER_FILE)
+    return _certified(size, lambda: verify_orders(history))
+
+
+def verify_orders(history: ForeignHistory) -> str:
+    """Compares the orders of a certificate with the operations, as both are on the disk. Raises CertificateError."""
+    model = MODELS[history.model]
+    ids: dict[str, list[int]] = {}
+    for row in _rows(history.directory / CERTIFICATE / ORDER_FILE):
+        ids.setdefault(row["key"], []).append(row["id"])
+    objects = _objects(history, model)
+    for key, operations in objects.items():
+        by_id = {operation.id: operation for operation in operations}
+        try:
+            require_order(model, history.initial, operations, [by_id[number] for number in ids.pop(key, [])])
+        except (KeyError, WrongOrderError) as error:
+            raise CertificateError(f"the order of {_object(history.model, key)}: {error}") from error
+    if ids:
+        raise CertificateError(f"it has the object {min(ids)}, which the history does not have")
+    count = counted(sum(map(len, objects.values())), "operation")
+    return f"{count} on {counted(len(objects), 'object')} have an order that the model {history.model} allows"
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.ParquetFile(require_regular(path)).read().to_pylist()
+    return rows
+
+
+def _objects(history: ForeignHistory, model: Model) -> dict[str, list[ModelOperation]]:
+    """The operations of each object that happened or may have happened, as `operations.parquet` has them."""
+    objects: dict[str, list[ModelOperation]] = {}
+    for row in _rows(history.directory / OPERATIONS_FILE):
+        operations = objects.setdefault(row["key"], [])
+        if row["type"] == FAILED:
+            continue
+        is_answered = row["answer"] is not None
+        answer = form_of(row["answer"]) if is_answered else None
+        values = model.values(row["f"], form_of(row["argument"]), answer, is_answered=is_answered)
+        of_operation = row["id"], row["process"], row["f"]
+        operations.append(ModelOperation(*of_operation, *values, row["inv"], row["ret"], row["line"]))
+    return objects
+
+
+def _without_order(history: ForeignHistory, key: str, operations: list[ModelOperation]) -> Anomaly:
+    guilty, remaining = witness(MODELS[history.model], history.initial, operations)
+    latest = sorted(remaining, key=lambda operation: (operation.ret, operation.inv))[-MOST_SHOWN:]
+    others = f"the {len(remaining):,} operations" if len(remaining) > 1 else "the only operation"
+    hidden = f"; the last {MOST_SHOWN} are shown" if len(remaining) > MOST_SHOWN else ""
+    sentence = (
+        f"{_object(history.model, key)}: no order explains {_words(guilty)} of process {guilty.process} (line "
+        f"{guilty.line}) among {others} invoked before it returned{hidden}"
+    )
+    return Anomaly(NOT_LINEARIZABLE, key, -1, sentence, tuple(map(_witness_row, latest)))
+
+
+def _object(model: str, key: str) -> str:
+    return f"{model} {key}" if key else f"the {model}"
+
+
+def _words(operation: ModelOperation) -> str:
+    """An operation in words: its name, its argument, and its answer if it has one."""
+    asked = "" if operation.argument is None else f" {_value(operation.argument)}"
+    return f"{operation.f}{asked}" + ("" if operation.answer is None else f" = {_value(operation.answer)}")
+
+
+def _value(value: object) -> str:
+    """A value of a model as text; the elements of a set in their order."""
+    if isinstance(value, frozenset):
+        return f"{{{', '.join(sorted(map(str, value)))}}}"
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return str(value)
+
+
+def _witness_row(operation: ModelOperation) -> dict[str, Any]:
+    outcome = "ok" if operation.is_answered else "info"
+    times = {"inv": operation.inv, "ret": operation.ret}
+    client = f"process {operation.process}"
+    return {
+        "op": operation.f,
+        "client": client,
+        "type": outcome,
+        "line": operation.line,
+        "text": _words(operation),
+    } | times
 
 
 def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) -> tuple[Anomaly, ...]:

@@ -22,6 +22,8 @@ def operation_text(row: Mapping[str, Any]) -> str:
     """One line that says what an operation did and showed, without its client."""
     kind, offset = row.get("op"), row.get("offset", -1)
     outcome = str(row.get("type", "")) + (f" ({row['error']})" if row.get("error") else "")
+    if "text" in row:
+        return f"{row['text']}: {outcome}"
     if "key" in row:
         return f"{describe(row)}: {outcome}"
     if kind == "append":

@@ -89,7 +89,7 @@ def forms_of(path: Path) -> Iterator[tuple[int, Any]]:
 
 def form_of(text: str) -> Any:
     """The one form in a text. Raises ForeignError."""
-    reader = _Reader(text)
+    reader = _Reader(text, is_file=False)
     forms = [form for number, line in enumerate(text.split("\n"), 1) for _, form in reader.read(number, line)]
     reader.end()
     if len(forms) != 1:
@@ -117,10 +117,11 @@ def text_of(form: Any) -> str:
 
 
 class _Reader:
-    """Takes the lines of one file."""
+    """Takes the lines of one source. `is_file`: a vector or list around all forms is not a form itself."""
 
-    def __init__(self, source: Path | str) -> None:
+    def __init__(self, source: Path | str, *, is_file: bool = True) -> None:
         self._source = source
+        self._is_file = is_file
         self._open: list[tuple[str, list[Any]]] = []
         """Open collections, tags and discards (`#_`): the token, and the forms in it."""
         self._start = 0
@@ -172,7 +173,7 @@ class _Reader:
         opened, forms = self._open.pop() if self._open else ("", [])
         if _CLOSES.get(opened) != token:
             raise ValueError(f"{token} closes what {opened or 'nothing'} opened")
-        if self._open or opened not in ("[", "("):
+        if self._open or not self._is_file or opened not in ("[", "("):
             yield from self._add(_collection(opened, forms))
 
     def _add(self, form: Any) -> Iterator[tuple[int, Any]]:
@@ -188,7 +189,7 @@ class _Reader:
             self._open[-1][1].append(form)
 
     def _is_whole_file(self) -> bool:
-        return self._open[0][0] in ("[", "(")
+        return self._is_file and self._open[0][0] in ("[", "(")
 
 
 def _is_closed(token: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -23,6 +23,8 @@ class ForeignHistory:
     """`directory`: where the operations are (`history.foreign.operation_files`), `rows` of them. `start`: the earliest
     invocation. `is_answered`: whether the outcome of an operation is known.
 
+    `initial`: the state of each object of a model at the start, as the model has it.
+
     `names`: the text in the file of each value that was renumbered. `not_judged`: what the format records, or a user
     may expect, and the checkers do not examine, as phrases. `doubts`: why no pass can be concluded, as sentences.
     """
@@ -35,6 +37,7 @@ class ForeignHistory:
     names: Mapping[int, str] = field(default_factory=dict)
     not_judged: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    initial: Hashable = None
 
 
 def alike_keys(keys: Iterable[str]) -> tuple[str, ...]:

@@ -398,9 +398,10 @@ SENDS_AND_POLLS: Final = ("send", "poll", "txn")
 PLACES: Final = ("subscribe", "assign")
 NO_OPERATIONS: Final = ("crash", "debug-topic-partitions", "clear-assignments", "await")
 """Of `jepsen.tests.kafka`: they say nothing about a log."""
-_KNOWN: Final = (*F_OF, *SENDS_AND_POLLS, *PLACES, *NO_OPERATIONS)
+ANSWERED: Final = dict.fromkeys((*F_OF, *SENDS_AND_POLLS), True) | dict.fromkeys((*PLACES, *NO_OPERATIONS), False)
+"""The operations of registers and logs, and whether the value of an answered one is needed."""
 _SINGLE_KEY: Final = "register"
-_AS_WRITTEN: Final = "give the history as the tool wrote it"
+AS_WRITTEN: Final = "give the history as the tool wrote it"
 
 
 @dataclass(frozen=True)
@@ -410,6 +411,14 @@ class _FromTheStart:
     keys: Any
 
 
+@dataclass(frozen=True)
+class KeyedValue:
+    """The value of an operation on the object with this key, as Porcupine's key-value logs have it."""
+
+    key: Any
+    value: Any
+
+
 def read(path: Path, directory: Path, *, independent: bool | None = None, initial: Any = None) -> ForeignHistory:
     """The history in a file, written below a directory. Raises ForeignError.
 
@@ -417,7 +426,7 @@ def read(path: Path, directory: Path, *, independent: bool | None = None, initia
     the form that each register holds at the start.
     """
     order = TimeOrder()
-    operations = operations_of(path, _events(path), order)
+    operations = operations_of(path, events_of(path), order)
     head = next((operation for operation in operations if operation.f not in (*PLACES, *NO_OPERATIONS)), None)
     if head is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
@@ -433,7 +442,10 @@ def read(path: Path, directory: Path, *, independent: bool | None = None, initia
     return _Log(path, directory).history(all_operations, order)
 
 
-def _events(path: Path) -> Iterator[Event]:
+def events_of(path: Path, functions: Mapping[str, bool] = ANSWERED, model: str = "") -> Iterator[Event]:
+    """The events of clients. `functions`: the known operations, and whether the value of an answered one is needed;
+    `model`: whose they are, if the user named one. Raises ForeignError. The value of an event with a `:key` is a
+    `KeyedValue`."""
     last_index = -1
     for number, form in forms_of(path):
         fields = _fields(form)
@@ -445,22 +457,24 @@ def _events(path: Path) -> Iterator[Event]:
             continue
         if isinstance(process, bool) or not isinstance(process, int):
             problem = f":process {text_of(process)} is neither a number nor a keyword such as :nemesis"
-            raise ForeignError(path, number, f"{problem}; {_AS_WRITTEN}")
+            raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
         if kind not in TYPES:
             raise ForeignError(path, number, f":type {kind} is unknown: one of {', '.join(TYPES)}")
-        if f not in _KNOWN:
-            raise ForeignError(path, number, refusal(f, kind_of(f)))
+        if f not in functions:
+            raise ForeignError(path, number, refusal(f, kind_of(f), model=model, functions=functions))
         error = text_of(fields["error"]) if fields.get("error") is not None else ""
-        if kind == "ok" and "value" not in fields and f in (*F_OF, *SENDS_AND_POLLS):
+        if kind == "ok" and "value" not in fields and functions[f]:
             raise ForeignError(path, number, f":value of an answered {f} is missing; write nil where nothing was read")
         value = fields.get("value")
         if f == "assign" and fields.get("seek-to-beginning?"):
             value = _FromTheStart(value)
+        if model and "key" in fields:
+            value = KeyedValue(fields["key"], value)
         if index is not None and index <= last_index:
             problem = (
                 f":index {index} stands behind :index {last_index}, but the order of the lines is that of the events"
             )
-            raise ForeignError(path, number, f"{problem}; {_AS_WRITTEN}")
+            raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
         last_index = last_index if index is None else index
         yield Event(number, process, kind, f, value, time, error)
 
@@ -490,24 +504,24 @@ def _name(form: Any) -> str | None:
     return form.name if isinstance(form, Keyword) else None
 
 
-def _is_pair(form: Any) -> bool:
+def is_pair(form: Any) -> bool:
     return isinstance(form, list) and len(form) == 2
 
 
 def _names_a_key(operation: ForeignOperation) -> bool:
     """Whether the value of a register's operation has a key, as `jepsen.independent` writes it."""
     argument = operation.asked
-    return _is_pair(argument) and (operation.f != "cas" or _is_pair(argument[1]))
+    return is_pair(argument) and (operation.f != "cas" or is_pair(argument[1]))
 
 
-def _is_error(form: Any) -> bool:
+def is_error(form: Any) -> bool:
     """Whether the value of a completion that is not ok names an error, in place of the value."""
     return form is None or isinstance(form, Keyword | str)
 
 
-def _contradiction(path: Path, operation: ForeignOperation, answer: Any, argument: Any) -> ForeignError:
+def contradiction(path: Path, operation: ForeignOperation, answer: Any, argument: Any) -> ForeignError:
     problem = f"the completion of {operation.f} has {text_of(answer)}, but line {operation.line} invoked"
-    return ForeignError(path, operation.completed_in, f"{problem} {text_of(argument)}; {_AS_WRITTEN}")
+    return ForeignError(path, operation.completed_in, f"{problem} {text_of(argument)}; {AS_WRITTEN}")
 
 
 class _Registers:
@@ -544,13 +558,13 @@ class _Registers:
     def _add(self, operation: ForeignOperation) -> None:
         key, argument = self._key_and_value(operation, operation.line, operation.asked)
         answer = operation.answer
-        if self._is_keyed and not _is_error(answer):
+        if self._is_keyed and not is_error(answer):
             answered_key, answer = self._key_and_value(operation, operation.completed_in, answer)
             if answered_key != key:
-                raise _contradiction(self._path, operation, operation.answer, operation.asked)
+                raise contradiction(self._path, operation, operation.answer, operation.asked)
         is_answer = operation.outcome == OK and operation.f == "read"
         if not self._agrees(operation, argument, answer):
-            raise _contradiction(self._path, operation, operation.answer, operation.asked)
+            raise contradiction(self._path, operation, operation.answer, operation.asked)
         value = answer if is_answer else argument
         if kind := _kind_of_value(value):
             if is_answer:
@@ -559,7 +573,7 @@ class _Registers:
         if operation.f != "cas":
             self._rows.add(operation, key, _text(value))
             return
-        if not _is_pair(value):
+        if not is_pair(value):
             problem = f"the value of a cas is {text_of(value)}: [EXPECTED NEW] is needed"
             raise ForeignError(self._path, operation.line, problem)
         self._writes_collections |= _kind_of_value(value[1]) != ""
@@ -568,7 +582,7 @@ class _Registers:
     def _key_and_value(self, operation: ForeignOperation, line: int, form: Any) -> tuple[str, Any]:
         if not self._is_keyed:
             return _SINGLE_KEY, form
-        if not _is_pair(form):
+        if not is_pair(form):
             problem = f"the value of {operation.f} is {text_of(form)}, but values are taken as [KEY VALUE]"
             raise ForeignError(self._path, line, f"{problem}; if pairs are values, say --no-independent")
         return text_of(form[0]), form[1]
@@ -576,7 +590,7 @@ class _Registers:
     @staticmethod
     def _agrees(operation: ForeignOperation, argument: Any, answer: Any) -> bool:
         """Whether a completion repeats what was invoked: the value that is written, or a value that a read repeats."""
-        if operation.outcome != OK and _is_error(answer):
+        if operation.outcome != OK and is_error(answer):
             return True
         unsaid = argument if operation.f == "read" else answer
         return unsaid is None or text_of(argument) == text_of(answer)
@@ -629,20 +643,20 @@ class _Log:
         """The sends and polls of one operation, each as its completion has it, if that goes so far."""
         steps = self._steps(operation, operation.line, operation.asked)
         answer = operation.answer
-        if operation.outcome != OK and _is_error(answer):
+        if operation.outcome != OK and is_error(answer):
             answer = None
         answered = [] if answer is None else self._steps(operation, operation.completed_in, answer)
         if len(answered) > len(steps) or (
             operation.outcome == OK and answer is not None and len(answered) < len(steps)
         ):
-            raise _contradiction(self._path, operation, operation.answer, operation.asked)
+            raise contradiction(self._path, operation, operation.answer, operation.asked)
         sends = []
         with self._rows.polls_of(operation):
             for place, invoked in enumerate(steps):
                 step = answered[place] if place < len(answered) else None
                 kind = _name(invoked[0]) if invoked else None
                 if step is not None and (not step or _name(step[0]) != kind):
-                    raise _contradiction(self._path, operation, step, invoked)
+                    raise contradiction(self._path, operation, step, invoked)
                 if kind == "send" and len(invoked) == 3:
                     offset = None if step is None else self._offset_of(operation, invoked, step)
                     sends.append((text_of(invoked[1]), text_of(invoked[2]), offset))
@@ -674,9 +688,9 @@ class _Log:
         if len(step) == 3 and text_of(step[1]) == text_of(invoked[1]):
             if text_of(step[2]) == value:
                 return None
-            if _is_pair(step[2]) and text_of(step[2][1]) == value:
+            if is_pair(step[2]) and text_of(step[2][1]) == value:
                 return self._offset(operation, step[2][0])
-        raise _contradiction(self._path, operation, step, invoked)
+        raise contradiction(self._path, operation, step, invoked)
 
     def _poll(self, operation: ForeignOperation, step: Any) -> None:
         shown = step[1] if len(step) > 1 and step[1] is not None else FormMap({})
@@ -686,7 +700,7 @@ class _Log:
         for key, records in shown.items():
             returned = []
             for record in records if isinstance(records, list) else [records]:
-                offset = self._offset(operation, record[0]) if _is_pair(record) else None
+                offset = self._offset(operation, record[0]) if is_pair(record) else None
                 if offset is None:
                     problem = f"a poll has {text_of(record)}: [OFFSET VALUE] is needed"
                     raise ForeignError(self._path, operation.completed_in, problem)

@@ -19,6 +19,8 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "reads that may be dirty": ("refresh", "strong-read"),
     "an election": ("elect", "leader", "inspect"),
 }
+MODEL_NAMES: Final = ("mutex", "set", "fifo-queue", "unordered-queue", "counter", "multi-register", "key-value")
+"""The sequential models, as `--model` takes them (`analysis.core.models`)."""
 STEPS: Final[Mapping[str, str]] = {
     "append": "transactions that append to lists (list-append)",
     "r": "transactions on registers or lists (rw-register or list-append)",
@@ -34,7 +36,24 @@ def kind_of(f: str) -> str:
     return next((kind for kind, names in KINDS.items() if f in names), "")
 
 
-def refusal(name: str, kind: str, label: str = ":f") -> str:
-    """Why a history with this operation is not judged."""
+MODELS_OF: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("acquire", "release"), "mutex"),
+    "add": "set or --model counter",
+    **dict.fromkeys(("enqueue", "dequeue"), "fifo-queue or --model unordered-queue"),
+    **dict.fromkeys(("get", "put", "append", "delete"), "key-value"),
+    **dict.fromkeys(("[:read ...]", "[:write ...]", "[:r ...]", "[:w ...]"), "multi-register"),
+}
+"""The models that judge a history of Jepsen's with an operation or step of this name, as `--model` takes them."""
+
+
+def refusal(
+    name: str, kind: str, label: str = ":f", *, model: str = "", functions: Mapping[str, bool] | None = None
+) -> str:
+    """Why a history with this operation is not judged. `model`: the one that the user named, with its `functions`."""
+    if model and functions is not None:
+        return f"{label} {name}: the model {model} has only the operations {', '.join(functions)}"
     cause = f"{label} {name} is of {kind}" if kind else f"{label} {name} is of no known kind of history"
-    return f"{cause}: only registers (read, write, cas) and logs (send, poll, txn with send and poll) are judged"
+    if name in MODELS_OF and label.startswith(":f"):
+        return f"{cause}: say which one with --model {MODELS_OF[name]}"
+    models = "and the models of --model"
+    return f"{cause}: only registers (read, write, cas), logs (send, poll, txn with send and poll) {models} are judged"

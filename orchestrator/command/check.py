@@ -131,11 +131,14 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
     """The history, whose operations are written below the directory. Raises ForeignError, and UsageError for another
     model than the files have."""
     from history.foreign import jepsen_edn, json_lines, porcupine
+    from history.foreign.kinds import MODEL_NAMES
 
     if options.independent is not None and task.form != JEPSEN:
         raise UsageError(
             f"--independent and --no-independent are for the format {JEPSEN}: {task.paths[0]} is {task.form}"
         )
+    if options.model in MODEL_NAMES:
+        return _read_model(task, options, directory)
     if task.form == JSONL:
         return json_lines.read(task.paths, options.model, directory, initial=_initial(task, options.initial))
     if task.form == JEPSEN:
@@ -147,6 +150,25 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
         problem = f"{task.paths[0]}: its operations are of a {history.model}"
         raise UsageError(f"{problem}; omit --model {options.model}")
     return history
+
+
+def _read_model(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:
+    """The history of a sequential model. Raises as `_read`."""
+    from analysis.core.models import MODELS
+    from history.foreign.model_rows import read_model
+
+    if task.form != JEPSEN:
+        raise UsageError(
+            f"{task.paths[0]}: --model {options.model} is for the format {JEPSEN}, and the file is {task.form}; "
+            f"Porcupine's key-value logs are {JEPSEN}, too: --format {JEPSEN}"
+        )
+    model = MODELS[options.model]
+    try:
+        initial = model.initial(None if options.initial is None else _form(options.initial))
+    except ValueError as error:
+        raise UsageError(f"--initial {options.initial}: {error}") from error
+    values = {"independent": options.independent, "initial": initial}
+    return read_model(task.paths[0], directory, options.model, model.functions, model.values, **values)
 
 
 def _form(text: str) -> Any:
@@ -183,6 +205,7 @@ def _print(task: _Task, content: Mapping[str, Any]) -> None:
 
 
 def _options(command: argparse.ArgumentParser) -> None:
+    from history.foreign.kinds import MODEL_NAMES
     from history.upper_bounds import UPPER_BOUNDS
 
     command.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a history; `.jsonl`: one client of it")
@@ -193,8 +216,8 @@ def _options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--model",
-        choices=("log", "register"),
-        help="what the operations are of (default: that follows from the operations; needed if there are both)",
+        choices=("log", "register", *MODEL_NAMES),
+        help="what the operations are of (default: log or register, as the operations say; needed for the others)",
     )
     command.add_argument(
         "--initial",
@@ -217,7 +240,7 @@ def _options(command: argparse.ArgumentParser) -> None:
         type=positive,
         default=400_000,
         metavar="N",
-        help="how many configurations the search of one register may visit before it is unknown (default: 400000)",
+        help="configurations that the search of a register or object may visit before it is unknown (default: 400000)",
     )
     command.add_argument(
         "--out", type=Path, default=Path("checks"), metavar="DIR", help="where results are written (default: checks)"
@@ -234,11 +257,12 @@ Decides whether the operations in a history are linearizable, and proves it: a p
 separate verifier confirms, a fail has the operations that contradict each other, as text and as a plot.
 
   brownout check history.edn                            Jepsen: linearizable-register, independent keys, kafka
+  brownout check history.edn --model fifo-queue         Jepsen, Knossos, Porcupine: objects with a sequential model
   brownout check etcd_000.log etcd_001.log              Porcupine's etcd logs
   brownout check clients/*.jsonl                        JSON lines (docs/operations.md): all files are one history
   brownout check history.txt --format jepsen-edn --out /tmp/result
 
-Values of registers may repeat: then a search decides, whose budget ends in unknown. The result is about these
+A search decides on models, and on registers whose values repeat; its budget ends in unknown. The result is about these
 operations only: completeness, faults and replicas are not judged. docs/foreign.md describes each format.
 
 Writes DIR/NAME/ for each history: result.json, operations.parquet, certificate/ or anomaly-N.png.

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.core.model_search import search
 from orchestrator.command import line
 from tests.analysis.foreign_files import edn, polls, porcupine, sends
 
@@ -111,8 +112,8 @@ EDN: dict[str, tuple[Events | str, tuple[str, ...], int, str]] = {
     "an initial value that is no EDN": (read("0"), ("--initial", "{"), REFUSED, "--initial {"),
     "a log with an initial value": (SENT_TWO, ("--initial", "0"), REFUSED, "is of a log"),
     # kinds of histories that are not judged
-    "a queue": (did("enqueue", "1", "ok", "1"), (), REFUSED, ":f enqueue is of a queue"),
-    "a set": (did("add", "1", "ok", "1"), (), REFUSED, ":f add is of a set or a counter"),
+    "a queue": (did("enqueue", "1", "ok", "1"), (), REFUSED, "of a queue: say which one with --model fifo-queue or"),
+    "a set": (did("add", "1", "ok", "1"), (), REFUSED, ":f add is of a set or a counter: say which one with --model"),
     "a bank": (did("transfer", "{:from 0}", "ok", "{:from 0}"), (), REFUSED, ":f transfer is of a bank"),
     "a mutex": (did("acquire", "nil", "ok", "nil"), (), REFUSED, ":f acquire is of a mutex"),
     "list-append": (did("txn", "[[:append 1 2]]", "ok", "[[:append 1 2]]"), (), REFUSED, "(list-append)"),
@@ -297,6 +298,130 @@ EDN: dict[str, tuple[Events | str, tuple[str, ...], int, str]] = {
 }
 
 
+ACQUIRED = did("acquire", "nil", "ok", "nil")
+QUEUED = [*did("enqueue", "1", "ok", "1"), *did("enqueue", "2", "ok", "2")]
+HEAD_LAST = [*QUEUED, *did("dequeue", "nil", "ok", "2"), *did("dequeue", "nil", "ok", "1")]
+MODELS: dict[str, tuple[str, Events | str, tuple[str, ...], int, str]] = {
+    "a mutex that is free again": ("mutex", [*ACQUIRED, *did("release", "nil", "ok", "nil"), *ACQUIRED], (), PASS, ""),
+    "a mutex that two take": (
+        "mutex",
+        [*ACQUIRED, *ACQUIRED],
+        (),
+        FAIL,
+        "no order explains acquire of process 0 (line 3)",
+    ),
+    "a mutex that a lost release may have freed": (
+        "mutex",
+        [*ACQUIRED, *did("release", "nil", "info", "nil", process=1), *ACQUIRED],
+        (),
+        PASS,
+        "certificate confirmed",
+    ),
+    "a refused acquire did not happen": ("mutex", [*did("acquire", "nil", "fail", "nil"), *ACQUIRED], (), PASS, ""),
+    "a set that loses an element": ("set", [*did("add", "1", "ok", "1"), *read("#{}")], (), FAIL, "the set: no order"),
+    "a set as a vector": ("set", [*did("add", "1", "ok", "1"), *read("[1]")], (), PASS, ""),
+    "a set that shows a lost add": ("set", [*did("add", "1", "info", "1", process=2), *read("#{1}")], (), PASS, ""),
+    "a queue in order": ("fifo-queue", [*QUEUED, *did("dequeue", "nil", "ok", "1")], (), PASS, ""),
+    "a queue out of order": ("fifo-queue", HEAD_LAST, (), FAIL, "no order explains dequeue = 2"),
+    "a queue without order": ("unordered-queue", HEAD_LAST, (), PASS, ""),
+    "a queue that gives an element twice": (
+        "unordered-queue",
+        [*QUEUED, *did("dequeue", "nil", "ok", "1"), *did("dequeue", "nil", "ok", "1")],
+        (),
+        FAIL,
+        "line 7",
+    ),
+    "a queue that is said to be empty": ("fifo-queue", [*QUEUED, *did("dequeue", "nil", "ok", "nil")], (), FAIL, "nil"),
+    "a counter": ("counter", [*did("add", "2", "ok", "2"), *did("add", "-1", "ok", "-1"), *read("1")], (), PASS, ""),
+    "a counter that loses an add": ("counter", [*did("add", "2", "ok", "2"), *read("0")], (), FAIL, "read = 0"),
+    "a counter with an initial value": ("counter", read("5"), ("--initial", "5"), PASS, ""),
+    "registers read at once": (
+        "multi-register",
+        [
+            *did("txn", "[[:write :x 1] [:w :y 1]]", "ok", "[[:write :x 1] [:w :y 1]]"),
+            *did("txn", "[[:read :x nil] [:r :y nil]]", "ok", "[[:read :x 1] [:r :y 1]]"),
+        ],
+        (),
+        PASS,
+        "",
+    ),
+    "registers of which half is read": (
+        "multi-register",
+        [
+            *did("txn", "[[:w :x 1] [:w :y 1]]", "ok", "[[:w :x 1] [:w :y 1]]"),
+            *did("txn", "[[:r :x nil] [:r :y nil]]", "ok", "[[:r :x 1] [:r :y 0]]"),
+        ],
+        ("--initial", "{:x 0 :y 0}"),
+        FAIL,
+        "not-linearizable",
+    ),
+    "one txn in a vector around the history": (
+        "multi-register",
+        f"[{edn(*did('txn', '[[:r :x nil]]', 'ok', '[[:r :x 0]]'))}]",
+        ("--initial", "{:x 0}"),
+        PASS,
+        "",
+    ),
+    "a key-value log of Porcupine's": (
+        "key-value",
+        edn(*did("append", '"a"', "ok", '"a"'), *did("get", "nil", "ok", '"b"')).replace(":value", ':key "k", :value'),
+        (),
+        FAIL,
+        'key-value "k": no order explains get = b',
+    ),
+    "keys as jepsen.independent writes them": (
+        "set",
+        [*did("add", "[7 1]", "ok", "[7 1]"), *did("read", "[8 nil]", "ok", "[8 #{}]")],
+        (),
+        PASS,
+        "on 2 objects of the model set",
+    ),
+    "pairs that are no keys": ("fifo-queue", did("enqueue", "[7 1]", "ok", "[7 1]"), ("--no-independent",), PASS, ""),
+    "an operation without a key": (
+        "set",
+        [*did("add", "[7 1]", "ok", "[7 1]"), *did("add", "1", "ok", "1")],
+        (),
+        REFUSED,
+        "say --no-independent",
+    ),
+    "another key in the completion": ("set", did("add", "[7 1]", "ok", "[8 1]"), (), REFUSED, "invoked [7 1]"),
+    "another value in the completion": ("set", did("add", "1", "ok", "2"), (), REFUSED, "invoked 1"),
+    "an answer that is missing": (
+        "set",
+        "{:process 0, :type :invoke, :f :read}\n{:process 0, :type :ok, :f :read}",
+        (),
+        REFUSED,
+        ":value of an answered read is missing",
+    ),
+    "an operation of another model": (
+        "mutex",
+        did("add", "1", "ok", "1"),
+        (),
+        REFUSED,
+        "the model mutex has only the operations acquire, release",
+    ),
+    "a value of another model": (
+        "counter",
+        did("add", ":a", "ok", ":a"),
+        (),
+        REFUSED,
+        "h.edn:2: the argument of add is :a",
+    ),
+    "an initial value of another model": ("counter", read("1"), ("--initial", ":a"), REFUSED, "--initial :a"),
+    "an initial value of a mutex": ("mutex", ACQUIRED, ("--initial", "1"), REFUSED, "omit --initial"),
+    "nothing was answered": ("mutex", did("acquire", "nil", "info", "nil"), (), UNKNOWN, "no answered operation"),
+    "no operation": ("mutex", "", (), REFUSED, "has no operation of a client"),
+    "times against the order of lines": (
+        "counter",
+        edn(*read("0")).replace(":time 0", ":time 9"),
+        (),
+        UNKNOWN,
+        "the order of operations is not known",
+    ),
+    "a search that ends with its budget": ("fifo-queue", HEAD_LAST[:6], ("--budget", "1"), UNKNOWN, "(--budget)"),
+}
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -316,6 +441,26 @@ def require(
 def test_check_decides_histories_in_edn(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     history, options, code, message = EDN[name]
     require("h.edn", history if isinstance(history, str) else edn(*history), options, code, message, capsys)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_check_decides_histories_of_models(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model, history, options, code, message = MODELS[name]
+    text = history if isinstance(history, str) else edn(*history)
+    require("h.edn", text, ("--model", model, *options), code, message, capsys)
+
+
+def test_a_model_is_for_histories_in_edn(capsys: pytest.CaptureFixture[str]) -> None:
+    require("h.log", porcupine("0 invoke write 1"), ("--model", "set"), REFUSED, "--format jepsen-edn", capsys)
+
+
+def test_the_certificate_of_a_model_is_compared_with_the_operations(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The search is not trusted: its order is read back and replayed."""
+    monkeypatch.setattr("analysis.foreign.judgement.search", lambda *given: list(reversed(search(*given) or [])))
+    options = ("--model", "fifo-queue")
+    require("h.edn", edn(*QUEUED), options, UNKNOWN, "the verifier refused the certificate: the order of", capsys)
 
 
 PORCUPINE: dict[str, tuple[tuple[str, ...], tuple[str, ...], int, str]] = {
