@@ -29,6 +29,7 @@ Entries = tuple[tuple[int, int], ...]
 
 BOOTSTRAP: Final = Promise("BST", "a new replica starts where it must", stands_alone=True)
 BOOTSTRAPPED: Final = "bootstrapped"
+BORDERS: Final = "replica_starts"
 WRONG_START: Final = AnomalyKind(
     "wrong-bootstrap-offset",
     BOOTSTRAP,
@@ -121,11 +122,10 @@ def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
 
 
 def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
-    """A broker reports where it starts the log of a new replica, unless that is where its leader's log starts."""
-    place = (run.description.topic, line["partition"])
-    reports = [report for report in run.events.get(line["node"], ()) if report.get("event") == BOOTSTRAPPED]
-    starts = {report["local_start_offset"] for report in reports if (report["topic"], report["partition"]) == place}
-    start = line["segments"][0]
+    """A broker reports where it starts the log of a new replica, unless that is where its leader's log starts. Local
+    retention may have moved that start by the time the files are read; the broker reports this, too."""
+    reports, start = _reports(run, line), line["segments"][0]
+    starts = {report["local_start_offset"] for report in reports}
     if start not in starts and (starts or start > line["before"].get("log-start", 0)):
         yield (
             f"{line['node']} had a log of partition {line['partition']} from {start} on, and never reported that it "
@@ -133,11 +133,31 @@ def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
         )
 
 
+def _reports(run: CheckedRun, line: Line) -> list[Mapping[str, Any]]:
+    """The broker's reports of the start of its log, from the bootstrap on."""
+    place = (run.description.topic, line["partition"])
+    reports = [
+        report
+        for report in run.events.get(line["node"], ())
+        if report.get("event") in (BOOTSTRAPPED, BORDERS) and (report["topic"], report["partition"]) == place
+    ]
+    first = next((at for at, report in enumerate(reports) if report["event"] == BOOTSTRAPPED), len(reports))
+    return reports[first:]
+
+
+def _start(run: CheckedRun, line: Line) -> int:
+    """Where the log of the new replica started: by the broker's report, or else by its files."""
+    first: int = line["segments"][0]
+    reports = _reports(run, line) if run.description.metadata_traced else []
+    reported = [report["local_start_offset"] for report in reports if report["event"] == BOOTSTRAPPED]
+    return max((start for start in reported if start <= first), default=first)
+
+
 def _wrong_start(run: CheckedRun, line: Line) -> Iterator[Anomaly]:
     offset_name = _wanted(run, line)
     if any(_unknown(run, line)):
         return
-    lowest, highest, start = line["before"][offset_name], line["after"][offset_name], line["segments"][0]
+    lowest, highest, start = line["before"][offset_name], line["after"][offset_name], _start(run, line)
     between = f"{lowest}" if lowest == highest else f"{lowest} to {highest}"
     shown_start, source = start, ""
     later = _files(run, line["node"], line["partition"])

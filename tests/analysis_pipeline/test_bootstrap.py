@@ -86,6 +86,23 @@ def test_a_broker_reports_where_it_starts_a_new_log(judged: Judge, start: int | 
     assert judged(REASSIGNED, JOINED, events=events).verdict == verdict
 
 
+@pytest.mark.parametrize(
+    ("reported", "verdict"),
+    [
+        pytest.param([("bootstrapped", 850), ("replica_starts", 1000)], "pass", id="retention moved it"),
+        pytest.param([("bootstrapped", 700), ("replica_starts", 1000)], "fail", id="it was too low at first"),
+        pytest.param([("replica_starts", 1000), ("bootstrapped", 850)], "unknown", id="it was there before"),
+        pytest.param([("bootstrapped", 850), ("replica_starts", 900)], "unknown", id="it was never there"),
+    ],
+)
+def test_local_retention_may_move_the_start_of_a_new_log(
+    judged: Judge, reported: list[tuple[str, int]], verdict: str
+) -> None:
+    place = {"topic": "log", "partition": 0}
+    events = [{"event": event, **place, "local_start_offset": start} for event, start in reported]
+    assert judged(REASSIGNED, JOINED | {"starts_at": "local-start"}, events={"n3": events}).verdict == verdict
+
+
 def test_uploads_meanwhile_move_the_offset_at_which_it_may_start(judged: Judge) -> None:
     assert judged(REASSIGNED, JOINED | {"segments": [1050]}).verdict == "pass"
 
