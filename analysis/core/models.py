@@ -21,17 +21,20 @@ from history.schemas import INF
 class ModelOperation(NamedTuple):
     """One operation on one object.
 
-    `argument`, `answer`: from `Model.values`; an unknown outcome has the answer None. `inv`, `ret`: invocation and return in ns, `INF` if the outcome is unknown. `id`: unique in the history;
-    `line`: of the invocation.
+    `id`: unique in the history; `line`: that of the invocation in the file.
     """
 
     id: int
     process: int
     f: str
     argument: Hashable
+    """As `Model.values` made it from the form in the file."""
     answer: Hashable
+    """As the argument; None if the outcome is unknown."""
     inv: int
+    """The invocation, in ns."""
     ret: int
+    """The return, in ns; `INF` if the outcome is unknown."""
     line: int = 0
 
     @property
