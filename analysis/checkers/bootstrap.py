@@ -29,7 +29,6 @@ Entries = tuple[tuple[int, int], ...]
 
 BOOTSTRAP: Final = Promise("BST", "a new replica starts where it must", stands_alone=True)
 BOOTSTRAPPED: Final = "bootstrapped"
-BORDERS: Final = "replica_starts"
 WRONG_START: Final = AnomalyKind(
     "wrong-bootstrap-offset",
     BOOTSTRAP,
@@ -135,6 +134,8 @@ def _unlike_report(run: CheckedRun, line: Line) -> Iterator[str]:
 
 def _reports(run: CheckedRun, line: Line) -> list[Mapping[str, Any]]:
     """The broker's reports of the start of its log, from the bootstrap on."""
+    from analysis.core.remote_trace_rules import BORDERS
+
     place = (run.description.topic, line["partition"])
     reports = [
         report

@@ -10,13 +10,14 @@ no configuration twice. Three rules make it small, and lose no order:
 
 Theory of the witness. The history up to a moment is the operations that were invoked before it, those that returned
 later being of unknown outcome. If a history up to a moment has no order, one up to a later moment has none either. So
-bisection finds the first return with which there is none. Such a history may lose operations that leave the
-state as it is, as long as the rest has no order.
+bisection finds the first return with which there is none. Operations that leave the state as it is are then removed
+from this history, as long as the rest has no order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
 
 from analysis.core.models import Model, ModelOperation
@@ -48,8 +49,8 @@ def require_order(
     one twice; none of them returned before an earlier one was invoked; the model allows each step."""
     if len(set(order)) != len(order) or not set(order) <= set(operations):
         raise WrongOrderError("it has an operation twice, or one that the history does not have")
-    if missing := {each for each in operations if each.is_answered} - set(order):
-        raise WrongOrderError(f"the operation of line {min(each.line for each in missing)} is missing")
+    if missing := {operation for operation in operations if operation.is_answered} - set(order):
+        raise WrongOrderError(f"the operation of line {min(operation.line for operation in missing)} is missing")
     latest, states = -1, {initial}
     for operation in order:
         if operation.ret < latest:
@@ -65,7 +66,8 @@ def witness(
 ) -> tuple[ModelOperation, list[ModelOperation]]:
     """Of a history without an order: the answered operation whose return leaves none, and the operations that have no
     order, it among them. `budget`: of each search for a smaller one."""
-    returns = sorted((each for each in operations if each.is_answered), key=lambda each: each.ret)
+    answered = (operation for operation in operations if operation.is_answered)
+    returns = sorted(answered, key=lambda operation: operation.ret)
     remaining, guilty = list(operations), returns[-1]
     first, last = 0, len(returns) - 1
     while first < last:
@@ -83,16 +85,17 @@ def _without_needless(
 ) -> list[ModelOperation]:
     """Without operations that leave the state as it is and are not needed for the contradiction: in large groups first,
     then in smaller ones."""
-    candidates = [each for each in operations if model.is_pure(each) and each != guilty]
+    candidates = [operation for operation in operations if model.is_pure(operation) and operation.id != guilty.id]
     size, tries = len(candidates), 0
     while size and tries < MOST_TRIED:
         for start in range(0, len(candidates), size):
-            group = set(candidates[start : start + size])
-            fewer = [each for each in operations if each not in group]
+            group = {candidate.id for candidate in candidates[start : start + size]}
+            fewer = [operation for operation in operations if operation.id not in group]
             tries += 1
             if _is_refuted(model, initial, fewer, budget):
                 operations = fewer
-        candidates = [each for each in candidates if each in operations]
+        remaining_ids = {operation.id for operation in operations}
+        candidates = [candidate for candidate in candidates if candidate.id in remaining_ids]
         size = min(size, len(candidates)) // 2
     return operations
 
@@ -100,7 +103,9 @@ def _without_needless(
 def until(operations: Iterable[ModelOperation], moment: int) -> list[ModelOperation]:
     """The history up to a moment: what was invoked by then, without the answers that came later."""
     return [
-        each if each.ret <= moment else each._replace(ret=INF, answer=None) for each in operations if each.inv <= moment
+        operation if operation.ret <= moment else operation._replace(ret=INF, answer=None)
+        for operation in operations
+        if operation.inv <= moment
     ]
 
 
@@ -112,12 +117,14 @@ def _is_refuted(model: Model, initial: Hashable, operations: Sequence[ModelOpera
 
 
 class _Configuration(NamedTuple):
-    """`low`: all answered operations before this number have a place. `placed`: bits of those from there on; `used`:
-    bits of those of unknown outcome."""
+    """The operations that have a place, and the state after them."""
 
     low: int
+    """All answered operations before this number have a place."""
     placed: int
+    """A bit for each answered operation from `low` on."""
     used: int
+    """A bit for each operation of unknown outcome."""
     state: Hashable
 
 
@@ -134,24 +141,24 @@ class _Search:
         shown_arguments = None if shown is None else set(shown)
         self._model = model
         self._budget = budget
-        ordered = sorted(operations, key=lambda each: (each.inv, each.id))
-        self._answered = [each for each in ordered if each.is_answered]
+        ordered = sorted(operations, key=lambda operation: (operation.inv, operation.id))
+        self._answered = [operation for operation in ordered if operation.is_answered]
         self._classes: dict[tuple[str, Hashable], list[tuple[int, ModelOperation]]] = {}
         unanswered = (
-            each
-            for each in ordered
-            if not each.is_answered
-            and not model.is_pure(each)
-            and (shown_arguments is None or each.argument is None or each.argument in shown_arguments)
+            operation
+            for operation in ordered
+            if not operation.is_answered
+            and not model.is_pure(operation)
+            and (shown_arguments is None or operation.argument is None or operation.argument in shown_arguments)
         )
-        for number, each in enumerate(unanswered):
-            self._classes.setdefault((each.f, each.argument), []).append((number, each))
+        for number, operation in enumerate(unanswered):
+            self._classes.setdefault((operation.f, operation.argument), []).append((number, operation))
         self._next_pure = [len(self._answered)] * (len(self._answered) + 1)
         """The number of the first operation from each one on that leaves the state as it is."""
         for at in reversed(range(len(self._answered))):
             self._next_pure[at] = at if model.is_pure(self._answered[at]) else self._next_pure[at + 1]
         self._order: list[ModelOperation] = []
-        self._seen: set[_Configuration] = set()
+        self._entered: set[_Configuration] = set()
 
     def run(self, initial: Hashable) -> list[ModelOperation] | None:
         frame = self._enter(_Configuration(0, 0, 0, initial))
@@ -187,10 +194,10 @@ class _Search:
             for at in fitting:
                 self._order.append(self._answered[at])
                 configuration = _placed(configuration, at, configuration.state)
-        if configuration in self._seen or not self._may_go_on(configuration, window, end):
+        if configuration in self._entered or not self._may_go_on(configuration, window, end):
             return None
-        self._seen.add(configuration)
-        if len(self._seen) > self._budget:
+        self._entered.add(configuration)
+        if len(self._entered) > self._budget:
             raise OutOfBudget
         moves = self._moves(configuration, window, deadline) if window else _END
         return _Frame(moves, len(self._order))
@@ -217,7 +224,7 @@ class _Search:
                 yield self._answered[at]
             placed >>= 1
         for members in self._classes.values():
-            yield from (each for number, each in members if not configuration.used >> number & 1)
+            yield from (operation for number, operation in members if not configuration.used >> number & 1)
 
     def _window(self, configuration: _Configuration) -> tuple[list[int], int, int]:
         """The answered operations that may be next, the earliest return among those without a place, and the number of
@@ -244,12 +251,10 @@ class _Search:
                 for after in self._model.step(state, operation):
                     yield _placed(configuration, at, after), operation
         for members in self._classes.values():
-            first = next(((number, each) for number, each in members if not configuration.used >> number & 1), None)
-            if first is None or first[1].inv > deadline:
-                continue
-            number, operation = first
-            for after in self._model.step(state, operation):
-                yield configuration._replace(used=configuration.used | 1 << number, state=after), operation
+            without_place = (member for member in members if not configuration.used >> member[0] & 1)
+            for number, operation in islice(without_place, 1):
+                for after in self._model.step(state, operation) if operation.inv <= deadline else ():
+                    yield configuration._replace(used=configuration.used | 1 << number, state=after), operation
 
 
 _END: Final[Iterator[tuple[_Configuration, ModelOperation]]] = iter(())

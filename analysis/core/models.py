@@ -55,8 +55,8 @@ class Model:
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         """The argument and the answer of an operation, from the forms of a file. Raises ValueError."""
-        asked = None if argument is None else text_of(argument)
-        return asked, text_of(answer) if self.functions[f] and is_answered else None
+        argument_text = None if argument is None else text_of(argument)
+        return argument_text, text_of(answer) if self.functions[f] and is_answered else None
 
     def step(self, state: Any, operation: ModelOperation) -> Iterable[Hashable]:
         """The states after the operation; none if the model refuses its answer in this state."""
@@ -73,8 +73,8 @@ class Model:
         return True
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable] | None:
-        """The arguments that answers show. An operation of unknown outcome with another argument changes no answer, and
-        is left out. None: the model cannot say."""
+        """The arguments that answers show. An operation of unknown outcome with another argument, which is not None,
+        changes no answer, and is left out. None: the model cannot say."""
         del operations
         return None
 
@@ -103,19 +103,20 @@ class SetModel(Model):
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         if f == "add":
             return super().values(f, argument, answer, is_answered=is_answered)
-        return None, _elements(answer) if is_answered and answer is not None else None
+        return None, _elements(answer) if is_answered else None
 
     def step(self, state: frozenset[str], operation: ModelOperation) -> Iterable[frozenset[str]]:
         if operation.f == "add":
             return (state | {operation.argument},)  # type: ignore[arg-type]
-        return (state,) if operation.answer in (None, state) else ()
+        return (state,) if operation.answer == state else ()
 
     def may_answer(self, state: Any, operation: ModelOperation, between: Iterable[ModelOperation]) -> bool:
         del between  # elements are added, and never removed
-        return operation.answer is None or state <= operation.answer
+        return bool(state <= operation.answer)
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
-        return {element for each in operations for element in each.answer or ()}  # type: ignore[attr-defined]
+        reads = (operation for operation in operations if operation.answer is not None)
+        return {element for read in reads for element in read.answer}  # type: ignore[attr-defined]
 
 
 class FifoQueue(Model):
@@ -139,7 +140,7 @@ class FifoQueue(Model):
         return operation.answer == _NIL
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
-        return {each.answer for each in operations if each.f == "dequeue"}
+        return {operation.answer for operation in operations if operation.f == "dequeue"}
 
 
 class UnorderedQueue(FifoQueue):
@@ -166,12 +167,12 @@ class CounterModel(Model):
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         if f == "add":
             return _integer("the argument of add", argument), None
-        return None, _integer("the answer of read", answer) if is_answered and answer is not None else None
+        return None, _integer("the answer of read", answer) if is_answered else None
 
     def step(self, state: int, operation: ModelOperation) -> Iterable[int]:
         if operation.f == "add":
             return (state + int(operation.argument),)  # type: ignore[call-overload]
-        return (state,) if operation.answer in (None, state) else ()
+        return (state,) if operation.answer == state else ()
 
 
 class MultiRegister(Model):
@@ -190,17 +191,17 @@ class MultiRegister(Model):
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         del f  # always `txn`
-        asked = self._steps(argument)
-        if not is_answered or answer is None:
-            return asked, None
-        answered = self._steps(answer)
-        is_like = len(asked) == len(answered) and all(
+        invoked = self._steps(argument)
+        if not is_answered:
+            return invoked, None
+        completed = self._steps(answer)
+        is_like = len(invoked) == len(completed) and all(
             (kind, key) == (other, other_key) and (value == other_value or (kind == "read" and value == _NIL))
-            for (kind, key, value), (other, other_key, other_value) in zip(asked, answered, strict=True)
+            for (kind, key, value), (other, other_key, other_value) in zip(invoked, completed, strict=True)
         )
         if not is_like:
             raise ValueError(f"the completion has {text_of(answer)}, but {text_of(argument)} was invoked")
-        return asked, answered
+        return invoked, completed
 
     def step(self, state: frozenset[tuple[str, str]], operation: ModelOperation) -> Iterable[Hashable]:
         values = dict(state)
@@ -240,24 +241,20 @@ class KeyValue(Model):
 
     def step(self, state: str, operation: ModelOperation) -> Iterable[str]:
         if operation.f == "get":
-            return (state,) if operation.answer in (None, state) else ()
+            return (state,) if operation.answer == state else ()
         if operation.f == "append":
             return (state + str(operation.argument),)
         return (str(operation.argument) if operation.f == "put" else "",)
 
     def may_answer(self, state: str, operation: ModelOperation, between: Iterable[ModelOperation]) -> bool:
-        if operation.answer is None or str(operation.answer).startswith(state):
-            return True
-        starts = (str(each.argument or "") for each in between if each.f in ("put", "delete"))
-        return any(str(operation.answer).startswith(start) for start in starts)
+        answer = str(operation.answer)
+        starts = (str(other.argument or "") for other in between if other.f in ("put", "delete"))
+        return answer.startswith(state) or any(answer.startswith(start) for start in starts)
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
-        answers = [str(each.answer) for each in operations if each.answer is not None]
-        return {
-            each.argument
-            for each in operations
-            if each.argument is None or any(str(each.argument) in answer for answer in answers)
-        }
+        answers = [str(operation.answer) for operation in operations if operation.answer is not None]
+        arguments = {operation.argument for operation in operations}
+        return {argument for argument in arguments if any(str(argument) in answer for answer in answers)}
 
 
 _NIL: Final = "nil"

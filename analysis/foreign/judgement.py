@@ -177,11 +177,11 @@ def _objects(history: ForeignHistory, model: Model) -> dict[str, list[ModelOpera
 def _without_order(history: ForeignHistory, key: str, operations: list[ModelOperation]) -> Anomaly:
     guilty, remaining = witness(MODELS[history.model], history.initial, operations)
     latest = sorted(remaining, key=lambda operation: (operation.ret, operation.inv))[-MOST_SHOWN:]
-    others = f"the {len(remaining):,} operations" if len(remaining) > 1 else "the only operation"
+    others = f" together with {counted(len(remaining) - 1, 'operation')} invoked before it returned"
     hidden = f"; the last {MOST_SHOWN} are shown" if len(remaining) > MOST_SHOWN else ""
     sentence = (
         f"{_object(history.model, key)}: no order explains {_words(guilty)} of process {guilty.process} (line "
-        f"{guilty.line}) among {others} invoked before it returned{hidden}"
+        f"{guilty.line}){others if len(remaining) > 1 else ''}{hidden}"
     )
     return Anomaly(NOT_LINEARIZABLE, key, -1, sentence, tuple(map(_witness_row, latest)))
 
@@ -192,8 +192,9 @@ def _object(model: str, key: str) -> str:
 
 def _words(operation: ModelOperation) -> str:
     """An operation in words: its name, its argument, and its answer if it has one."""
-    asked = "" if operation.argument is None else f" {_value(operation.argument)}"
-    return f"{operation.f}{asked}" + ("" if operation.answer is None else f" = {_value(operation.answer)}")
+    argument_text = "" if operation.argument is None else f" {_value(operation.argument)}"
+    answer_text = "" if operation.answer is None else f" = {_value(operation.answer)}"
+    return f"{operation.f}{argument_text}{answer_text}"
 
 
 def _value(value: object) -> str:

@@ -23,8 +23,6 @@ class ForeignHistory:
     """`directory`: where the operations are (`history.foreign.operation_files`), `rows` of them. `start`: the earliest
     invocation. `is_answered`: whether the outcome of an operation is known.
 
-    `initial`: the state of each object of a model at the start, as the model has it.
-
     `names`: the text in the file of each value that was renumbered. `not_judged`: what the format records, or a user
     may expect, and the checkers do not examine, as phrases. `doubts`: why no pass can be concluded, as sentences.
     """
@@ -38,6 +36,7 @@ class ForeignHistory:
     not_judged: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     initial: Hashable = None
+    """The state of each object at the start, if the model is one of `analysis.core.models`."""
 
 
 def alike_keys(keys: Iterable[str]) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ import pyarrow as pa
 from history.foreign.edn import FormMap, FormSet, Keyword, Tagged, forms_of, text_of
 from history.foreign.events import TYPES, Event, ForeignOperation, TimeOrder, operations_of
 from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory, alike_keys
-from history.foreign.kinds import STEPS, kind_of, refusal
+from history.foreign.kinds import STEPS, kind_of, refusal, refusal_by_model
 from history.foreign.numbered_texts import NumberedTexts, RankedNumbers
 from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
@@ -461,7 +461,8 @@ def events_of(path: Path, functions: Mapping[str, bool] = ANSWERED, model: str =
         if kind not in TYPES:
             raise ForeignError(path, number, f":type {kind} is unknown: one of {', '.join(TYPES)}")
         if f not in functions:
-            raise ForeignError(path, number, refusal(f, kind_of(f), model=model, functions=functions))
+            problem = refusal_by_model(f, model, functions) if model else refusal(f, kind_of(f))
+            raise ForeignError(path, number, problem)
         error = text_of(fields["error"]) if fields.get("error") is not None else ""
         if kind == "ok" and "value" not in fields and functions[f]:
             raise ForeignError(path, number, f":value of an answered {f} is missing; write nil where nothing was read")

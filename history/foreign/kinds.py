@@ -5,7 +5,7 @@ The names are those of Jepsen's workloads (`jepsen.tests`, `jepsen.checker`, Ell
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 KINDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,14 +46,15 @@ MODELS_OF: Final[Mapping[str, str]] = {
 """The models that judge a history of Jepsen's with an operation or step of this name, as `--model` takes them."""
 
 
-def refusal(
-    name: str, kind: str, label: str = ":f", *, model: str = "", functions: Mapping[str, bool] | None = None
-) -> str:
-    """Why a history with this operation is not judged. `model`: the one that the user named, with its `functions`."""
-    if model and functions is not None:
-        return f"{label} {name}: the model {model} has only the operations {', '.join(functions)}"
+def refusal(name: str, kind: str, label: str = ":f") -> str:
+    """Why a history with this operation is not judged."""
     cause = f"{label} {name} is of {kind}" if kind else f"{label} {name} is of no known kind of history"
     if name in MODELS_OF and label.startswith(":f"):
-        return f"{cause}: say which one with --model {MODELS_OF[name]}"
+        return f"{cause}: judge it with --model {MODELS_OF[name]}"
     models = "and the models of --model"
     return f"{cause}: only registers (read, write, cas), logs (send, poll, txn with send and poll) {models} are judged"
+
+
+def refusal_by_model(name: str, model: str, functions: Iterable[str]) -> str:
+    """Why a history with this operation is not judged by the model that the user named."""
+    return f":f {name}: the model {model} has only the operations {', '.join(functions)}"

@@ -39,8 +39,8 @@ Values = Callable[..., tuple[Hashable, Hashable]]
 
 
 class ModelRows:
-    """Writes the operations of one file. `is_keyed`: whether each value is `[KEY VALUE]`; None: as the first operation
-    has it."""
+    """The rows of the operations of one file. `is_keyed`: whether each value is `[KEY VALUE]`; None: as the first
+    operation has it."""
 
     def __init__(self, path: Path, functions: Mapping[str, bool], values: Values, *, is_keyed: bool | None) -> None:
         self._path = path
@@ -48,12 +48,22 @@ class ModelRows:
         self._values = values
         self._is_keyed = is_keyed
         self._is_guessed = is_keyed is None
+        self._answer_without_outcome = 0
+        """The line of the first completion that is not ok and has an answer; 0 without one."""
 
     @property
     def not_judged(self) -> tuple[str, ...]:
         """What the values do not say, as a phrase."""
         is_open = self._is_guessed and self._is_keyed
         return ("whether pairs are [KEY VALUE] (--independent), as assumed",) if is_open else ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why no pass can be concluded, as a sentence."""
+        if not self._answer_without_outcome:
+            return ()
+        line = self._answer_without_outcome
+        return (f"line {line} has an answer, but its type is not ok: what such an operation showed is not judged",)
 
     def rows(self, operations: Iterator[ForeignOperation]) -> Iterator[tuple[Any, ...]]:
         """The rows of `MODEL_OPERATIONS`. Raises ForeignError for an operation that contradicts itself, or that the
@@ -66,9 +76,12 @@ class ModelRows:
                 if answered_key != key:
                     raise contradiction(self._path, operation, operation.answer, operation.asked)
             is_answered = operation.outcome == OK
-            repeats = is_answered and not self._functions[operation.f] and answer is not None
-            if repeats and text_of(answer) != text_of(argument):
-                raise contradiction(self._path, operation, answer, argument)
+            is_silent = answer is None or (not is_answered and is_error(answer))
+            if not is_silent and text_of(answer) != text_of(argument):
+                if not self._functions[operation.f]:
+                    raise contradiction(self._path, operation, answer, argument)
+                if not is_answered:
+                    self._answer_without_outcome = self._answer_without_outcome or operation.completed_in
             try:
                 self._values(operation.f, argument, answer, is_answered=is_answered)
             except ValueError as error:
@@ -118,7 +131,7 @@ def read_model(
         writer.write_table(_table(waiting))
     if not count:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
-    described = rows.not_judged, order.doubts(), initial
+    described = rows.not_judged, (*order.doubts(), *rows.doubts), initial
     return ForeignHistory(model, directory, count, start or 0, is_answered, {}, *described)
 
 
