@@ -56,7 +56,7 @@ def require_order(
         if operation.ret < latest:
             raise WrongOrderError(f"the operation of line {operation.line} returned before an earlier one was invoked")
         latest = max(latest, operation.inv)
-        states = {after for state in states for after in model.step(state, operation)}
+        states = {next_state for state in states for next_state in model.step(state, operation)}
         if not states:
             raise WrongOrderError(f"the model refuses the operation of line {operation.line} in its place")
 
@@ -248,13 +248,13 @@ class _Search:
         for at in sorted(window, key=lambda at: self._answered[at].ret):
             operation = self._answered[at]
             if not self._model.is_pure(operation):
-                for after in self._model.step(state, operation):
-                    yield _placed(configuration, at, after), operation
+                for next_state in self._model.step(state, operation):
+                    yield _placed(configuration, at, next_state), operation
         for members in self._classes.values():
             without_place = (member for member in members if not configuration.used >> member[0] & 1)
             for number, operation in islice(without_place, 1):
-                for after in self._model.step(state, operation) if operation.inv <= deadline else ():
-                    yield configuration._replace(used=configuration.used | 1 << number, state=after), operation
+                for next_state in self._model.step(state, operation) if operation.inv <= deadline else ():
+                    yield configuration._replace(used=configuration.used | 1 << number, state=next_state), operation
 
 
 _END: Final[Iterator[tuple[_Configuration, ModelOperation]]] = iter(())

@@ -248,7 +248,7 @@ class KeyValue(Model):
 
     def may_answer(self, state: str, operation: ModelOperation, between: Iterable[ModelOperation]) -> bool:
         answer = str(operation.answer)
-        starts = (str(other.argument or "") for other in between if other.f in ("put", "delete"))
+        starts = (str(change.argument or "") for change in between if change.f in ("put", "delete"))
         return answer.startswith(state) or any(answer.startswith(start) for start in starts)
 
     def shown(self, operations: Sequence[ModelOperation]) -> Iterable[Hashable]:
@@ -292,13 +292,13 @@ def _without(state: tuple[str, ...], element: str) -> tuple[str, ...]:
     return (*state[:at], *state[at + 1 :])
 
 
-def _integer(what: str, form: Any) -> int:
+def _integer(role: str, form: Any) -> int:
     if isinstance(form, bool) or not isinstance(form, int):
-        raise ValueError(f"{what} is {text_of(form)}: an integer is needed")
+        raise ValueError(f"{role} is {text_of(form)}: an integer is needed")
     return form
 
 
-def _text(what: str, form: Any) -> str:
+def _text(role: str, form: Any) -> str:
     if form is not None and not isinstance(form, str):
-        raise ValueError(f"{what} is {text_of(form)}: a text is needed")
+        raise ValueError(f"{role} is {text_of(form)}: a text is needed")
     return form or ""
