@@ -1,10 +1,11 @@
 """Checks the objects of complete remote segments against the metadata, their records, each other and the replicas.
 
 - R9 the store has all objects of a complete segment, and each can be read;
-- R10 size, largest timestamp and leader epochs in the metadata are those of the records, and the indexes point to
-  batches of the segment;
-- R11 the object with the leader epochs has those of the segment's records and, below them, those of the log: its
-  entries are in the epoch file of each replica whose lineage has the segment, and the reverse (K1023-11);
+- R10 size and largest timestamp in the metadata are those of the records, and the indexes point to batches of the
+  segment;
+- R11 the leader epochs in the metadata are those of the segment's records from the start of the log on; the object with
+  the leader epochs has them and, below them, those of the log: its entries are in the epoch file of each replica whose
+  lineage has the segment, and the reverse (K1023-11);
 - R12 the object with the producers has the last batch of each producer in the segment, and otherwise exactly what the
   segment before has (K1023-11).
 """
@@ -42,7 +43,9 @@ def wrong_objects(
         yield from _anomaly(
             INCOMPLETE, segment_objects, "the metadata declare it complete, but ", [*lacks, *segment_objects.damaged]
         )
-        contradictions = [*segment_objects.contradicting, *_wrong_epochs(segment_objects, whole_logs, deleted_to)]
+        latest_start = max([0 if deleted_to == INF else deleted_to, *(log.start for log in logs)])
+        contradictions = [*segment_objects.contradicting, *_unlike_records(segment_objects, latest_start)]
+        contradictions += _wrong_epochs(segment_objects, whole_logs, deleted_to)
         contradictions += _wrong_producers(segment_objects, objects, forgets_producers)
         yield from _anomaly(OBJECT_DIFFERS, segment_objects, "", contradictions)
 
@@ -52,6 +55,16 @@ def _anomaly(kind: str, objects: SegmentObjects, start: str, differences: Sequen
         segment = objects.segment
         sentence = f"{segment_name(segment)}: {start}{differences[0]}"
         yield Anomaly(kind, segment.topic, segment.partition, sentence, (segment_row(segment),), len(differences))
+
+
+def _unlike_records(objects: SegmentObjects, latest_start: int) -> Iterator[str]:
+    """R11 for the metadata. A log forgets the epochs below its start: if that is in the segment, the metadata begin
+    there. `latest_start`: the log may have started at lower offsets."""
+    segment, led = objects.segment, objects.led()
+    if led and segment.epochs and segment.start < segment.epochs[0][1] <= min(latest_start, segment.end):
+        led = entries_from(led, segment.epochs[0][1])
+    if led not in ((), segment.epochs):
+        yield f"{LOG} has {_told(led)}, the metadata {_told(segment.epochs)}"
 
 
 def _wrong_epochs(objects: SegmentObjects, logs: Sequence[ReplicaLog], deleted_to: int) -> Iterator[str]:

@@ -92,6 +92,11 @@ class SegmentObjects:
     damaged: tuple[str, ...] = ()
     contradicting: tuple[str, ...] = ()
 
+    def led(self) -> tuple[tuple[int, int], ...]:
+        """The leader epochs of the batches, in the form of `epochs`."""
+        first = np.flatnonzero(np.diff(self.batches[:, batches.EPOCH], prepend=-1))
+        return tuple((int(row[batches.EPOCH]), int(row[batches.BASE])) for row in self.batches[first])
+
     def written(self) -> dict[int, ProducerBatch]:
         """The last batch of each idempotent producer in the segment, without control batches."""
         batch_of = {}
@@ -164,7 +169,7 @@ def _unlike_digest(content: bytes, size: int, digest: str) -> str:
 
 
 def _unlike_metadata(segment: DeclaredSegment, size: int, table: I64) -> Iterator[str]:
-    """What the batches of a segment have otherwise than its metadata. R1 compares the offsets."""
+    """What the batches of a segment have otherwise than its metadata. R1 compares the offsets, R11 the epochs."""
     if size != segment.size:
         yield f"{LOG} has {size:,} bytes, the metadata {segment.size:,}"
     if not len(table):
@@ -172,14 +177,6 @@ def _unlike_metadata(segment: DeclaredSegment, size: int, table: I64) -> Iterato
     latest = int(table[:, batches.LATEST].max())
     if segment.latest != latest:
         yield f"{LOG} has the largest timestamp {latest}, the metadata {segment.latest}"
-    first = np.flatnonzero(np.diff(table[:, batches.EPOCH], prepend=-1))
-    epochs = tuple((int(row[batches.EPOCH]), int(row[batches.BASE])) for row in table[first])
-    if epochs != segment.epochs:
-        yield f"{LOG} has the leader epochs {_told(epochs)}, the metadata {_told(segment.epochs)}"
-
-
-def _told(epochs: Sequence[tuple[int, int]]) -> str:
-    return ", ".join(f"{epoch} from {start}" for epoch, start in epochs) or "none"
 
 
 def _brownout_index(data: bytes, table: I64, log: bytes, segment: DeclaredSegment) -> str:

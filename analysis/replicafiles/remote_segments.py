@@ -114,15 +114,17 @@ def _id_of(text: str) -> str:
 
 
 def cover(remote: StoredLog, epochs: Sequence[tuple[int, int]], start: int, end: int) -> Covered:
-    """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe."""
+    """The records from `start` up to `end` of the lineage that these epochs (epoch, start offset) describe. The lineage
+    is not known below the first epoch, which may start in the middle of a segment."""
     covered, at = Covered(), start
     while at < end:
         reaches = [(_reach(remote, segment, epochs, at, end), segment.id) for segment in remote.finished]
         reached, identity = max(reaches, key=lambda candidate: _how_far(candidate[0]), default=(None, ""))
         if reached is None or reached[0] <= at:
-            next_start = min([segment.start for segment in remote.finished if segment.start > at] + [end])
-            covered.absent.append((at, min(next_start, end)))
-            at = min(next_start, end)
+            starts = [segment.start for segment in remote.finished] + [first for _, first in epochs[:1]]
+            next_start = min([start for start in starts if start > at] + [end])
+            covered.absent.append((at, next_start))
+            at = next_start
             continue
         upto, content = reached
         covered.spans.append((identity, at, upto))

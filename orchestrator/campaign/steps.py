@@ -210,8 +210,7 @@ class ConsumeStep(Step, frozen=True, kw_only=True):
 
 
 class DeleteRecordsStep(Step, frozen=True, kw_only=True):
-    """Delete the records of a partition below an offset (DeleteRecords), again until that is answered. Not for a topic
-    in remote storage."""
+    """Delete the records of a partition below an offset (DeleteRecords), again until that is answered."""
 
     partition: Partition = 0
     """The partition."""

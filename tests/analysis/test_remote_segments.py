@@ -301,6 +301,18 @@ def test_records_that_clients_asked_to_delete_may_be_absent_from_remote_storage(
     assert (changes.found is not None) == found
 
 
+@pytest.mark.parametrize("start", [5, 6, 7])
+def test_a_log_has_the_rest_of_a_segment_after_its_first_epoch(tmp_path: Path, start: int) -> None:
+    """Apache Kafka cuts the epoch file at once at a deletion, and stores the start of the log later."""
+    data = tiered(tmp_path, (A, 0, 4), (B, 4, 8))
+    (data / "log-0" / "leader-epoch-checkpoint").write_text(f"0\n1\n2 {start}\n")
+    (log,) = read(tmp_path, "n1")
+    assert log.offset.tolist() == list(range(start, 12))
+    assert log.absent_remotely(deleted_to=start) == []
+    assert log.absent_remotely(deleted_to=start - 1) == [(start - 1, start)]
+    assert list(missing_below(log, replace(QUIET, deleted_to=start), may_be_short=False)) == []
+
+
 def test_a_log_with_retention_has_all_records_above_its_start(tmp_path: Path) -> None:
     data = tiered(tmp_path, (B, 4, 8))
     (log,) = read(tmp_path, "n1")

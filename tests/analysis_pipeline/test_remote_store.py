@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
 from analysis.engines.task_map import WorkerProcesses, in_sequence
+from history.schemas import INF
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
 from tests.analysis.segment_files import write_checkpoint
 from tests.analysis.test_remote_segments import LINEAGE, VALUES, A, B, C, node, part, tiered
@@ -164,6 +166,46 @@ def test_epochs_of_a_segment_may_start_where_clients_asked_to_delete_to(
         path.write_bytes(b"0\n2\n0 2\n2 5\n")
     found = compare_store([task(tmp_path, deleted_to=deleted_to)], in_sequence)
     assert [each.name for each in found.anomalies] == expected
+
+
+def started_within(place: Path, start: int, *, stated: int = 0) -> StoreTask:
+    """The log started at this offset of the second segment, 4 to 7, when Apache Kafka uploaded it: metadata, object and
+    epoch files begin there. `stated`: the start in the replicas' files."""
+    epochs = [(epoch, max(at, start)) for epoch, at in LINEAGE if start < 5 or epoch]
+    data = tiered(place, (B, 4, 8))
+    text = "".join(f"{epoch} {at}\n" for epoch, at in epochs)
+    (data / "log-0" / "leader-epoch-checkpoint").write_text(f"0\n{len(epochs)}\n{text}")
+    write_events(data, [kafka_started(B, 4, 7, epochs, content=part(4, 8)), kafka_update(B, "COPY_FINISHED")])
+    write_object(place / "store", B, 4, part(4, 8), epochs)
+    write_checkpoint(data / "log-start-offset-checkpoint", {("log", 0): stated})
+    return task(place, intact=frozenset())
+
+
+@pytest.mark.parametrize("start", [4, 5, 6, 7])
+def test_metadata_of_a_segment_may_start_below_a_requested_deletion(tmp_path: Path, start: int) -> None:
+    for number, deleted_to in enumerate(range(12)):
+        made = started_within(tmp_path / str(number), start)
+        found = compare_store([replace(made, deleted_to=deleted_to)], in_sequence)
+        expected = [] if start == 4 or deleted_to >= start else ["remote-object-differs"]
+        assert [each.name for each in found.anomalies] == expected, deleted_to
+
+
+@pytest.mark.parametrize(("stated", "expected"), [(0, ["remote-object-differs"]), (6, [])])
+def test_metadata_of_a_segment_may_start_at_the_start_of_the_log(
+    tmp_path: Path, stated: int, expected: list[str]
+) -> None:
+    """A log with retention, and no request of a client is known."""
+    made = replace(started_within(tmp_path, 6, stated=stated), deleted_to=INF)
+    assert [each.name for each in compare_store([made], in_sequence).anomalies] == expected
+
+
+def test_metadata_without_an_epoch_of_remaining_records_are_found(tmp_path: Path) -> None:
+    made = started_within(tmp_path, 6)
+    data = tmp_path / "n1"
+    for epochs in ([(0, 6)], [(2, 6), (3, 7)], [(2, 7)], [(2, 8)], []):
+        write_events(data, [kafka_started(B, 4, 7, epochs, content=part(4, 8)), kafka_update(B, "COPY_FINISHED")])
+        found = compare_store([replace(made, deleted_to=6)], in_sequence)
+        assert [each.name for each in found.anomalies] == ["remote-object-differs"], epochs
 
 
 @pytest.mark.parametrize(("deleted_to", "expected"), [(0, ["remote-object-differs"]), (5, []), (6, [])])
