@@ -16,6 +16,7 @@ LONGEST_S: Final = 10_000_000
 
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
+AtLeastZero = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 WholeSeconds = Annotated[int, Meta(ge=1, le=LONGEST_S)]

@@ -1,120 +1,204 @@
 """Reads a system's description, `system.toml`: its name, what its nodes run, and what it promises.
 
-Reading is strict: an error names the file, the line and the key (`InputError`).
+Texts of roles are templates (Jinja2); see `systems.system` for what they can use.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Annotated, Final
 
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from history.field_types import COMPUTED, LONGEST_S, SETTINGS, one_of
 from history.upper_bounds import UPPER_BOUNDS
 from history.values import FIRST_SEQUENCES
 from installation.files import PROJECT_ROOT
-from systems.toml_tables import Table, TomlSource
+from systems.declared_tables import Problem, read_file
+from systems.toml_tables import TomlSource
 
-FILE_NAME = "system.toml"
-REPLICA_FORMATS = ("kafka", "none")
-METADATA_FORMATS = ("kraft", "none")
-PLACEMENTS = ("all", "first", "last", "rest", "named")
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
-_BELOW = "; start with a name, and leave out '..'"
+FILE_NAME: Final = "system.toml"
+REPLICA_FORMATS: Final = ("kafka", "none")
+METADATA_FORMATS: Final = ("kraft", "none")
+PLACEMENTS: Final = ("all", "first", "last", "rest", "named")
+_BELOW: Final = "; start with a name, and leave out '..'"
 # Files of the worlds in the directories of a service's configuration and output: see `orchestrator.worlds`.
-_RECORDS = frozenset(
+_RECORDS: Final = frozenset(
     {"data", "data.partial", "earlier", "earlier.partial", "events.jsonl", "service.log", "console.log", "kernel.log"}
     | {"journal.log", "service.sh", "service.port", "data_dir"}
     | {"sshd_config", "authorized_keys", "host_key", "host_key.pub"}
 )
-# Tables of campaigns. A role cannot have one of these names, because its settings are a table of the role's name.
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_RESERVED = frozenset(
-    {"topology", "workload", "client", "nemesis", "checks", "seeds", "cell", "swarm", "system", "name"}
-    | {"description", "mutants", "version", "expect"}
+# A role cannot have the name of a table or key of campaigns, because its settings are a table of the role's name.
+_RESERVED: Final = (
+    "topology|workload|client|nemesis|checks|seeds|cell|swarm|system|name|description|mutants|version|expect"
 )
+_SYSTEM_NAME: Final = Meta(
+    pattern="^[a-z0-9][a-z0-9._-]{0,63}$", title="a name of a system; use small letters, digits, '.', '_' and '-'"
+)
+_ROLE_NAME: Final = Meta(
+    pattern=f"^(?!({_RESERVED})$)[a-z][a-z0-9_]{{0,31}}$",
+    title="a name of a role; use small letters, digits and '_', but not the name of a campaign's table",
+)
+_VARIABLE_NAME: Final = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", title="a name of a variable; use letters, digits, '_'")
+_CLASS: Final = Meta(pattern=r"^[^:]+\.py:[A-Za-z_]\w*$", title='of the form "parser.py:Class"')
+_WORDS: Final = {"uniqueItems": False}
+_COMMANDS: Final = Meta(title='a list of commands, each with its words: [["mkdir", "-p", "..."], [...]]')
+_EXIT_CODES: Final = Meta(min_length=1, title="a list of exit codes after SIGTERM, numbers from 0 to 255")
+
+_Port = Annotated[int, Meta(ge=1, le=65535)]
+_Command = Annotated[tuple[str, ...], Meta(min_length=1, extra_json_schema=_WORDS)]
+_Deadline = Annotated[float, Meta(ge=0.1, le=LONGEST_S)]
+_Texts = Annotated[Mapping[str, str], Meta(extra_json_schema=SETTINGS)]
 
 
-@dataclass(frozen=True)
-class Promises:
-    """What the checkers may expect of the system. `upper_bound`: the strictest bound of its queries; `replicas`: the
-    format of its replicas' files; `metadata`: the format of its metadata quorum's files; `events`: whether its nodes
-    write trace events, for which scripts can wait; `sequences`: one of `FIRST_SEQUENCES`, the first sequences that a
-    leader accepts of an idempotent producer that is new to its log."""
+class Promises(msgspec.Struct, frozen=True):
+    """[promises] of a description: what the checkers may expect of the system."""
 
-    upper_bound: str = "strict"
-    replicas: str = "none"
-    metadata: str = "none"
+    upper_bound: Annotated[str, one_of(UPPER_BOUNDS)] = "strict"
+    """For a log: how strictly the log ends that it reports bound its length ([architecture](architecture.md))."""
+    sequences: Annotated[str, one_of(FIRST_SEQUENCES)] = "any"
+    """For `replicas = "kafka"`: the first sequence that a leader accepts of an idempotent producer that is new to its
+    log; `from-zero`: only 0, and another one is the anomaly `sequence-gap-on-replica`."""
+    replicas: Annotated[str, one_of(REPLICA_FORMATS)] = "none"
+    """The format of the replicas' files, which are then compared."""
+    metadata: Annotated[str, one_of(METADATA_FORMATS)] = "none"
+    """The format of the metadata quorum's files, which are then checked."""
     events: bool = False
-    sequences: str = "any"
+    """Whether nodes write `events.jsonl`, as Brownout's own broker does; scripts can wait for these events."""
 
 
-@dataclass(frozen=True)
-class RoleDescription:
-    """What a node of this role runs. Texts are templates (Jinja2); see `systems.system` for what they can use.
+class RoleDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """[roles.ROLE] of a description: what a node of this role runs."""
 
-    `nodes`: which nodes have the role unless a campaign assigns roles: all, the first, the last, or the rest (nodes
-    without another role); named: only nodes that a campaign names. `ports`: by name; clients reach the service at the
-    first one. `files`: file names of templates, by their path below the node's configuration directory. Deadlines are
-    in seconds.
-    """
-
-    name: str
-    nodes: str
-    ports: Mapping[str, int]
-    command: tuple[str, ...]
-    prepare: tuple[tuple[str, ...], ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
+    name: Annotated[str, COMPUTED]
+    nodes: Annotated[str, one_of(PLACEMENTS)] = "all"
+    """Which nodes have this role: `rest` are those without another role, `named` only those that a campaign names. A
+    campaign can override it: `[system.roles] n1 = "..."`."""
+    ports: Annotated[Mapping[str, _Port], Meta(min_length=1)]
+    """Needed: the ports by name. Clients connect to the first port; the service has started when the first port is
+    open. In the process world the nodes share an address and get other port numbers, so always write
+    `{{ node.ports.NAME }}`."""
+    command: _Command
+    """Needed: the program and its arguments. The program stays in the foreground and ends at SIGTERM. Its output is
+    kept. Its working directory is `{{ node.data_dir }}`. Start the process that does the work directly: a shell script
+    ends with `exec my-server`. A supervisor that restarts a crashed program hides the crash from the verdict. Child
+    processes are killed and paused together with the program. SIGTERM goes to the program alone; child processes that
+    remain after it get SIGTERM next, and the run's journal records them."""
+    prepare: Annotated[tuple[_Command, ...], _COMMANDS] = ()
+    """Commands that run once on each node before its first start, in the same working directory, for example to format
+    a directory: `[["{{ system_dir }}/format", "..."]]`. See [preparation](#preparation)."""
+    environment: Annotated[Mapping[Annotated[str, _VARIABLE_NAME], str], Meta(extra_json_schema=SETTINGS)] = {}
+    """Environment variables. A shell passes them on."""
+    files: _Texts = {}
+    """Configuration files: `"name" = "template"`. The template is beside `system.toml`; the result is written to
+    `{{ node.etc_dir }}/name`. The name can contain directories: `"conf/server.conf"`."""
     shows: tuple[str, ...] = ()
-    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Further directories of this machine that local nodes must see. Nodes always see the directory of
+    `system.toml`."""
+    defaults: _Texts = {}
+    """Settings. A campaign's table `[ROLE]` changes them, `[ROLE.n1]` for one node, a cell's table for one cell."""
     setting_argument: str = ""
-    start_deadline_s: float = 30.0
-    stop_deadline_s: float = 30.0
-    prepare_deadline_s: float = 60.0
+    """A template with `{{ key }}` and `{{ value }}`: one argument that is added to `command` for each setting."""
+    start_deadline_s: _Deadline = 30.0
+    """Deadline from the start until the first port is open."""
+    stop_deadline_s: _Deadline = 30.0
+    """Deadline from SIGTERM to the end of the process."""
+    prepare_deadline_s: _Deadline = 60.0
+    """Deadline of each command of `prepare`."""
+    stop_exit_codes: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], _EXIT_CODES] = (0, 143)
+    """Allowed exit codes after SIGTERM, as a shell reports them (143: ended by SIGTERM). Any other code is the anomaly
+    `unexpected-exit`."""
     kills_at_stop: bool = False
-    stop_exit_codes: tuple[int, ...] = (0, 143)
+    """`true`: a process that has not ended by its deadline is killed, and that is not an anomaly. `false`: that is an
+    error."""
     start_order: int = 0
+    """Roles with lower numbers start first and stop last."""
     serves_clients: bool = True
+    """Whether clients get the addresses of these nodes."""
 
 
-@dataclass(frozen=True)
-class ClientDescription:
-    """How clients are made if the workload has no library of its own for the system: a Python class
-    (`parser.py:Class`), or a program that writes its operations to a file (see docs/operations.md). `timeout_s`: the
-    longest time of one operation."""
+class ClientDescription(msgspec.Struct, frozen=True):
+    """[client] of a description: how clients are made if the workload has no library of its own for the system. A
+    campaign's `[client]` overrides it."""
 
-    class_name: str | None = None
-    command: tuple[str, ...] = ()
-    timeout_s: float | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    class_name: Annotated[str, _CLASS] | None = msgspec.field(default=None, name="class")
+    """`"parser.py:Class"`, beside `system.toml`."""
+    command: Annotated[tuple[str, ...], Meta(extra_json_schema=_WORDS)] = ()
+    """Instead of a class: a program and its arguments, which writes its operations to a file
+    ([operations](operations.md)). A program name with a `/` is relative to `system.toml`."""
+    timeout_s: Annotated[float, Meta(ge=0.01, le=LONGEST_S)] | None = None
+    """The time limit of one operation. Default: 2 s."""
+    options: _Texts = {}
+    """Texts for the client: `options` of the class, `BROWNOUT_OPTION_...` of a program."""
 
 
-@dataclass(frozen=True)
-class Description:
-    """One system. `directory` holds its files; `class_name` is `parser.py:Class` there, None for the plain family.
+class SettingPatterns(msgspec.Struct, frozen=True):
+    """[settings] of a description."""
 
-    `versions`: the first is the default; empty for a system without versions. `times`: globs of settings that are
-    times; a world's time scale multiplies them. `fatal`: regular expressions of log lines that no healthy process
-    writes. `playbook_role`: the Ansible role that installs the system on machines of its own.
-    """
+    times: tuple[str, ...] = ()
+    """Which settings are times (patterns such as `"*.ms"`). They are multiplied by the world's time scale."""
 
-    name: str
-    title: str
-    directory: Path
-    class_name: str | None
-    workloads: tuple[str, ...]
-    versions: Mapping[str, Mapping[str, str]]
-    roles: Mapping[str, RoleDescription]
-    promises: Promises
-    client: ClientDescription
-    times: tuple[str, ...]
-    collect_directory: str
-    collect_files: tuple[str, ...]
-    fatal: tuple[str, ...]
-    programs: Mapping[str, str]
-    playbook_role: str | None
+
+class CollectedFiles(msgspec.Struct, frozen=True):
+    """[collect] of a description: what is collected from each node."""
+
+    directory: str = "."
+    """The directory with the files, below the data directory; without `..`."""
+    files: tuple[str, ...] = ()
+    """Patterns below that directory, such as `"*.log"` or `"**/*.log"`. At the end, every node that serves clients must
+    have a matching file, or the directory that a pattern names before its last `/`. Otherwise the run is *unknown*."""
+
+
+class LogPatterns(msgspec.Struct, frozen=True):
+    """[log] of a description."""
+
+    fatal: tuple[str, ...] = ()
+    """Regular expressions of lines that no healthy process writes: a matching log line fails the run."""
+
+
+class MachineNeeds(msgspec.Struct, frozen=True):
+    """[machine] of a description: for separate machines."""
+
+    programs: _Texts = {}
+    """Programs that nodes need, and the Debian package of each."""
+    playbook_role: Annotated[str, Meta(pattern=".+", title="a directory beside system.toml")] | None = None
+    """An Ansible role that installs the system, a directory beside `system.toml`."""
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys and tables of a description. `directory`: of its file."""
+
+    name: Annotated[str, _SYSTEM_NAME]
+    """Needed: the name in campaigns and reports: small letters, digits, `.`, `_`, `-`."""
+    title: str = ""
+    """The name in text for people. Default: the name."""
+    directory: Annotated[Path, COMPUTED]
+    class_name: str | None = msgspec.field(default=None, name="class")
+    """`"parser.py:Class"`, a subclass of `brownout_api.System`; most systems need no class."""
+    workloads: Annotated[tuple[str, ...], Meta(min_length=1)]
+    """Needed: which workloads can test the system: `["register"]`, `["append-log"]`, or `["log"]` for systems that
+    speak the Kafka protocol."""
+    versions: Mapping[str, _Texts] = {}
+    """`[versions.VERSION]`: one table for each version. The first is the default; a campaign chooses with
+    `[system] version`. Templates use `{{ version }}`."""
+    roles: Annotated[Mapping[Annotated[str, _ROLE_NAME], RoleDescription], Meta(min_length=1)]
+    """Needed: `[roles.ROLE]`, what the nodes of a role run."""
+    promises: Promises = Promises()
+    """What the checkers may expect of the system."""
+    client: ClientDescription = ClientDescription()
+    """How clients are made."""
+    settings: SettingPatterns = SettingPatterns()
+    """Which settings have a meaning for the worlds."""
+    collect: CollectedFiles = CollectedFiles()
+    """What is collected from each node."""
+    log: LogPatterns = LogPatterns()
+    """What the services' logs may not have."""
+    machine: MachineNeeds = MachineNeeds()
+    """What separate machines need."""
 
     @property
     def own_directory(self) -> tuple[str, ...]:
@@ -127,199 +211,42 @@ def read(path: Path) -> Description:
     """Read a description from its file, or from the directory that contains it. Raises `InputError`."""
     if path.is_dir():
         path = path / FILE_NAME
-    root = TomlSource.read_stored(path).root()
-    name = root.text("name")
-    if _NAME.fullmatch(name) is None:
-        root.refuse(f"name: {name!r} cannot name a system; use small letters, digits, '.', '_' and '-'", "name")
-    collect, log, machine = root.table("collect"), root.table("log"), root.table("machine")
-    settings = root.table("settings")
-    description = Description(
-        name=name,
-        title=root.text("title", name),
-        directory=path.resolve().parent,
-        class_name=root.text("class", "") or None,
-        workloads=root.texts("workloads"),
-        versions=_versions(root.table("versions")),
-        roles=_roles(root.table("roles")),
-        promises=_promises(root.table("promises")),
-        client=_client(root.table("client")),
-        times=settings.texts("times", ()),
-        collect_directory=_collected_directory(collect),
-        collect_files=_collected_files(collect),
-        fatal=_patterns(log, "fatal"),
-        programs=_texts(machine.table("programs")),
-        playbook_role=machine.text("playbook_role", "") or None,
-    )
-    if not description.workloads:
-        root.refuse('workloads is empty; name what can be tested, such as ["register"]', "workloads")
-    for table in (collect, log, machine, settings, root):
-        table.done()
-    return description
+    source = TomlSource.read_stored(path)
+    description = read_file(source, Description, _problems, directory=path.resolve().parent)
+    return replace(description, title=description.title or description.name)
 
 
-def _versions(table: Table) -> dict[str, dict[str, str]]:
-    versions = {name: _texts(table.table(name)) for name in table.data}
-    table.done()
-    return versions
-
-
-def _roles(table: Table) -> dict[str, RoleDescription]:
-    roles: dict[str, RoleDescription] = {}
-    for name in table.data:
-        if _WORD.fullmatch(name) is None:
-            table.refuse(f"{name!r} cannot name a role; use small letters, digits and '_'", name)
-        if name in _RESERVED:
-            table.refuse(f"{name!r} cannot name a role: campaigns have another table of that name", name)
-        roles[name] = _role(name, table.table(name))
-    if not roles:
-        table.refuse("no role is given; add [roles.NAME] with command = [...] and ports = {...}")
-    table.done()
-    return roles
-
-
-def _role(name: str, table: Table) -> RoleDescription:
-    ports_table = table.table("ports")
-    ports = {port: ports_table.integer(port, minimum=1, maximum=65535) for port in ports_table.data}
-    ports_table.done()
-    if not ports:
-        table.refuse("ports is missing; add ports = { client = 1234 }: clients reach the service at the first port")
-    default = RoleDescription(name, "all", {}, ())
-    role = RoleDescription(
-        name=name,
-        nodes=table.text("nodes", default.nodes, choices=PLACEMENTS),
-        ports=ports,
-        command=_words(table, "command"),
-        prepare=_commands(table, "prepare"),
-        environment=_variables(table.table("environment")),
-        files=_configuration(table.table("files")),
-        shows=table.texts("shows", ()),
-        defaults=_texts(table.table("defaults")),
-        setting_argument=table.text("setting_argument", default.setting_argument),
-        start_deadline_s=table.seconds("start_deadline_s", default.start_deadline_s, minimum=0.1),
-        stop_deadline_s=table.seconds("stop_deadline_s", default.stop_deadline_s, minimum=0.1),
-        prepare_deadline_s=table.seconds("prepare_deadline_s", default.prepare_deadline_s, minimum=0.1),
-        kills_at_stop=table.boolean("kills_at_stop", default.kills_at_stop),
-        stop_exit_codes=_exit_codes(table, default.stop_exit_codes),
-        start_order=table.integer("start_order", default.start_order),
-        serves_clients=table.boolean("serves_clients", default.serves_clients),
-    )
-    if not role.command:
-        table.refuse("command is empty; give the program and its arguments", "command")
-    table.done()
-    return role
-
-
-def _promises(table: Table) -> Promises:
-    default = Promises()
-    promises = Promises(
-        upper_bound=table.text("upper_bound", default.upper_bound, choices=UPPER_BOUNDS),
-        replicas=table.text("replicas", default.replicas, choices=REPLICA_FORMATS),
-        metadata=table.text("metadata", default.metadata, choices=METADATA_FORMATS),
-        events=table.boolean("events", default.events),
-        sequences=table.text("sequences", default.sequences, choices=FIRST_SEQUENCES),
-    )
-    table.done()
-    return promises
-
-
-def _client(table: Table) -> ClientDescription:
-    client = ClientDescription(
-        class_name=table.text("class", "") or None,
-        command=_words(table, "command") if "command" in table else (),
-        timeout_s=table.seconds("timeout_s", minimum=0.01) if "timeout_s" in table else None,
-        options=_texts(table.table("options")),
-    )
-    if client.class_name and re.fullmatch(r"[^:]+\.py:[A-Za-z_]\w*", client.class_name) is None:
-        table.refuse(f'class: {client.class_name!r} is not of the form "parser.py:Class"', "class")
+def _problems(description: Description) -> Iterator[Problem]:
+    """What bounds of single keys cannot express."""
+    client, collect = description.client, description.collect
     if client.class_name and client.command:
-        table.refuse("class and command are both given; leave one of them out", "command")
-    table.done()
-    return client
+        yield ("client", "command"), "a class is given, too; leave one of them out"
+    if not _stays_below(collect.directory):
+        yield ("collect", "directory"), f"{collect.directory!r} is not below a node's data directory{_BELOW}"
+    for pattern in collect.files:
+        if not PurePosixPath(pattern).parts or not _stays_below(pattern):
+            yield ("collect", "files"), f"{pattern!r} names nothing below the directory{_BELOW}"
+        if any("**" in part and part != "**" for part in PurePosixPath(pattern).parts):
+            yield ("collect", "files"), f"{pattern!r}: '**' is a part of its own, as in 'a/**/*.log'"
+    for pattern in description.log.fatal:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield ("log", "fatal"), f"{pattern!r} is not a regular expression: {error}"
+    for role in description.roles.values():
+        for name in role.files:
+            if problem := _problem_of_file(name):
+                yield ("roles", role.name, "files", name), problem
 
 
-def _collected_directory(table: Table) -> str:
-    directory = table.text("directory", ".")
-    if not _stays_below(directory):
-        table.refuse(f"directory: {directory!r} is not below a node's data directory{_BELOW}", "directory")
-    return directory
-
-
-def _collected_files(table: Table) -> tuple[str, ...]:
-    patterns = table.texts("files", ())
-    for pattern in patterns:
-        parts = PurePosixPath(pattern).parts
-        if not parts or not _stays_below(pattern):
-            table.refuse(f"files: {pattern!r} names nothing below the directory{_BELOW}", "files")
-        if any("**" in part and part != "**" for part in parts):
-            table.refuse(f"files: {pattern!r}: '**' is a part of its own, as in 'a/**/*.log'", "files")
-    return patterns
-
-
-def _configuration(table: Table) -> dict[str, str]:
-    for path in table.data:
-        if not PurePosixPath(path).parts or not _stays_below(path):
-            table.refuse(f"{path!r} is not below a node's configuration directory{_BELOW}", path)
-        if PurePosixPath(path).parts[0] in _RECORDS:
-            table.refuse(
-                f"{path!r} cannot be written there, because Brownout has a file of that name; choose another", path
-            )
-    return _texts(table)
+def _problem_of_file(name: str) -> str | None:
+    parts = PurePosixPath(name).parts
+    if not parts or not _stays_below(name):
+        return f"is not below a node's configuration directory{_BELOW}"
+    if parts[0] in _RECORDS:
+        return "cannot be written there, because Brownout has a file of that name; choose another"
+    return None
 
 
 def _stays_below(path: str) -> bool:
     return not PurePosixPath(path).is_absolute() and ".." not in PurePosixPath(path).parts
-
-
-def _patterns(table: Table, key: str) -> tuple[str, ...]:
-    patterns = table.texts(key, ())
-    for pattern in patterns:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            table.refuse(f"{key}: {pattern!r} is not a regular expression: {error}", key)
-    return patterns
-
-
-def _exit_codes(table: Table, default: tuple[int, ...]) -> tuple[int, ...]:
-    codes = table.raw("stop_exit_codes", list(default))
-    if not isinstance(codes, list) or not all(type(code) is int and 0 <= code <= 255 for code in codes) or not codes:
-        table.refuse("stop_exit_codes: exit codes after SIGTERM are a list of numbers from 0 to 255", "stop_exit_codes")
-    return tuple(codes)
-
-
-def _words(table: Table, key: str) -> tuple[str, ...]:
-    """A command's words; unlike names, words may repeat."""
-    words = table.raw(key, [])
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        table.refuse(f'{key}: a command is a list of texts such as ["./server", "--port", "80"]', key)
-    return tuple(words)
-
-
-def _commands(table: Table, key: str) -> tuple[tuple[str, ...], ...]:
-    commands = table.raw(key, [])
-    if not isinstance(commands, list) or not all(
-        isinstance(words, list) and words and all(isinstance(word, str) for word in words) for words in commands
-    ):
-        table.refuse(f'{key}: commands are lists of texts: [["mkdir", "-p", "..."], [...]]', key)
-    return tuple(tuple(words) for words in commands)
-
-
-def _variables(table: Table) -> dict[str, str]:
-    """Environment variables. A shell passes them on, so their names must be valid in a shell."""
-    variables = _texts(table)
-    for name in variables:
-        if not _VARIABLE.fullmatch(name):
-            table.refuse(f"{name!r} cannot name a variable; use letters, digits and '_'", name)
-    return variables
-
-
-def _texts(table: Table) -> dict[str, str]:
-    """Texts by key; numbers and truth values become text as they are written."""
-    texts: dict[str, str] = {}
-    for key in table.data:
-        value = table.raw(key, None)
-        if not isinstance(value, str | int | float):
-            table.refuse(f"{key}: {value!r} is neither a text nor a number; put a key with dots in quotes", key)
-        texts[key] = str(value).lower() if isinstance(value, bool) else str(value)
-    table.done()
-    return texts

@@ -224,7 +224,7 @@ class System:
         return {key: self._scaled(key, value, time_scale) for key, value in settings.items()}
 
     def _scaled(self, key: str, value: str, time_scale: float) -> str:
-        is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.times)
+        is_time = any(fnmatch.fnmatchcase(key, pattern) for pattern in self.description.settings.times)
         return str(scaled(int(value), time_scale)) if is_time and is_whole(value) else value
 
     def arguments(self, mutants: Sequence[str]) -> tuple[str, ...]:
@@ -280,7 +280,7 @@ class Deployed:
 
     @property
     def collected(self) -> tuple[str, tuple[str, ...]]:
-        return self.system.description.collect_directory, self.system.description.collect_files
+        return self.system.description.collect.directory, self.system.description.collect.files
 
     @property
     def files_dir(self) -> str:
@@ -299,9 +299,9 @@ class Deployed:
             name=self.files_name,
             files=self.system.files(),
             least_java=self.system.least_java,
-            programs=description.programs,
+            programs=description.machine.programs,
             ports=tuple(tuple(self.ports(number).values()) for number in range(1, len(self.roles) + 1)),
-            playbook_role=description.playbook_role,
+            playbook_role=description.machine.playbook_role,
             own_directory=description.directory if description.own_directory else None,
             make=self.system.make_files,
         )

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from history.field_types import LONGEST_S
 from history.regular_files import read_bytes
 from installation.sanitize import brief
 from systems.errors import InputError
@@ -214,10 +213,6 @@ class Table:
 
         value: float = self._attempt(key, default, read)
         return value
-
-    def seconds(self, key: str, default: float = _MISSING, *, minimum: float) -> float:
-        """A time that something takes or may take."""
-        return self.number(key, default, minimum=minimum, maximum=LONGEST_S)
 
     def boolean(self, key: str, default: bool = _MISSING) -> bool:
         value: bool = self._attempt(key, default, lambda: self._take(key, default, (bool,), "true or false"))

@@ -162,7 +162,7 @@ def _mutated_cells(entries: Sequence[RunRow]) -> set[str]:
 
 
 def _worlds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    for world in policy.worlds:
+    for world in policy.require.worlds:
         absent = sorted(
             {entry.cell for entry in entries} - {entry.cell for entry in entries if entry.world == world and entry.met}
         )
@@ -174,7 +174,7 @@ def _faults(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding
     confirmed: Counter[str] = Counter()
     for entry in samples(entry for entry in entries if entry.verdict != UNKNOWN):
         confirmed.update(entry.confirmed)
-    for kind, least in policy.faults.items():
+    for kind, least in policy.require.faults.items():
         verdict = PASS if confirmed[kind] >= least else UNKNOWN
         yield PolicyFinding(
             "fault", verdict, f"required fault {kind}: confirmed {counted(confirmed[kind], 'time')}, required: {least}"
@@ -182,21 +182,21 @@ def _faults(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding
 
 
 def _seeds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    if policy.seeds is None:
+    if policy.require.seeds is None:
         return
     judged = {
         cell: len({entry.seed for entry in entries if entry.cell == cell and entry.verdict != UNKNOWN})
         for cell in sorted({entry.cell for entry in entries})
     }
-    few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.seeds]
+    few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.require.seeds]
     said = f"too few were decided: {', '.join(few)}" if few else f"at least {min(judged.values(), default=0)}"
     yield PolicyFinding(
-        "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.seeds}: {said}"
+        "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.require.seeds}: {said}"
     )
 
 
 def _clean_build(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    if not policy.clean_build:
+    if not policy.require.clean_build:
         return
     builds = sorted({entry.versions.get("brownout", "unknown") for entry in entries})
     unclean = [build for build in builds if not build or build == "unknown" or build.endswith("+changes")]
@@ -207,7 +207,7 @@ def _clean_build(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFi
 
 
 def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    asked = policy.mutation_score
+    asked = policy.require.mutation_score
     if asked is None:
         return
     killed, cells = mutation_score(entries)
@@ -228,9 +228,9 @@ def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[Polic
 
 def _budgets(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     for figure, limit, unit, what in (
-        ("latency_p50_ms", policy.latency_p50_ms, "ms", "median latency"),
-        ("latency_p99_ms", policy.latency_p99_ms, "ms", "latency p99"),
-        ("longest_outage_s", policy.outage_s, "s", "longest outage"),
+        ("latency_p50_ms", policy.budget.latency_p50_ms, "ms", "median latency"),
+        ("latency_p99_ms", policy.budget.latency_p99_ms, "ms", "latency p99"),
+        ("longest_outage_s", policy.budget.outage_s, "s", "longest outage"),
     ):
         if limit is not None:
             yield _budget(figure, limit, unit, what, _passes(entries))
@@ -263,7 +263,7 @@ def _passes(entries: Sequence[RunRow]) -> list[RunRow]:
 
 
 def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
-    below = baseline.path / campaign
+    below = Path(baseline.path, campaign)
     return read_matrix(Path(below if below.is_dir() else baseline.path).resolve(), any_analysis=True)
 
 

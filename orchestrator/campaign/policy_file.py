@@ -3,65 +3,98 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
 
 from analysis.checker_registry import CLASSES as ANOMALIES
-from nemeses import KINDS
+from history.field_types import COMPUTED, AtLeastZero, Positive, Share, one_of
 from orchestrator.campaign.figures import FIGURES
+from orchestrator.campaign.model import FaultName
 from orchestrator.errors import UsageError
 from orchestrator.world_kinds import WORLDS
-from systems.toml_tables import Table, TomlSource
+from systems.declared_tables import Problem, read_file
+from systems.toml_tables import TomlSource
 
 FILE_NAME = "gate.toml"
-MEASURES = ("latency", "throughput")
-"""What a baseline compares if it names nothing else. Not every campaign has nodes that join."""
 
 
-@dataclass(frozen=True)
-class KnownFailure:
-    """A failure that is allowed until `expires`; an empty `cell` or `system` matches any."""
+class Required(msgspec.Struct, frozen=True):
+    """[require] of a policy."""
 
-    anomaly: str
-    reason: str
+    worlds: tuple[Annotated[str, one_of(WORLDS)], ...] = ()
+    """Every cell needs a run that meets its expectation in each of these."""
+    seeds: Positive | None = None
+    """How many seeds of every cell must have been analyzed."""
+    clean_build: bool = False
+    """All runs were made by one commit, without uncommitted changes or modules outside of it."""
+    mutation_score: Share | None = None
+    """Of the cells whose mutants are expected to fail, the share that failed in each of their runs."""
+    faults: Mapping[FaultName, Positive] = {}
+    """`[require.faults]`: how often each kind of fault must have been confirmed, over all runs with valid faults."""
+
+
+class RunBudget(msgspec.Struct, frozen=True):
+    """[budget] of a policy: limits for every run that passed, multiplied by the time scale of its world."""
+
+    latency_p50_ms: AtLeastZero | None = None
+    """The median latency of acknowledged operations."""
+    latency_p99_ms: AtLeastZero | None = None
+    """Their 99th percentile."""
+    outage_s: AtLeastZero | None = None
+    """The longest time without an acknowledgement."""
+
+
+class Baseline(msgspec.Struct, frozen=True):
+    """[baseline] of a policy: a result that is worse by more than chance, and by more than is allowed, fails."""
+
+    path: str
+    """Needed: a campaign's directory, or a store; relative to this file."""
+    alpha: Share = 0.05
+    """The largest probability that the difference is chance: the significance level."""
+    effect: AtLeastZero = 0.1
+    """The allowed worsening, as a share: 0.1 is a tenth."""
+    measures: tuple[Annotated[str, one_of(figure.measure for figure in FIGURES)], ...] = ("latency", "throughput")
+    """The figures that are compared. Not every campaign has nodes that join, so the default has no `join`."""
+
+
+class KnownFailure(msgspec.Struct, frozen=True):
+    """[[known]] of a policy: a failure that is accepted for a while."""
+
+    anomaly: Annotated[str, one_of(ANOMALIES)]
+    """Needed: the [anomaly](anomalies.md)."""
+    reason: Annotated[str, Meta(pattern=r".*\S.*", title="a reason; say why this failure is allowed")]
+    """Needed: why the failure is allowed."""
     expires: date
+    """Needed: the last day on which it is allowed, without quotes."""
     cell: str = ""
+    """Only in this cell. Default: in any."""
     system: str = ""
+    """Only of this system. Default: of any."""
 
     def fits(self, anomaly: str, system: str, cell: str) -> bool:
         return self.anomaly == anomaly and self.cell in ("", cell) and self.system in ("", system)
 
 
-@dataclass(frozen=True)
-class Baseline:
-    """Runs to compare with: in the campaign's directory `path`, or below it. `alpha`: the significance level. `effect`:
-    the allowed worsening, as a share (0.1: a tenth)."""
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys and tables of a policy. What is missing demands nothing."""
 
-    path: Path
-    alpha: float = 0.05
-    effect: float = 0.1
-    measures: tuple[str, ...] = MEASURES
-
-
-@dataclass(frozen=True)
-class Policy:
-    """None and empty: no demand. `campaigns`: those that the policy applies to, empty for all. `faults`: by kind, how
-    often it must be confirmed over all runs. `seeds`: of each cell. `mutation_score`: a share."""
-
-    path: Path
+    path: Annotated[Path, COMPUTED]
     campaigns: tuple[str, ...] = ()
-    worlds: tuple[str, ...] = ()
-    faults: Mapping[str, int] = field(default_factory=dict)
-    seeds: int | None = None
-    clean_build: bool = False
-    mutation_score: float | None = None
-    latency_p50_ms: float | None = None
-    latency_p99_ms: float | None = None
-    outage_s: float | None = None
+    """The campaigns that this policy covers, and that must be in the store. Default: any."""
+    require: Required = Required()
+    """Demands on the runs."""
+    budget: RunBudget = RunBudget()
+    """Limits of single runs."""
     baseline: Baseline | None = None
+    """Earlier runs to compare with."""
     known: tuple[KnownFailure, ...] = ()
+    """Failures that are accepted for a while."""
 
     def speaks_of(self, campaign: str) -> bool:
         return not self.campaigns or campaign in self.campaigns
@@ -104,78 +137,13 @@ def read_policy(path: Path) -> Policy:
 
 
 def _policy(source: TomlSource, path: Path) -> Policy:
-    root = source.root()
-    required, budget = root.table("require"), root.table("budget")
-    policy = Policy(
-        path=path,
-        campaigns=root.texts("campaigns", ()),
-        worlds=required.texts("worlds", (), choices=list(WORLDS)),
-        faults=_faults(required.table("faults")),
-        seeds=required.integer("seeds", minimum=1) if _given(required, "seeds") else None,
-        clean_build=required.boolean("clean_build", False),
-        mutation_score=_share(required, "mutation_score") if _given(required, "mutation_score") else None,
-        latency_p50_ms=_limit(budget, "latency_p50_ms"),
-        latency_p99_ms=_limit(budget, "latency_p99_ms"),
-        outage_s=_limit(budget, "outage_s"),
-        baseline=_baseline(root.table("baseline"), path) if _given(root, "baseline") else None,
-        known=tuple(_known(table) for table in root.tables("known")),
-    )
-    for table in (required, budget, root):
-        table.done()
-    return policy
+    policy = read_file(source, Policy, _problems, path=path)
+    if policy.baseline is None:
+        return policy
+    return replace(policy, baseline=replace(policy.baseline, path=str(path.parent / policy.baseline.path)))
 
 
-def _given(table: Table, key: str) -> bool:
-    """Whether a key without default is present."""
-    return table.raw(key, None) is not None
-
-
-def _faults(table: Table) -> dict[str, int]:
-    for kind in table.data:
-        if kind not in KINDS:
-            table.refuse(f"{kind!r} is not a kind of fault; known: {', '.join(sorted(KINDS))}", kind)
-    return {kind: table.integer(kind, minimum=1) for kind in table.data}
-
-
-def _limit(table: Table, key: str) -> float | None:
-    return table.number(key, minimum=0) if _given(table, key) else None
-
-
-def _share(table: Table, key: str, default: float = 1.0) -> float:
-    value = table.number(key, default, minimum=0)
-    if value > 1:
-        table.refuse(f"{key}: {value:g} is not a share; write a number from 0 to 1", key)
-    return value
-
-
-def _baseline(table: Table, policy: Path) -> Baseline:
-    baseline = Baseline(
-        path=policy.parent / table.text("path"),
-        alpha=_share(table, "alpha", Baseline.alpha),
-        effect=table.number("effect", Baseline.effect, minimum=0),
-        measures=table.texts("measures", MEASURES, choices=[each.measure for each in FIGURES]),
-    )
-    table.done()
-    if not baseline.path.is_dir():
-        table.refuse(f"path: {baseline.path} is not a directory; name a campaign's directory, or a store", "path")
-    return baseline
-
-
-def _known(table: Table) -> KnownFailure:
-    expires = table.raw("expires", None)
-    if not isinstance(expires, date) or isinstance(expires, datetime):
-        table.refuse(
-            "expires is a date without quotes, such as expires = 2030-01-31",
-            "expires" if "expires" in table else None,
-        )
-    known = KnownFailure(
-        anomaly=table.text("anomaly", choices=ANOMALIES),
-        reason=table.text("reason"),
-        expires=expires,
-        cell=table.text("cell", ""),
-        system=table.text("system", ""),
-    )
-    table.done()
-    if not known.reason.strip():
-        table.refuse("reason is empty; say why this failure is allowed", "reason")
-    return known
+def _problems(policy: Policy) -> Iterator[Problem]:
+    """What is wrong with the policy though each of its keys is right."""
+    if policy.baseline is not None and not (directory := policy.path.parent / policy.baseline.path).is_dir():
+        yield ("baseline", "path"), f"{directory} is not a directory; name a campaign's directory, or a store"

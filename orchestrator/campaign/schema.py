@@ -1,4 +1,4 @@
-"""The JSON Schema of a campaign's file, from the structs that its reader uses.
+"""The JSON Schemas of the files that users write, from the structs that their readers use.
 
 Editors of TOML check and complete with it (`brownout schema`). What the schema cannot express, the reader checks
 besides: how keys fit each other, the system and the cluster.
@@ -25,8 +25,10 @@ from orchestrator.campaign.model import (
     Topology,
 )
 from orchestrator.campaign.parser import CHECK_WORDS
+from orchestrator.campaign.policy_file import Policy
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
 from systems.declared_tables import schema
+from systems.description import Description
 from workloads.kind import LoadKeys, Workload, WorkloadKind
 from workloads.kinds import KINDS
 
@@ -40,8 +42,18 @@ _ROLE: Final[Schema] = {
 }
 
 
+def file_schema(file: str) -> Schema:
+    """`file`: campaign, gate (gate.toml) or system (system.toml)."""
+    match file:
+        case "gate":
+            return {"$schema": _DRAFT, "title": "a policy of the gate, gate.toml", **schema(Policy)}
+        case "system":
+            return {"$schema": _DRAFT, "title": "a description of a system, system.toml", **schema(Description)}
+    return campaign_schema()
+
+
 def campaign_schema() -> Schema:
-    """Of the whole file."""
+    """Of a campaign's file."""
     tables: Schema = {
         "topology": schema(Topology),
         "system": schema(SystemKeys),

@@ -43,7 +43,9 @@ def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Softwa
 def programs_of(campaign: Campaign, cells: Collection[str]) -> dict[str, str]:
     """Programs of this machine that these cells' systems need, each with its Debian package."""
     return {
-        name: package for each in _systems_of(campaign, cells) for name, package in each.description.programs.items()
+        name: package
+        for each in _systems_of(campaign, cells)
+        for name, package in each.description.machine.programs.items()
     }
 
 

@@ -1,4 +1,4 @@
-"""`brownout schema`: prints the JSON Schema of a campaign's file, for editors."""
+"""`brownout schema`: prints the JSON Schema of a campaign, of gate.toml or of system.toml, for editors."""
 
 from __future__ import annotations
 
@@ -9,29 +9,33 @@ from typing import Final
 from orchestrator.command.shared.declaration import Command
 from orchestrator.errors import EXIT_PASS
 
+FILES: Final = ("campaign", "gate", "system")
+
 
 def main(options: argparse.Namespace) -> int:
     """Print the schema."""
-    from orchestrator.campaign.schema import campaign_schema
+    from orchestrator.campaign.schema import file_schema
 
-    del options
-    print(json.dumps(campaign_schema(), indent=1))
+    print(json.dumps(file_schema(options.file), indent=1))
     return EXIT_PASS
 
 
 def _options(command: argparse.ArgumentParser) -> None:
-    del command  # it has none
+    command.add_argument(
+        "file", nargs="?", choices=FILES, default=FILES[0], metavar="FILE", help=f"one of {', '.join(FILES)} (campaign)"
+    )
 
 
 COMMAND: Final = Command(
     name="schema",
     place=132,
-    summary="print the JSON Schema of a campaign's file",
+    summary="print the JSON Schema of a campaign, of gate.toml or of system.toml",
     description="""\
-Prints the JSON Schema (draft 7) of a campaign's file. An editor of TOML that knows it completes keys, shows their
-meaning and marks wrong ones while you write.
+Prints the JSON Schema (draft 7) of a campaign's file, of a policy (gate) or of a system's description (system). An
+editor of TOML that knows it completes keys, shows their meaning and marks wrong ones while you write.
 
   brownout schema > campaign.schema.json
+  brownout schema gate > gate.schema.json
 
 Editors with Taplo (such as "Even Better TOML" of VS Code) use it for a file whose first line is
 

@@ -683,7 +683,7 @@ class Run:
         if self._finished:
             self._require_data()
         logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
-        record_fatal_lines(logs, self._deployed.system.description.fatal, self._journal)
+        record_fatal_lines(logs, self._deployed.system.description.log.fatal, self._journal)
 
     def _require_data(self) -> None:
         """Raise `RunError` if a service that was started, and stores data, has left none."""

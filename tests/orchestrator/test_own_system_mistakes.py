@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from nemeses import HostError
 from orchestrator.command.line import main
@@ -92,7 +92,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "a role called like a table of campaigns": (
         replaced("system.toml", "[roles.server]", "[roles.swarm]"),
-        "'swarm' cannot name a role: campaigns have another table of that name",
+        "[roles] 'swarm' is not a name of a role; use small letters, digits and '_', but not the name of a campaign's",
     ),
     "two roles for all nodes": (
         replaced("system.toml", "[roles.server]", f"{role('proxy', 'all')}[roles.server]"),
@@ -231,7 +231,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ],
 )
 def test_the_settings_used_by_templates_are_found(tmp_path: Path, text: str, used: set[str] | None) -> None:
-    role = RoleDescription("server", "all", {"client": 1}, ("a", text))
+    role = RoleDescription(name="server", ports={"client": 1}, command=("a", text))
     assert settings_used(tmp_path, role) == used
     (tmp_path / "a.conf").write_text(text)
     in_a_file = replace(role, command=("a",), files={"a.conf": "a.conf"})
@@ -239,7 +239,7 @@ def test_the_settings_used_by_templates_are_found(tmp_path: Path, text: str, use
 
 
 def test_the_used_settings_are_unknown_without_a_template_or_with_one_argument_for_all(tmp_path: Path) -> None:
-    role = RoleDescription("server", "all", {"client": 1}, ("a",))
+    role = RoleDescription(name="server", ports={"client": 1}, command=("a",))
     roles = [replace(role, files={"a.conf": "no.conf"}), replace(role, setting_argument="--{{ key }}={{ value }}")]
     assert [settings_used(tmp_path, each) for each in roles] == [None, None]
 
@@ -266,25 +266,25 @@ def test_a_path_that_cannot_be_collected_is_reported_with_its_line(tmp_path: Pat
         read(tmp_path)
     assert f"system.toml:7: [collect] {said}" in str(caught.value)
     (tmp_path / "system.toml").write_text(text + 'directory = "a/b"\nfiles = ["*", "**/*.log", "c/**/d*/e.f", ".x"]')
-    assert read(tmp_path).collect_files == ("*", "**/*.log", "c/**/d*/e.f", ".x")
+    assert read(tmp_path).collect.files == ("*", "**/*.log", "c/**/d*/e.f", ".x")
 
 
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("../x", "'../x' is not below a node's configuration directory; start with a name"),
-        ("a/../../x", "'a/../../x' is not below a node's configuration directory"),
-        ("/etc/passwd", "'/etc/passwd' is not below a node's configuration directory"),
-        (".", "'.' is not below a node's configuration directory"),
-        ("data", "'data' cannot be written there, because Brownout has a file of that name"),
-        ("earlier/x", "'earlier/x' cannot be written there"),
-        ("service.log", "'service.log' cannot be written there"),
+        ("../x", "is not below a node's configuration directory; start with a name"),
+        ("a/../../x", "is not below a node's configuration directory"),
+        ("/etc/passwd", "is not below a node's configuration directory"),
+        (".", "is not below a node's configuration directory"),
+        ("data", "cannot be written there, because Brownout has a file of that name"),
+        ("earlier/x", "cannot be written there"),
+        ("service.log", "cannot be written there"),
     ],
 )
 def test_a_path_outside_of_the_configuration_is_reported_with_its_line(tmp_path: Path, path: str, said: str) -> None:
     with pytest.raises(InputError) as caught:
         fill(tmp_path, f'[roles.server.files]\n"a.conf" = "a.j2"\n"{path}" = "a.j2"\n')
-    assert f"system.toml:8: [roles.server.files] {said}" in str(caught.value)
+    assert f"system.toml:8: [roles.server.files] {path}: {said}" in str(caught.value)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

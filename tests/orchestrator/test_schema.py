@@ -1,4 +1,4 @@
-"""The JSON Schema of a campaign: it accepts what the reader accepts, and both refuse a mistake in any single key."""
+"""The JSON Schemas of files: each accepts what its reader accepts, and both refuse a mistake in any single key."""
 
 from __future__ import annotations
 
@@ -6,47 +6,67 @@ import copy
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 from jsonschema import Draft7Validator
 
-from docs.generators.campaigns import PAGE, page
+from docs.generators.keys import DOCS, PAGES, page
 from nemeses import INJECTED_BY
 from orchestrator.campaign.parser import parse
-from orchestrator.campaign.schema import campaign_schema
+from orchestrator.campaign.policy_file import Policy
+from orchestrator.campaign.schema import file_schema
 from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, keys_of_wait
 from orchestrator.campaign.toml_text import dump
 from orchestrator.command.line import main
+from systems.declared_tables import read_file
+from systems.description import Description
 from systems.errors import InputError
 from systems.toml_tables import TomlSource
 from workloads.kinds import KINDS
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-SCHEMA: Final = campaign_schema()
-VALIDATOR: Final = Draft7Validator(SCHEMA)
+SCHEMAS: Final = {file: file_schema(file) for file in ("campaign", "gate", "system")}
+SCHEMA: Final = SCHEMAS["campaign"]
 TABLES: Final = SCHEMA["properties"].keys() - {"name", "description"}
 OWN_CLIENT: Final = "append-log"
 WRONG_VALUES: Final[tuple[Any, ...]] = (True, -7, 10**12, 0.5, "no such word", "", [3], ["no such"], [9, 2], {"a": 1})
 
 
-def errors(document: Mapping[str, Any]) -> list[str]:
-    return [f"{list(each.absolute_path)}: {each.message}" for each in VALIDATOR.iter_errors(document)]
+def errors(document: Mapping[str, Any], file: str = "campaign") -> list[str]:
+    """To editors a date is a text."""
+    instance = json.loads(json.dumps(document, default=str))
+    found = Draft7Validator(SCHEMAS[file]).iter_errors(instance)
+    return [f"{list(each.absolute_path)}: {each.message}" for each in found]
 
 
-def refusal(document: Mapping[str, Any]) -> str:
+READERS: Final[Mapping[str, Callable[[TomlSource], Any]]] = {
+    "campaign": lambda source: parse(source, ROOT / "campaigns" / "x.toml"),
+    "gate": lambda source: read_file(source, Policy, lambda _: (), path=ROOT),
+    "system": lambda source: read_file(source, Description, lambda _: (), directory=ROOT),
+}
+
+
+def refusal(document: Mapping[str, Any], file: str = "campaign") -> str:
     """What the reader says about a document; empty if it accepts it."""
     try:
-        parse(TomlSource("c.toml", dump(document)), ROOT / "campaigns" / "x.toml")
+        READERS[file](TomlSource("c.toml", dump(document)))
     except InputError as error:
         return str(error)
     return ""
 
 
-def test_the_schema_is_one_of_draft_7() -> None:
-    Draft7Validator.check_schema(SCHEMA)
+@pytest.mark.parametrize("file", SCHEMAS)
+def test_the_schema_is_one_of_draft_7(file: str) -> None:
+    Draft7Validator.check_schema(SCHEMAS[file])
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "systems").glob("*/system.toml")), ids=lambda path: path.parent.name)
+def test_the_schema_accepts_the_systems_of_the_project(path: Path) -> None:
+    assert errors(tomllib.loads(path.read_text(encoding="utf-8")), "system") == []
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "campaigns").rglob("*.toml")), ids=lambda path: path.stem)
@@ -94,7 +114,7 @@ class Key(NamedTuple):
         return changed
 
 
-def _properties(document: dict[str, Any], path: tuple[str | int, ...]) -> Iterator[str]:
+def _properties(document: dict[str, Any], path: tuple[str | int, ...], file: str) -> Iterator[str]:
     """The keys that the schema allows in the table of a document at this path."""
     found = set[str]()
     validator = Draft7Validator({})
@@ -106,6 +126,8 @@ def _properties(document: dict[str, Any], path: tuple[str | int, ...]) -> Iterat
             collect(schema["items"], instance[rest[0]], rest[1:])
         elif rest[0] in schema.get("properties", {}):
             collect(schema["properties"][rest[0]], instance[rest[0]], rest[1:])
+        elif isinstance(schema.get("additionalProperties"), dict):
+            collect(schema["additionalProperties"], instance[rest[0]], rest[1:])
         for part in schema.get("allOf", ()):
             if validator.evolve(schema=part["if"]).is_valid(instance):
                 collect(part["then"], instance, rest)
@@ -113,12 +135,21 @@ def _properties(document: dict[str, Any], path: tuple[str | int, ...]) -> Iterat
             if validator.evolve(schema=part).is_valid(instance):
                 collect(part, instance, rest)
 
-    collect(SCHEMA, document, path)
+    collect(SCHEMAS[file], document, path)
     yield from sorted(found)
 
 
 def _documents() -> Iterator[tuple[str, dict[str, Any], tuple[str | int, ...]]]:
-    """Valid documents, each with the path of a table in it."""
+    """Valid documents, each with the path of a table in it. The name starts with the file, if it is no campaign."""
+    known = {"anomaly": "duplicate", "reason": "x", "expires": date(2030, 1, 1)}
+    policy: dict[str, Any] = {"require": {}, "budget": {}, "baseline": {"path": "."}, "known": [known]}
+    for path in ((), ("require",), ("budget",), ("baseline",), ("known", 0)):
+        yield f"gate {path}", policy, path
+    role = {"ports": {"client": 1}, "command": ["a"]}
+    system: dict[str, Any] = {"name": "x", "workloads": ["register"], "roles": {"server": role}}
+    system |= {table: {} for table in ("promises", "client", "settings", "collect", "log", "machine")}
+    for place in ((), ("roles", "server"), *((table,) for table in system if system[table] == {})):
+        yield f"system {place}", system, place
     base: dict[str, Any] = {"name": "x"}
     yield "campaign", base, ()
     for table in ("topology", "system", "checks", "seeds"):
@@ -189,27 +220,34 @@ def _scripts() -> Iterator[tuple[str, dict[str, Any]]]:
 DOCUMENTS: Final = {name: (document, path) for name, document, path in sorted(_documents(), key=lambda each: each[0])}
 
 
+def file_of(name: str) -> str:
+    word = name.partition(" ")[0]
+    return word if word in SCHEMAS and name not in SCHEMA["properties"] else "campaign"
+
+
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_reader_and_schema_accept_the_same_documents(name: str) -> None:
     document, _ = DOCUMENTS[name]
-    assert errors(document) == []
-    assert refusal(document) == ""
+    assert errors(document, file_of(name)) == []
+    assert refusal(document, file_of(name)) == ""
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_reader_names_line_and_key_of_each_value_that_the_schema_refuses(name: str) -> None:
     document, path = DOCUMENTS[name]
-    keys = [key for key in _properties(document, path) if path or key not in TABLES]
+    file = file_of(name)
+    keys = [key for key in _properties(document, path, file) if path or file != "campaign" or key not in TABLES]
     assert keys
     for key in keys:
         refused = 0
         for value in WRONG_VALUES:
             changed = Key(document, path, key).having(value)
-            if not errors(changed):
+            if not errors(changed, file):
                 continue
             refused += 1
-            line = TomlSource("c.toml", dump(changed)).line((*path, key))
-            assert re.search(rf"c\.toml:{line}: .*{key}", refusal(changed)), (key, value)
+            source = TomlSource("c.toml", dump(changed))
+            lines = {source.line((*path, key, *inner)) for inner in ((), value if isinstance(value, dict) else ())}
+            assert re.search(rf"c\.toml:({'|'.join(map(str, lines))}): .*{key}", refusal(changed, file)), (key, value)
         assert refused > 3, f"{key} takes nearly anything"
 
 
@@ -217,8 +255,25 @@ def test_reader_names_line_and_key_of_each_value_that_the_schema_refuses(name: s
 def test_an_unknown_key_is_refused_by_reader_and_schema(name: str) -> None:
     document, path = DOCUMENTS[name]
     changed = Key(document, path, "nodees").having(3)
-    assert errors(changed)
-    assert "nodees" in refusal(changed)
+    assert errors(changed, file_of(name))
+    assert "nodees" in refusal(changed, file_of(name))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "lines"),
+    [
+        (
+            "gate",
+            '[require]\nseeds = 0\nfaults = { kill = 0, kil = 1 }\n[[known]]\nreson = "x"\n',
+            [2, 3, 3, 4, 4, 4, 5],
+        ),
+        ("system", 'nme = "x"\nworkloads = []\n[roles.a]\nports = { c = 0 }\ncomand = ["a"]\n', [1, 1, 2, 3, 4, 5]),
+    ],
+)
+def test_all_mistakes_of_a_file_are_reported_at_once(file: str, text: str, lines: list[int]) -> None:
+    with pytest.raises(InputError) as caught:
+        READERS[file](TomlSource("c.toml", text))
+    assert [int(line) for line in re.findall(r"^  c\.toml:(\d+): ", str(caught.value), re.MULTILINE)] == lines
 
 
 def test_a_system_of_the_users_may_have_roles_that_the_schema_does_not_know() -> None:
@@ -229,11 +284,16 @@ def test_a_system_of_the_users_may_have_roles_that_the_schema_does_not_know() ->
 
 
 def test_the_command_prints_the_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    for file in SCHEMAS:
+        assert main(["schema", file]) == 0
+        assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(SCHEMAS[file]))
     assert main(["schema"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(json.dumps(SCHEMA))
     assert "acknowledged within this time" in printed["properties"]["checks"]["properties"]["progress_s"]["description"]
 
 
-def test_the_tables_of_the_page_are_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "write it with: .venv/bin/python -m docs.generators.campaigns"
+@pytest.mark.parametrize("name", PAGES)
+def test_the_tables_of_a_page_are_up_to_date(name: str) -> None:
+    written = (DOCS / name).read_text(encoding="utf-8")
+    assert written == page(name), "write it with: .venv/bin/python -m docs.generators.keys"

@@ -119,7 +119,7 @@ def test_etcd_refuses_the_log_workload() -> None:
     ],
 )
 def test_lines_that_no_healthy_member_writes(line: str, fatal: bool) -> None:
-    assert any(re.search(pattern, line) for pattern in load_system("etcd").description.fatal) == fatal
+    assert any(re.search(pattern, line) for pattern in load_system("etcd").description.log.fatal) == fatal
 
 
 @pytest.fixture

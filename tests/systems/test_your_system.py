@@ -15,8 +15,6 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from systems import Deployed, load_system
-from systems.description import read
-from systems.toml_tables import Table
 from tests.systems.places import place
 
 PAGE = (PROJECT_ROOT / "docs/your-system.md").read_text(encoding="utf-8")
@@ -71,27 +69,6 @@ def test_every_block_that_is_not_run_is_valid_toml() -> None:
     assert fragments
     for block in fragments:
         tomllib.loads(block.text)
-
-
-def test_the_table_of_keys_agrees_with_the_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: set[tuple[str, ...]] = set()
-
-    def noted(table: Table, key: str) -> Table:
-        asked.add((*(str(part) for part in table.path), key))
-        return table
-
-    take, raw = Table._take, Table.raw
-    monkeypatch.setattr(Table, "_take", lambda table, key, *more: take(noted(table, key), key, *more))
-    monkeypatch.setattr(Table, "raw", lambda table, key, default: raw(noted(table, key), key, default))
-    (tmp_path / "system.toml").write_text(
-        'name = "x"\nworkloads = ["register"]\n[versions.VERSION]\n[client]\ncommand = ["c"]\ntimeout_s = 1\n'
-        '[roles.role]\ncommand = ["true"]\nports = { client = 1 }\n'
-    )
-    read(tmp_path)
-    asked = {tuple("ROLE" if part == "role" else part for part in path) for path in asked}
-    tables = {path[:length] for path in asked for length in range(1, len(path))}
-    leaves = {".".join(path) for path in asked - tables} - {"roles.ROLE.ports.client"} | {"roles.ROLE.ports"}
-    assert {row[0].strip("`") for row in rows("system.toml")} == leaves
 
 
 def test_every_documented_name_can_be_used_in_templates(tmp_path: Path) -> None:

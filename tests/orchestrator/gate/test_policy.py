@@ -195,14 +195,17 @@ def test_a_known_failure_does_not_excuse_missing_evidence(tmp_path: Path) -> Non
         ("[require]\nseedz = 3", "gate.toml:2: [require] unknown key 'seedz'; did you mean 'seeds'?"),
         ("[require]\nseeds = 0", "gate.toml:2: [require] seeds: 0 is smaller than 1"),
         ('[require]\nworlds = ["moon"]', "gate.toml:2: [require] worlds: 'moon' is not known"),
-        ("[require.faults]\nkil = 1", "gate.toml:2: [require.faults] 'kil' is not a kind of fault"),
-        ("[require]\nmutation_score = 90", "gate.toml:2: [require] mutation_score: 90 is not a share"),
+        ("[require.faults]\nkil = 1", "gate.toml:2: [require.faults] 'kil' is not known; did you mean 'kill'?"),
+        ("[require]\nmutation_score = 90", "gate.toml:2: [require] mutation_score: 90 is larger than 1; it is a share"),
         ("[budget]\noutage_s = -1", "gate.toml:2: [budget] outage_s: -1 is smaller than 0"),
         ('[baseline]\npath = "nowhere"', "gate.toml:2: [baseline] path: "),
         ("[baseline]", "[baseline] path is missing"),
         (KNOWN + '"2030-01-01"', "expires is a date without quotes"),
         ('[[known]]\nanomaly = "stale-red"\nreason = "x"\nexpires = 2030-01-01', "'stale-red' is not known"),
-        ('[[known]]\nanomaly = "stale-read"\nreason = " "\nexpires = 2030-01-01', "reason is empty"),
+        (
+            '[[known]]\nanomaly = "stale-read"\nreason = " "\nexpires = 2030-01-01',
+            "gate.toml:3: [known] reason: ' ' is not a reason",
+        ),
         ("[", "gate.toml:1: not valid TOML"),
     ],
 )
@@ -456,4 +459,4 @@ def test_the_policy_in_the_documentation_is_one(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "gate.md").read_text().split("```toml\n")[1].split("```")[0]
     (tmp_path / "baselines" / "demo").mkdir(parents=True)
     shown = policy(tmp_path, text)
-    assert (shown.seeds, shown.outage_s, len(shown.known), shown.campaigns[0]) == (20, 15, 1, "demo")
+    assert (shown.require.seeds, shown.budget.outage_s, len(shown.known), shown.campaigns[0]) == (20, 15, 1, "demo")

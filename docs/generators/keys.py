@@ -1,10 +1,9 @@
-"""Writes the tables of docs/campaigns.md from the structs that declare a campaign's keys:
-`python -m docs.generators.campaigns`."""
+"""Writes the tables of the keys of files from the structs that declare them: `python -m docs.generators.keys`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +21,13 @@ from orchestrator.campaign.model import (
     SystemKeys,
     Topology,
 )
+from orchestrator.campaign.policy_file import Policy
 from orchestrator.campaign.steps import CONDITIONS, ELECT, FORMS, NODE_WORDS, WaitKeys, keys_of_wait
-from systems.declared_tables import schema
+from systems.declared_tables import PAIR, schema
+from systems.description import Description
 from workloads.kind import Workload
 
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "campaigns.md"
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs"
 TABLES: Final[Mapping[str, type[Struct]]] = {
     "campaign": CampaignKeys,
     "topology": Topology,
@@ -39,14 +40,17 @@ TABLES: Final[Mapping[str, type[Struct]]] = {
     "cell": CellKeys,
     "expect": Expectation,
     "swarm": Swarm,
+    "gate.toml": Policy,
+    "system.toml": Description,
 }
+PAGES: Final = ("campaigns.md", "gate.md", "your-system.md")
 _MOST_WORDS: Final = 8
-_MARKED: Final = re.compile(r"(<!-- (\S+): python -m docs\.generators\.campaigns -->\n).*?(<!-- end -->\n)", re.DOTALL)
+_MARKED: Final = re.compile(r"(<!-- (\S+): python -m docs\.generators\.keys -->\n).*?(<!-- end -->\n)", re.DOTALL)
 
 
-def page() -> str:
-    """The page as it should be."""
-    return _MARKED.sub(lambda marked: f"{marked[1]}{_table(marked[2])}{marked[3]}", PAGE.read_text(encoding="utf-8"))
+def page(name: str) -> str:
+    """A page as it should be."""
+    return _MARKED.sub(lambda marked: f"{marked[1]}{_table(marked[2])}{marked[3]}", (DOCS / name).read_text("utf-8"))
 
 
 def _table(name: str) -> str:
@@ -55,11 +59,19 @@ def _table(name: str) -> str:
 
 
 def _keys(declared: type[Struct]) -> list[str]:
-    rows = [
-        f"| `{key}` | {_values(shape)} | {_default(shape)} | {shape['description']} |"
-        for key, shape in schema(declared)["properties"].items()
-    ]
-    return ["| key | values | default | meaning |", "|---|---|---|---|", *rows]
+    return ["| key | values | default | meaning |", "|---|---|---|---|", *_rows(schema(declared)["properties"])]
+
+
+def _rows(properties: Mapping[str, Any], table: str = "") -> Iterator[str]:
+    """A row for each key, also for those of inner tables. A table whose name the file chooses is named in capitals."""
+    for key, shape in properties.items():
+        path, entries = f"{table}{key}", shape.get("additionalProperties") or {}
+        if "properties" in entries:
+            yield from _rows(entries["properties"], f"{path}.{key.removesuffix('s').upper()}.")
+        elif "properties" in (inner := shape if "properties" in shape else shape.get("items", {})):
+            yield from _rows(inner["properties"], f"{path}.")
+        else:
+            yield f"| `{path}` | {_values(shape)} | {_default(shape)} | {shape['description']} |"
 
 
 def _steps() -> list[str]:
@@ -100,17 +112,19 @@ def _conditions() -> list[str]:
 def _values(shape: Mapping[str, Any]) -> str:
     """The allowed values of a key."""
     if "enum" in shape:
-        choices = [f"`{choice}`" if isinstance(choice, str) else str(choice) for choice in shape["enum"]]
-        return ", ".join(choices) if len(choices) <= _MOST_WORDS else "a word"
+        return _choices(shape["enum"]) or "a word"
     match shape.get("type"):
         case "boolean":
             return "true or false"
         case "integer" | "number" as kind:
             return _bounds(shape, "a whole number" if kind == "integer" else "a number")
-        case "array" if "minimum" in shape["items"]:
+        case "string" if shape.get("format") == "date":
+            return "a date"
+        case "array" if "minimum" in shape["items"] and shape.get("maxItems") == PAIR:
             return f"[low, high], {_bounds(shape['items'], '')}"
         case "array" if shape["items"].get("type") == "string":
-            return "a list of texts"
+            choices = _choices(shape["items"].get("enum", ()))
+            return f"a list of {choices}" if choices else "a list of texts"
         case "array":
             return "a list"
         case ["array", "string"]:
@@ -120,8 +134,16 @@ def _values(shape: Mapping[str, Any]) -> str:
     return "a text"
 
 
+def _choices(values: Sequence[Any]) -> str:
+    """The values if they are few, else empty."""
+    choices = [f"`{value}`" if isinstance(value, str) else str(value) for value in values]
+    return ", ".join(choices) if len(choices) <= _MOST_WORDS else ""
+
+
 def _bounds(shape: Mapping[str, Any], kind: str) -> str:
     minimum, maximum = shape.get("minimum"), shape.get("maximum")
+    if minimum is None:
+        return kind
     if maximum is None:
         return f"{kind} from {minimum:,}"
     return f"{minimum:,} to {maximum:,.0f}" if maximum != 1 else f"{minimum:,} to 1"
@@ -129,6 +151,8 @@ def _bounds(shape: Mapping[str, Any], kind: str) -> str:
 
 def _default(shape: Mapping[str, Any]) -> str:
     default = shape.get("default")
+    if isinstance(default, tuple | list) and isinstance(default[0], str):
+        return ", ".join(f"`{text}`" for text in default)
     if isinstance(default, tuple | list):
         return str([float(f"{bound:g}") if bound % 1 else int(bound) for bound in default])
     if isinstance(default, str | bool):
@@ -137,4 +161,5 @@ def _default(shape: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for name in PAGES:
+        (DOCS / name).write_text(page(name), encoding="utf-8")
