@@ -32,14 +32,14 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
     figure whose operations no client invoked has the value None."""
     counted = _counted(history)
     stats: dict[str, Any] = {
-        "operations": history.size + history.register_size,
+        "operations": history.size,
         "appends": counted.changes,
         "failed": counted.failed if counted.changes else None,
-        "failed_queries": counted.failed_queries if history.size + history.register_size > counted.changes else None,
+        "failed_queries": counted.failed_queries if history.size > counted.changes else None,
         "indeterminate": counted.indeterminate if counted.changes else None,
         "unfinished": history.unfinished,
         "records_read": counted.records,
-        "reads": sum(map(_reads, history.register_parts("f", "type"))),
+        "reads": sum(map(_reads, history.registers.parts("f", "type"))),
         "duration_s": round(view.end, 3),
         "origin_ns": view.clock.origin_ns,
         "longest_outage_s": _longest_outage(history, counted, view.clock.origin_ns),
@@ -80,12 +80,12 @@ class _Counted:
 
 def _counted(history: History) -> _Counted:
     found = _Counted()
-    for part in history.parts("f", "type", "inv", "ret", "values"):
+    for part in history.logs.parts("f", "type", "inv", "ret", "values"):
         found.add(part)
         read = part["f"].to_numpy() == READ
         if read.any():
             found.records = (found.records or 0) + int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
-    for part in history.register_parts("f", "type", "inv", "ret"):
+    for part in history.registers.parts("f", "type", "inv", "ret"):
         found.add(part)
     return found
 
@@ -95,7 +95,6 @@ def _acknowledged(history: History, counted: _Counted) -> Iterator[tuple[I64, I6
     if counted.kept is not None:
         yield from counted.kept
         return
-    yield from map(_acknowledged_of, history.register_parts("f", "type", "inv", "ret"))
     yield from map(_acknowledged_of, history.parts("f", "type", "inv", "ret"))
 
 

@@ -19,6 +19,7 @@ from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
 from benchmarks.log_histories import history
 from history.arrow_stream import SEGMENT_ROWS
 from history.operation_tables import IndexedGroup, write_index, write_operations
+from history.shapes import LOG
 from tests.analysis.log_checks import check_log
 
 
@@ -48,8 +49,8 @@ def _written(operations: int, partitions: int, directory: Path) -> Path:
     record = history(operations, partitions=partitions)
     groups: list[IndexedGroup] = []
     for number, start in enumerate(range(0, operations, SEGMENT_ROWS)):
-        groups += write_operations(record.slice(start, SEGMENT_ROWS), run / "tables", f"client-1-{number}")
-    write_index(groups, run / "tables")
+        groups += write_operations(LOG, record.slice(start, SEGMENT_ROWS), run / "tables", f"client-1-{number}")
+    write_index(LOG, groups, run / "tables")
     print(f"{operations:>10,} operations made and written in {time.perf_counter() - began:.1f} s")
     return run / "tables"
 

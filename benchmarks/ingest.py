@@ -30,11 +30,11 @@ import pyarrow.compute as pc
 from benchmarks.log_histories import history
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
-from history.client_reader import LogRecord, read_log_clients
+from history.client_reader import StreamRecord, read_log_clients
 from history.jsonl_reader import TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_index, write_operations
-from history.register_tables import KeyGroup, write_register_index, write_registers
 from history.schemas import APPEND, NAMES, OPERATIONS
+from history.shapes import LOG, SHAPES, Shape
 from history.values import encode_value
 from history.writer import RESERVATION_BLOCK
 
@@ -71,18 +71,15 @@ def _apart(read: Callable[[Path], tuple[float, int, int]], scratch: Path) -> tup
 
 def ingest_lines(scratch: Path) -> tuple[float, int, int]:
     """As `ingest`, of the file of JSON lines."""
-    tables, groups, key_groups = _no_tables(scratch), list[IndexedGroup](), list[KeyGroup]()
+    tables, groups = _no_tables(scratch), {shape: list[IndexedGroup]() for shape in SHAPES.values()}
     start_s = _cpu_s()
 
-    def take(rows: pa.Table) -> None:
-        groups.extend(write_operations(rows, tables, record_name("", f"lines-{len(groups)}")))
+    def take(shape: Shape, rows: pa.Table) -> None:
+        groups[shape] += write_operations(shape, rows, tables, record_name("", f"lines-{len(groups[shape])}"))
 
-    def take_registers(rows: pa.Table) -> None:
-        key_groups.extend(write_registers(rows, tables, record_name("", f"lines-{len(key_groups)}")))
-
-    found = read_lines([scratch / LINES_FILE], [], TakenNames({}, 0), take, take_registers)
-    write_index(groups, tables)
-    write_register_index(key_groups, tables)
+    found = read_lines([scratch / LINES_FILE], [], TakenNames({}, 0), take)
+    for shape in groups:
+        write_index(shape, groups[shape], tables)
     return _used(start_s, tables, found.defects[LINES_FILE])
 
 
@@ -90,12 +87,12 @@ def ingest(scratch: Path) -> tuple[float, int, int]:
     """CPU seconds, peak memory in kB, and bytes written."""
     tables = _no_tables(scratch)
     records = [
-        LogRecord(path, range(1 + len(list(scratch.glob(f"{path.stem}.*.arrows")))))
+        StreamRecord(path, range(1 + len(list(scratch.glob(f"{path.stem}.*.arrows")))))
         for path in sorted(scratch.glob("client-?*-1.arrows"))
     ]
     start_s = _cpu_s()
     parts = read_log_clients(records, tables=tables, keeps=False)
-    write_index([group for part in parts for group in part.groups], tables)
+    write_index(LOG, [group for part in parts for group in part.groups], tables)
     return _used(start_s, tables, [defect for part in parts for defect in part.defects])
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from analysis.core.offset_ranges import SPAN
 from benchmarks.log_histories import history
-from history.operation_tables import GROUP_ROWS
+from history.shapes import LOG
 from tests.analysis.log_checks import GroupsInMemory
 
 
@@ -27,7 +27,7 @@ def main() -> None:
     options = parser.parse_args()
     clock = time.process_time if options.cpu else time.perf_counter
     for operations in map(int, options.operations):
-        rows = GroupsInMemory.of(history(operations, partitions=options.partitions), GROUP_ROWS)
+        rows = GroupsInMemory.of(history(operations, partitions=options.partitions), LOG.most_rows)
 
         def judge(rows: GroupsInMemory = rows) -> bool:
             return rows.report(int(options.span), upper_bound=options.upper_bound).ok

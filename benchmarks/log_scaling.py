@@ -33,6 +33,7 @@ from analysis.verifiers.log import verify
 from benchmarks.log_histories import history
 from history.operation_tables import IndexedGroup, write_index, write_operations
 from history.schemas import APPEND, INF, OPERATIONS
+from history.shapes import LOG
 from history.values import SESSION_SHIFT
 
 PIECE: Final = 1 << 20
@@ -137,8 +138,8 @@ def write_history(tables: Path, operations: int, partitions: int, acks: str) -> 
     """Writes a generated history, one piece after another."""
     groups: list[IndexedGroup] = []
     for number, rows in enumerate(_pieces(operations, partitions, acks)):
-        groups += write_operations(rows, tables, f"client-1-{number}")
-    write_index(groups, tables)
+        groups += write_operations(LOG, rows, tables, f"client-1-{number}")
+    write_index(LOG, groups, tables)
 
 
 def _pieces(operations: int, partitions: int, acks: str) -> Iterator[pa.Table]:

@@ -9,10 +9,6 @@ from typing import Any, Final
 
 from history.regular_files import size_and_digest
 
-STREAM: Final = ".arrows"
-RESERVED: Final = ".reserved"
-REGISTER_STREAM: Final = ".registers"
-INVOKED: Final = ".invoked"
 LINES: Final = ".jsonl"
 
 _RECORD: Final = re.compile(r".+-\d+(?:(?:\.[1-9]\d*)?\.(?:arrows|registers)|\.(?:reserved|invoked))")

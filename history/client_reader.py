@@ -16,20 +16,17 @@ import pyarrow as pa
 from history.announcements import AnnouncedBlock, RecordHeader, UnusedValues, converted
 from history.arrow_stream import segment_path
 from history.checksummed_lines import Lines, read_lines
-from history.client_files import INVOKED, RESERVED
 from history.errors import UNFINISHED
 from history.log_pieces import AnnouncedValues, PieceRead, PieceTask, read_piece
-from history.operation_tables import IndexedGroup, record_name
+from history.operation_tables import IndexedGroup, record_name, write_operations
 from history.register_announcements import Announcements, AnnouncementsTask, read_announcements
 from history.register_pieces import (
     PIECE_ROWS,
-    WRITTEN,
     RegisterPieceRead,
     RegisterPieceTask,
     is_as_announced,
     read_register_piece,
 )
-from history.register_tables import KeyGroup, write_registers
 from history.regular_files import remove
 from history.schemas import (
     ACKS_ALL,
@@ -41,7 +38,8 @@ from history.schemas import (
     REGISTERS,
     RESERVATIONS,
 )
-from history.seconds import REGISTER, SecondCounts
+from history.seconds import SecondCounts
+from history.shapes import LOG, REGISTER, Shape
 from history.validation import written_values
 from history.value_runs import ValueRuns
 from history.values import SESSION_SHIFT
@@ -61,9 +59,9 @@ class ClientRecording:
     before the last existing one is damaged or missing. `believed`: the number of completed operations of each kind;
     `last_process`: the highest number of a process that has any.
 
-    `completed` has no rows if they are only in the tables. `used`: the values of completed appends, or those that
-    operations on registers write, unfinished ones included. `groups`, `key_groups`: the index of the tables of logs and
-    of registers. `seconds`: the share of the table of seconds.
+    `completed` has no rows if they are only in the tables. `used`: the values that operations write, unfinished ones
+    included. `groups`: the index of the tables.
+    `seconds`: the share of the table of seconds.
     """
 
     completed: pa.Table
@@ -79,7 +77,6 @@ class ClientRecording:
     last_process: int = -1
     used: ValueRuns = field(default_factory=ValueRuns)
     groups: list[IndexedGroup] = field(default_factory=list)
-    key_groups: list[KeyGroup] = field(default_factory=list)
     seconds: list[SecondCounts] = field(default_factory=list)
 
 
@@ -90,15 +87,15 @@ class PieceMap(Protocol):
 
 
 @dataclass(frozen=True)
-class LogRecord:
-    """The files of an `OperationWriter`: the segment 0 of its stream, and the numbers of the existing segments."""
+class StreamRecord:
+    """The files of a writer: the segment 0 of its stream, and the numbers of the existing segments."""
 
     stream: Path
     segments: Sequence[int] = (0,)
 
 
 def read_log_clients(
-    records: Sequence[LogRecord], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
+    records: Sequence[StreamRecord], *, tables: Path | None = None, keeps: bool = True, each: PieceMap = map
 ) -> list[ClientRecording]:
     """Reads several records, each segment as a task of its own. All segments of a record may be missing if its
     announcements exist.
@@ -108,18 +105,18 @@ def read_log_clients(
     announcements = [_Announcements(record) for record in records]
     tasks = [task for recording in announcements for task in recording.tasks(tables, keeps)]
     pieces = iter(each(read_piece, tasks))
-    return [recording.part_of([next(pieces) for _ in recording.numbers]) for recording in announcements]
+    return [recording.part_of([next(pieces) for _ in recording.numbers], tables) for recording in announcements]
 
 
 class _Announcements:
     """The announcements of a log client's record, with which its segments are read."""
 
-    def __init__(self, record: LogRecord) -> None:
+    def __init__(self, record: StreamRecord) -> None:
         self._stream = record.stream
         self._part = ClientRecording(OPERATIONS.empty_table(), OPERATIONS.empty_table())
         self.numbers = [0, *(number for number in record.segments if number)]
         self._missing = _missing(record.stream, record.segments)
-        self._reserved = record.stream.with_suffix(RESERVED)
+        self._reserved = record.stream.with_suffix(LOG.announced)
         self._lines = _lines_of(self._reserved, self._part)
         self._who = _header(self._lines, self._reserved, self._part)
         blocks, damaged_count = converted((line for _, line in self._lines.contents if "first" in line), AnnouncedBlock)
@@ -135,8 +132,8 @@ class _Announcements:
             path = segment_path(self._stream, number)
             yield PieceTask(path, number, record, self._who, self._announced, tables, keeps)
 
-    def part_of(self, pieces: Sequence[PieceRead]) -> ClientRecording:
-        """The record, from what reading its segments has found."""
+    def part_of(self, pieces: Sequence[PieceRead], tables: Path | None) -> ClientRecording:
+        """The record, from what reading its segments has found. Writes the table of unfinished operations."""
         part, stream = self._part, self._stream
         of_segments = [*self._missing]
         for number, piece in zip(self.numbers, pieces, strict=True):
@@ -149,31 +146,22 @@ class _Announcements:
         part.last_process = max(piece.last_process for piece in pieces)
         part.groups = [group for piece in pieces for group in piece.groups]
         part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
-        tables = [OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)]
-        part.completed = _joined(tables)
+        part.completed = _joined([OPERATIONS.empty_table(), *(rows for piece in pieces for rows in piece.rows)])
         if ValueRuns.union(piece.written for piece in pieces).repeated:
             part.defects.append(f"{stream.name}: it wrote a value twice")
         recorded = sum((piece.recorded for piece in pieces), Counter[str]())
         _require_counts(part, self._lines, recorded, self._reserved, stream)
-        _require_index(part, stream)
         part.used = ValueRuns.union(piece.used for piece in pieces)
         unused, damaged_count = converted((line for _, line in self._lines.contents if "unused" in line), UnusedValues)
         if self._who is not None:
             part.reservations, part.left = _unfinished(self._who, self._blocks, unused, part.used)
         _require_unused(part, unused, damaged_count, self._reserved)
+        _add_unfinished(LOG, part, stream, tables)
         return part
 
 
-@dataclass(frozen=True)
-class RegisterRecord:
-    """The files of a `RegisterWriter`: the segment 0 of its stream, and the numbers of the existing segments."""
-
-    stream: Path
-    segments: Sequence[int] = (0,)
-
-
 def read_register_clients(
-    records: Sequence[RegisterRecord],
+    records: Sequence[StreamRecord],
     *,
     tables: Path | None = None,
     keeps: bool = True,
@@ -184,7 +172,7 @@ def read_register_clients(
     own. `piece_rows`: the operations that a task has in memory at once."""
     with _scratch(tables) as scratch:
         tasks = [
-            AnnouncementsTask(record.stream.with_suffix(INVOKED), scratch / f"{number}.parquet")
+            AnnouncementsTask(record.stream.with_suffix(REGISTER.announced), scratch / f"{number}.parquet")
             for number, record in enumerate(records)
         ]
         announced = list(each(read_announcements, tasks))
@@ -213,7 +201,7 @@ def _scratch(tables: Path | None) -> Iterator[Path]:
 class _Register:
     """A record of registers with its announcements, with which its segments are read."""
 
-    def __init__(self, record: RegisterRecord, announced: Announcements) -> None:
+    def __init__(self, record: StreamRecord, announced: Announcements) -> None:
         self._stream = record.stream
         self._announced = announced
         self._missing = _missing(record.stream, record.segments)
@@ -229,7 +217,7 @@ class _Register:
     def part_of(self, pieces: Sequence[RegisterPieceRead], tables: Path | None) -> ClientRecording:
         """The record, from what reading its segments has found. Writes the table of unfinished operations."""
         part = ClientRecording(REGISTERS.empty_table(), REGISTERS.empty_table())
-        announced, stream, invoked = self._announced, self._stream, self._stream.with_suffix(INVOKED)
+        announced, stream, invoked = self._announced, self._stream, self._stream.with_suffix(REGISTER.announced)
         paths = [segment_path(stream, number) for number in self.numbers]
         by_path = list(zip(paths, pieces, strict=True))
         part.torn = [str(path) for path, piece in by_path if piece.is_torn]
@@ -253,22 +241,24 @@ class _Register:
         part.completed = _joined([REGISTERS.empty_table(), *(rows for piece in pieces for rows in piece.rows)])
         if announced.header is not None:
             part.left = announced.unfinished(announced.header, ValueRuns.union(piece.done for piece in pieces))
-        self._index(part, pieces, tables)
+        part.used = ValueRuns.union(piece.used for piece in pieces)
+        part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
+        part.groups = [group for piece in pieces for group in piece.groups]
+        _add_unfinished(REGISTER, part, self._stream, tables)
         return part
 
-    def _index(self, part: ClientRecording, pieces: Sequence[RegisterPieceRead], tables: Path | None) -> None:
-        """Adds what the tables of all records need, and checks that the index has the operations of this one."""
-        unfinished = ValueRuns.of(written_values(part.left, WRITTEN))
-        part.used = ValueRuns.union([*(piece.used for piece in pieces), unfinished])
-        part.seconds = [piece.seconds for piece in pieces if piece.seconds is not None]
-        part.seconds.append(SecondCounts.of(part.left, REGISTER))
-        if tables is None:
-            return
-        part.key_groups = [group for piece in pieces for group in piece.groups]
-        part.key_groups += write_registers(part.left, tables, record_name(self._stream.stem, "unfinished"))
-        indexed, count = sum(group.rows for group in part.key_groups), part.believed.total() + part.left.num_rows
-        if indexed != count:
-            part.defects.append(f"{self._stream.name}: it has {count} operations, but its tables have {indexed}")
+
+def _add_unfinished(shape: Shape, part: ClientRecording, stream: Path, tables: Path | None) -> None:
+    """Adds to a record what the tables of all records need of its unfinished operations, and checks that the index has
+    all its operations."""
+    part.used = ValueRuns.union([part.used, ValueRuns.of(written_values(part.left, shape.written))])
+    part.seconds.append(SecondCounts.of(part.left, shape))
+    if tables is None:
+        return
+    part.groups += write_operations(shape, part.left, tables, record_name(stream.stem, "unfinished"))
+    indexed, count = sum(group.rows for group in part.groups), part.believed.total() + part.left.num_rows
+    if indexed != count:
+        part.defects.append(f"{stream.name}: it has {count} operations, but its tables have {indexed}")
 
 
 def _joined(rows: Sequence[pa.Table]) -> pa.Table:
@@ -329,15 +319,6 @@ def _require_counts(part: ClientRecording, lines: Lines, counts: Counter[str], a
 
 def _is_counts(counts: object) -> bool:
     return isinstance(counts, dict) and all(type(count) is int and count >= 0 for count in counts.values())
-
-
-def _require_index(part: ClientRecording, stream: Path) -> None:
-    """Checks that the index has the operations that were believed, if they were written."""
-    if not part.groups:
-        return
-    indexed = sum((group.kinds for group in part.groups), Counter[str]())
-    if indexed != part.believed:
-        part.defects.append(f"{stream.name}: it has {_told(part.believed)}, but its tables have {_told(indexed)}")
 
 
 def _told(counts: Mapping[str, int]) -> str:

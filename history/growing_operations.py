@@ -21,13 +21,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.client_files import LINES, REGISTER_STREAM, STREAM
+from history.client_files import LINES
 from history.jsonl_columns import columns_of
 from history.jsonl_reader import parsed_line
 from history.operation_schema import BadLineError, Clock, clock_of, operation_of
 from history.regular_files import open_regular
 from history.schemas import INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
 from history.seconds import log_buckets
+from history.shapes import LOG, REGISTER
 
 PER_OCTAVE: Final = 16
 """Buckets of latency for each doubling: neighbouring bounds differ by 4.4 %."""
@@ -249,7 +250,7 @@ class _GrowingLines(_GrowingFile):
 
 
 _FORMS: Final[Mapping[str, type[_GrowingFile]]] = {
-    STREAM: _GrowingStream,
-    REGISTER_STREAM: _GrowingRegisters,
+    LOG.stream: _GrowingStream,
+    REGISTER.stream: _GrowingRegisters,
     LINES: _GrowingLines,
 }

@@ -29,10 +29,10 @@ import pyarrow as pa
 from history.distinct import distinct
 from history.errors import UNFINISHED
 from history.jsonl_columns import columns_of
-from history.operation_schema import REGISTER, BadLineError, Clock, clock_of, operation_of, require_invocation
-from history.registers import table_of
+from history.operation_schema import BadLineError, Clock, clock_of, operation_of, require_invocation
 from history.regular_files import open_regular
-from history.schemas import ACKS_ALL, APPEND, CAS, OPERATIONS, PHASE_MAIN, READ, WRITE
+from history.schemas import ACKS_ALL, APPEND, CAS, PHASE_MAIN, READ, WRITE
+from history.shapes import LOG, REGISTER, SHAPES, Shape
 from history.strict_json import decode
 from history.value_runs import I64, ValueRuns
 from history.values import producer_of
@@ -147,8 +147,7 @@ class Recorded:
     mixed); `vague`, the error of its clock in ns, if that is more than `MOST_CLOCK_ERROR_NS`. `torn`: the files whose
     tail was lost."""
 
-    unfinished_operations: list[dict[str, Any]] = field(default_factory=list)
-    unfinished_registers: list[tuple[Any, ...]] = field(default_factory=list)
+    unfinished: dict[Shape, list[tuple[Any, ...]]] = field(default_factory=dict)
     defects: dict[str, list[str]] = field(default_factory=dict)
     torn: list[str] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -156,9 +155,9 @@ class Recorded:
     announced: dict[str, set[bool]] = field(default_factory=dict)
     vague: dict[str, int] = field(default_factory=dict)
 
-    def tables(self) -> tuple[pa.Table, pa.Table]:
-        """Uncompleted operations on logs, and on registers."""
-        return pa.Table.from_pylist(self.unfinished_operations, OPERATIONS), table_of(self.unfinished_registers)
+    def table(self, shape: Shape) -> pa.Table:
+        """The uncompleted operations of a shape."""
+        return shape.table(self.unfinished.get(shape, []))
 
 
 @dataclass
@@ -268,18 +267,16 @@ def read_lines(
     paths: Sequence[Path],
     journal: Sequence[Mapping[str, Any]],
     taken_names: TakenNames,
-    take: Callable[[pa.Table], None],
-    take_registers: Callable[[pa.Table], None],
+    take: Callable[[Shape, pa.Table], None],
     take_other: Callable[[Mapping[str, Any]], bool] = lambda _: False,
 ) -> Recorded:
     """Reads these files; each file is one client and gets the next process number. `take` gets the completed operations
-    on logs in pieces with the schema `OPERATIONS`, in the order of the files and their lines, and `take_registers`
-    those on registers with the schema `REGISTERS`. A line that contradicts another one, or `taken_names`, is left out
-    like an invalid one. `take_other` returns True for a line that it takes, which is no operation, and raises
-    BadLineError."""
+    of a shape in pieces, with the columns of the shape, in the order of the files and their lines. A line that
+    contradicts another one, or `taken_names`, is left out like an invalid one. `take_other` returns True for a line
+    that it takes, which is no operation, and raises BadLineError."""
     recorded = Recorded()
     for path in paths:
-        _File(path, journal, taken_names, recorded, take, take_registers, take_other).read()
+        _File(path, journal, taken_names, recorded, take, take_other).read()
         taken_names.process += 1
     return recorded
 
@@ -293,8 +290,7 @@ class _File:
         journal: Sequence[Mapping[str, Any]],
         taken_names: TakenNames,
         recorded: Recorded,
-        take: Callable[[pa.Table], None],
-        take_registers: Callable[[pa.Table], None],
+        take: Callable[[Shape, pa.Table], None],
         take_other: Callable[[Mapping[str, Any]], bool],
     ) -> None:
         self._path = path
@@ -302,7 +298,6 @@ class _File:
         self._known = taken_names
         self._found = recorded
         self._hand_on = take
-        self._hand_on_registers = take_registers
         self._take_other = take_other
         self._clock = Clock()
         self._client = path.stem
@@ -310,10 +305,8 @@ class _File:
         self._used = GrowingNames()
         self._count = 0
         self._defects = recorded.defects.setdefault(path.name, [])
-        self._of_logs: list[dict[str, Any]] = []
-        self._of_registers: list[tuple[Any, ...]] = []
-        self._tables_of_logs: list[pa.Table] = []
-        self._tables_of_registers: list[pa.Table] = []
+        self._rows: dict[Shape, list[tuple[Any, ...]]] = {shape: [] for shape in SHAPES.values()}
+        self._tables: dict[Shape, list[pa.Table]] = {shape: [] for shape in SHAPES.values()}
 
     def read(self) -> None:
         line_count = 0
@@ -368,7 +361,7 @@ class _File:
         if not self._known.claim(self._path, lines, columns.written):
             return False
         self._flush()
-        self._hand_on(columns.rows)
+        self._hand_on(LOG, columns.rows)
         name = self._path.name
         self._found.counts[name] = self._found.counts.get(name, 0) + columns.rows.num_rows
         if len(columns.written):
@@ -380,18 +373,16 @@ class _File:
     def _flush(self) -> None:
         """Hands on the rows that were read line by line."""
         self._to_columns()
-        if self._tables_of_logs:
-            self._hand_on(_joined(self._tables_of_logs))
-        if self._tables_of_registers:
-            self._hand_on_registers(_joined(self._tables_of_registers))
-        self._tables_of_logs, self._tables_of_registers = [], []
+        for shape, tables in self._tables.items():
+            if tables:
+                self._hand_on(shape, pa.concat_tables(tables).unify_dictionaries().combine_chunks())
+                tables.clear()
 
     def _to_columns(self) -> None:
-        if self._of_logs:
-            self._tables_of_logs.append(pa.Table.from_pylist(self._of_logs, OPERATIONS))
-        if self._of_registers:
-            self._tables_of_registers.append(table_of(self._of_registers))
-        self._of_logs, self._of_registers = [], []
+        for shape, rows in self._rows.items():
+            if rows:
+                self._tables[shape].append(shape.table(rows))
+                rows.clear()
 
     def _read_lines(self, line_count: int, piece: bytes) -> bool:
         for number, line in enumerate(piece.split(b"\n")[:-1], line_count + 1):
@@ -464,13 +455,10 @@ class _File:
         if f == APPEND:
             self._own(operation["value"])
         inv, ret = self._clock.interval(operation["inv"], operation["ret"])
-        if shape == REGISTER:
-            row = self._register_row(operation, inv, ret)
-            (self._found.unfinished_registers if unfinished else self._of_registers).append(row)
-        else:
-            of_log = self._log_row(operation, inv, ret)
-            (self._found.unfinished_operations if unfinished else self._of_logs).append(of_log)
-        if len(self._of_logs) + len(self._of_registers) >= OBJECT_ROWS:
+        row = (self._register_row if shape is REGISTER else self._log_row)(operation, inv, ret)
+        rows = self._found.unfinished.setdefault(shape, []) if unfinished else self._rows[shape]
+        rows.append(row)
+        if not unfinished and sum(map(len, self._rows.values())) >= OBJECT_ROWS:
             self._to_columns()
 
     def _claim(self, value: int) -> None:
@@ -502,34 +490,19 @@ class _File:
             *(operation.get("phase", PHASE_MAIN), operation["error"], operation.get("endpoint", "")),
         )
 
-    def _log_row(self, operation: Mapping[str, Any], inv: int, ret: int) -> dict[str, Any]:
+    def _log_row(self, operation: Mapping[str, Any], inv: int, ret: int) -> tuple[Any, ...]:
         f, records = operation["f"], operation.get("records") or []
         end = operation.get("end", -1)
         lo = operation.get("lo", end)
-        return {
-            "process": self._known.process,
-            "session": operation.get("session", 1),
-            "client": self._client,
-            "f": f,
-            "topic": operation["topic"],
-            "partition": operation["partition"],
-            "type": operation["outcome"],
-            "inv": inv,
-            "ret": ret,
-            "offset": operation.get("from", -1) if f == READ else operation.get("offset", -1),
-            "hi": operation.get("hi", end),
-            "lo": max(lo, records[-1][0] + 1) if records else lo,
-            "value": operation["value"] if f == APPEND else -1,
-            "offsets": [offset for offset, _ in records],
-            "values": [value for _, value in records],
-            "acks": operation.get("acks", ACKS_ALL),
-            "phase": operation.get("phase", PHASE_MAIN),
-            "error": operation["error"],
-        }
-
-
-def _joined(tables: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(tables).unify_dictionaries().combine_chunks() if len(tables) > 1 else tables[0]
+        return (
+            *(self._known.process, operation.get("session", 1), self._client, f),
+            *(operation["topic"], operation["partition"], operation["outcome"], inv, ret),
+            operation.get("from", -1) if f == READ else operation.get("offset", -1),
+            *(operation.get("hi", end), max(lo, records[-1][0] + 1) if records else lo),
+            operation["value"] if f == APPEND else -1,
+            *([offset for offset, _ in records], [value for _, value in records]),
+            *(operation.get("acks", ACKS_ALL), operation.get("phase", PHASE_MAIN), operation["error"]),
+        )
 
 
 def parsed_line(line: bytes) -> dict[str, Any]:

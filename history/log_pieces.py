@@ -24,7 +24,8 @@ from history.arrow_stream import SEGMENT_ROWS, BatchReader
 from history.operation_tables import IndexedGroup, write_operations
 from history.row_origin import RowOrigin
 from history.schemas import APPEND, NAMES, OPERATIONS
-from history.seconds import LOG, SecondCounts
+from history.seconds import SecondCounts
+from history.shapes import LOG
 from history.validation import RowErrors, error_sentences, valid_part
 from history.value_runs import ValueRuns
 from installation.counted import counted
@@ -151,7 +152,7 @@ class _Piece:
             reading.rows.append(rows)
         if task.tables is not None:
             name = f"{task.record}-{task.segment}" + (f".{number}" if number else "")
-            reading.groups += write_operations(rows, task.tables, name)
+            reading.groups += write_operations(LOG, rows, task.tables, name)
 
     def _announced(
         self, rows: pa.Table, is_append: npt.NDArray[np.bool_], values: npt.NDArray[np.int64]

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from history.operation_tables import INDEX_FILE, OPERATIONS_FOLDER
-from history.register_tables import REGISTER_INDEX_FILE, REGISTERS_FOLDER
 from history.regular_files import sha256_of
+from history.shapes import Shape
 
 STREAMS: Final = ("history", "operations")
 
@@ -20,10 +19,10 @@ def digest_of_streams(run: Path) -> str:
     return _digest(root, sorted(path for path in root.rglob("*") if path.is_file()))
 
 
-def digest_of_tables(tables: Path) -> str:
-    """SHA-256 over the names and digests of the tables of operations on logs, and of their index. Raises OSError."""
-    files = sorted((tables / OPERATIONS_FOLDER).rglob("*.parquet"))
-    return _digest(tables, [*files, *(path for path in [tables / INDEX_FILE] if path.exists())])
+def digest_of_tables(shape: Shape, tables: Path) -> str:
+    """SHA-256 over the names and digests of the tables of a shape's operations, and of their index. Raises OSError."""
+    files = sorted((tables / shape.folder).rglob("*.parquet"))
+    return _digest(tables, [*files, *(path for path in [tables / shape.index] if path.exists())])
 
 
 def _digest(root: Path, files: Iterable[Path]) -> str:
@@ -31,9 +30,3 @@ def _digest(root: Path, files: Iterable[Path]) -> str:
     for path in files:
         digest.update(f"{path.relative_to(root).as_posix()} {sha256_of(path)}\n".encode())
     return digest.hexdigest()
-
-
-def digest_of_registers(tables: Path) -> str:
-    """The same of the tables of operations on registers."""
-    files = sorted((tables / REGISTERS_FOLDER).glob("*.parquet"))
-    return _digest(tables, [*files, *(path for path in [tables / REGISTER_INDEX_FILE] if path.exists())])

@@ -10,11 +10,9 @@ from typing import Any, Final
 
 from history.journal import wall_ahead
 from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.shapes import LOG, REGISTER, Shape
 from history.topic_folders import is_topic
 from installation.sanitize import brief
-
-LOG: Final = "log"
-REGISTER: Final = "register"
 
 OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
 
@@ -95,7 +93,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], None]]] = {
 class _Form:
     """The fields of one operation: those of its invocation, and those of its answer when it is ok."""
 
-    shape: str
+    shape: Shape
     f: int
     asked: frozenset[str]
     may_ask: frozenset[str] = frozenset()
@@ -107,7 +105,7 @@ class _Form:
 _PLACE: Final = frozenset({"topic", "partition"})
 _SESSION: Final = frozenset({"session"})
 _ENDPOINT: Final = frozenset({"endpoint"})
-_FORMS: Final[Mapping[tuple[str, str], _Form]] = {
+_FORMS: Final[Mapping[tuple[Shape, str], _Form]] = {
     (LOG, "append"): _Form(
         LOG, APPEND, _PLACE | {"value"}, _SESSION | {"acks"}, may_answer=frozenset({"offset"}), value=_integer(0, _MOST)
     ),

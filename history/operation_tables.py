@@ -1,21 +1,21 @@
-"""The operations on logs as Parquet: a file for each partition and piece of a record, and an index of the row groups.
+"""The operations of a run as Parquet: for each shape a file for each key and piece of a record, and an index.
 
     <run>/tables/operations/topic=<topic>/partition=<partition>/<client>-<session>-<segment>.parquet
     <run>/tables/index.parquet
+    <run>/tables/registers/<client>-<session>-<segment>.parquet
+    <run>/tables/registers.parquet
 
-Theory of operation. A piece of a record is a segment of a client's stream, or a part of it. Its rows stay in the
-client's order: nothing is sorted or moved between pieces, so each piece is a task of its own in bounded memory. A
-client's operations on a partition have nearly ascending offsets, so a row group of at most 131,072 rows speaks of a
-narrow range of offsets. The index has that range and the counts of each row group, so a reader of some offsets reads
-only the row groups that speak of them. Every file has the schema `history.OPERATIONS`.
+Theory of operation. A piece of a record is a segment of a client's stream, or a part of it. Nothing is moved between
+pieces, so each piece is a task of its own in bounded memory. The index has for each row group the range of the places
+that its rows speak of: offsets of a log, or keys. So a reader of some places reads only the row groups that may speak
+of them. What differs between shapes is declared in `history/shapes.py`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -27,26 +27,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.regular_files import remove, require_regular
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, NAMES, OK, OPERATIONS, PHASE_FINAL, READ
-from history.topic_folders import folder_of
+from history.shapes import Shape
 
-GROUP_ROWS: Final = 1 << 17
-OPERATIONS_FOLDER: Final = "operations"
-INDEX_FILE: Final = "index.parquet"
-
-_REPETITIVE: Final = ["process", "session", "client", "f", "topic", "partition", "type", "acks", "phase", "error"]
-_RISING: Final = ("inv", "ret", "offset", "hi", "lo", "value", "offsets.list.element", "values.list.element")
-_ENCODINGS: Final = dict.fromkeys(_RISING, "DELTA_BINARY_PACKED")
-"""Columns of nearly rising numbers: faster to write and to read than without, in three quarters of the bytes."""
-_COUNTED: Final = {
-    "append_ok": (APPEND, OK),
-    "append_fail": (APPEND, FAIL),
-    "append_info": (APPEND, INFO),
-    "read_ok": (READ, OK),
-    "read_fail": (READ, FAIL),
-    "end_ok": (END, OK),
-    "end_fail": (END, FAIL),
-}
+PART_ROWS: Final = 1 << 17
+"""What readers of all operations have in memory at once."""
 
 
 class TablesError(ValueError):
@@ -55,50 +39,22 @@ class TablesError(ValueError):
 
 @dataclass(frozen=True)
 class IndexedGroup:
-    """A row group of a partition's file. `path`: below `tables/`.
+    """A row group of a file. `key`: the values of the shape's key columns; `path`: below `tables/`; `lowest`,
+    `highest`: the places that its rows speak of."""
 
-    `lowest`, `highest`: the offsets that its rows speak of, as an append's place, as records of a read or as bounds of
-    the log's length; 0 and -1 if none. `unlocated`: appends that nothing binds to an offset, because they were not
-    acknowledged by all replicas with their offset. `records`: those that reads returned. `final`: operations of the
-    final phase. `first_inv`: the earliest invocation; `last_ret`: the latest return, -1 if none returned.
-    """
-
-    topic: str
-    partition: int
+    key: tuple[Any, ...]
     path: str
     row_group: int
     rows: int
-    lowest: int
-    highest: int
-    append_ok: int
-    append_fail: int
-    append_info: int
-    read_ok: int
-    read_fail: int
-    end_ok: int
-    end_fail: int
-    unlocated: int
-    records: int
-    final: int
-    first_inv: int
-    last_ret: int
-
-    @property
-    def kinds(self) -> Counter[str]:
-        """The number of operations of each kind that occurs."""
-        counts: Counter[str] = Counter()
-        for name, (f, _) in _COUNTED.items():
-            counts[NAMES[f]] += getattr(self, name)
-        return +counts
+    lowest: Any
+    highest: Any
 
 
-INDEX: Final = pa.schema(
-    [
-        pa.field(column.name, {"str": pa.string(), "int": pa.int64()}[str(column.type)], nullable=False)
-        for column in fields(IndexedGroup)
-    ]
-)
-"""One row per row group, with the fields of `IndexedGroup`."""
+def index_schema(shape: Shape) -> pa.Schema:
+    """One row per row group: the columns of the key, then the other fields of `IndexedGroup`."""
+    types = {"path": pa.string(), "row_group": pa.int64(), "rows": pa.int64()}
+    types |= {"lowest": shape.place, "highest": shape.place}
+    return pa.schema([*shape.key, *(pa.field(name, kind, nullable=False) for name, kind in types.items())])
 
 
 def record_name(record: str, part: str = "") -> str:
@@ -108,187 +64,207 @@ def record_name(record: str, part: str = "") -> str:
     return quote(record, safe="") + (f"+{part}" if part else "")
 
 
-def remove_tables(tables: Path) -> None:
-    """Remove the operations and their index, whatever has their names."""
-    remove(tables / OPERATIONS_FOLDER)
-    remove(tables / INDEX_FILE)
+def table_files(shape: Shape, tables: Path) -> list[Path]:
+    """The files with operations of the shape, in the order of their names."""
+    return sorted((tables / shape.folder).glob("/".join([*(f"{name}=*" for name in shape.key.names), "*.parquet"])))
 
 
-def write_operations(rows: pa.Table, tables: Path, piece: str, *, group_rows: int = GROUP_ROWS) -> list[IndexedGroup]:
-    """Write a piece of a record, of the schema `history.OPERATIONS`, to the files `<piece>.parquet` of its
-    partitions."""
+def has_tables(shape: Shape, tables: Path) -> bool:
+    """Whether there is an index or a file of the shape."""
+    return (tables / shape.index).exists() or bool(table_files(shape, tables))
+
+
+def remove_tables(shape: Shape, tables: Path) -> None:
+    """Remove the operations of the shape and their index, whatever has their names."""
+    remove(tables / shape.folder)
+    remove(tables / shape.index)
+
+
+def write_operations(shape: Shape, rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
+    """Write a piece of a record, with the shape's columns, to files `<piece>.parquet`; none without rows."""
     groups: list[IndexedGroup] = []
-    for (topic, partition), mine in by_partition(rows):
-        folder = folder_of(tables / OPERATIONS_FOLDER, topic, partition)
+    for key, rows_of_key in by_key(shape, rows):
+        folder = _folder(shape, tables, key)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{piece}.parquet"
-        pq.write_table(
-            mine,
+        ordered = _ordered(shape, rows_of_key)
+        rising = {column.partition(".")[0] for column in shape.rising}
+        writer = pq.ParquetWriter(
             path,
+            shape.stored,
             compression="zstd",
             compression_level=1,
-            row_group_size=group_rows,
-            use_dictionary=_REPETITIVE,
-            column_encoding=_ENCODINGS,
+            use_dictionary=[name for name in shape.stored.names if name not in rising],
+            column_encoding=dict.fromkeys(shape.rising, "DELTA_BINARY_PACKED"),
         )
-        name = path.relative_to(tables).as_posix()
-        for number, start in enumerate(range(0, mine.num_rows, group_rows)):
-            groups.append(_row_group(mine.slice(start, group_rows), topic, partition, name, number))
+        with writer:
+            for number, (start, stop) in enumerate(pairwise(_bounds(shape, ordered))):
+                part = ordered.slice(start, stop - start)
+                writer.write_table(part, row_group_size=part.num_rows)
+                name = path.relative_to(tables).as_posix()
+                groups.append(IndexedGroup(key, name, number, part.num_rows, *shape.reach(part)))
     return groups
 
 
-def write_index(groups: Iterable[IndexedGroup], tables: Path) -> None:
-    """Write `tables/index.parquet`, ordered by partition, file and row group."""
-    ordered = sorted(groups, key=lambda group: (group.topic, group.partition, group.path, group.row_group))
+def _folder(shape: Shape, tables: Path, key: Sequence[Any]) -> Path:
+    names = (f"{name}={quote(str(value), safe='')}" for name, value in zip(shape.key.names, key, strict=True))
+    return tables.joinpath(shape.folder, *names)
+
+
+def _ordered(shape: Shape, rows: pa.Table) -> pa.Table:
+    rows = rows.cast(shape.stored).unify_dictionaries()
+    return (
+        rows.sort_by([(name, "ascending") for name in shape.sorted_by]) if shape.sorted_by else rows
+    ).combine_chunks()
+
+
+def _bounds(shape: Shape, rows: pa.Table) -> list[int]:
+    """Where row groups start, and where the last one ends: in a sorted file at the first end of a value behind
+    `least_rows` rows, and after `most_rows` rows at the latest."""
+    bounds, ends = [0], np.array([rows.num_rows], np.int64)
+    if shape.sorted_by:
+        values = pc.run_end_encode(rows[shape.sorted_by[0]].combine_chunks())
+        ends = np.asarray(values.run_ends.to_numpy(zero_copy_only=False), np.int64)
+    while bounds[-1] < rows.num_rows:
+        at = int(np.searchsorted(ends, bounds[-1] + shape.least_rows))
+        bounds.append(min(int(ends[min(at, len(ends) - 1)]), bounds[-1] + shape.most_rows))
+    return bounds
+
+
+def write_index(shape: Shape, groups: Iterable[IndexedGroup], tables: Path) -> None:
+    """Write the index, ordered by key, file and row group."""
+    schema = index_schema(shape)
+    ordered = sorted(groups, key=lambda group: (group.key, group.path, group.row_group))
+    rows = [(*group.key, group.path, group.row_group, group.rows, group.lowest, group.highest) for group in ordered]
     tables.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([asdict(group) for group in ordered], INDEX), tables / INDEX_FILE)
+    content = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    pq.write_table(content, tables / shape.index)
 
 
-def read_index(tables: Path) -> list[IndexedGroup]:
-    """The row groups of `tables/index.parquet` in its order. Raises TablesError when it is missing, torn or not an
-    index, and when it disagrees with the files: each must exist and have the index's row groups and rows, and no
-    other file may exist."""
-    groups = [IndexedGroup(*row) for row in read_rows(open_table(tables, INDEX_FILE, INDEX), INDEX_FILE)]
-    of_file: dict[str, list[IndexedGroup]] = {}
-    for group in groups:
-        of_file.setdefault(group.path, []).append(group)
-    file_names = {
-        path.relative_to(tables).as_posix()
-        for path in (tables / OPERATIONS_FOLDER).glob("topic=*/partition=*/*.parquet")
-    }
-    for name in sorted(file_names | of_file.keys()):
-        if name not in of_file:
-            raise TablesError(f"tables/{name} is not in tables/{INDEX_FILE}")
-        _require_groups(tables, name, of_file[name])
+def read_index(shape: Shape, tables: Path) -> list[IndexedGroup]:
+    """The row groups of the index in its order. Raises TablesError when it is missing, torn or not an index, and when
+    it disagrees with the files: each must exist and have the index's row groups and rows, and no other file may exist.
+    A row group with a lowest place above its highest one would be in no task."""
+    schema = index_schema(shape)
+    file = _opened(tables, shape.index)
+    if not set(schema) <= set(file.schema_arrow):  # earlier versions wrote more columns
+        raise _other_columns(shape.index)
+    try:
+        columns = [column.to_pylist() for column in file.read(columns=schema.names).select(schema.names).columns]
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text that is not UTF-8
+        raise _damaged(shape.index, error) from error
+    groups: list[IndexedGroup] = []
+    by_path: dict[str, list[IndexedGroup]] = {}
+    width = len(shape.key)
+    for row in zip(*columns, strict=True):
+        group = IndexedGroup(row[:width], *row[width:])
+        if group.lowest > group.highest and (group.lowest, group.highest) != shape.nowhere:
+            raise TablesError(f"tables/{shape.index} has no range of places for {group.path}")
+        groups.append(group)
+        by_path.setdefault(group.path, []).append(group)
+    names = {path.relative_to(tables).as_posix() for path in table_files(shape, tables)}
+    for name in sorted(names | by_path.keys()):
+        if name not in by_path:
+            raise TablesError(f"tables/{name} is not in tables/{shape.index}")
+        _require_row_groups(shape, tables, name, by_path[name])
     return groups
 
 
-def read_operations(tables: Path) -> pa.Table:
-    """All operations of the tables in the index's order. Raises TablesError as `read_index`."""
-    paths = dict.fromkeys(group.path for group in read_index(tables))
-    parts = [open_table(tables, path, OPERATIONS).read() for path in paths]
-    return pa.concat_tables([OPERATIONS.empty_table(), *parts]).unify_dictionaries().combine_chunks()
+def _require_row_groups(shape: Shape, tables: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
+    """Checks that a file has the row groups that the index states, and that it is in the folder of their key."""
+    metadata = open_table(tables, name, shape.stored).metadata
+    row_counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    if [(group.row_group, group.rows) for group in groups] != list(enumerate(row_counts)):
+        raise TablesError(
+            f"tables/{name} has row groups of {row_counts} rows, but tables/{shape.index} says "
+            f"{[group.rows for group in groups]}: "
+            "one of them is not of this analysis"
+        )
+    if name.rpartition("/")[0] != _folder(shape, Path(), groups[0].key).as_posix():
+        key = "-".join(map(str, groups[0].key))
+        raise TablesError(f"tables/{shape.index} has tables/{name} as a file of {key}")
 
 
-def read_parts(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """These columns of the row groups, one after another. Raises TablesError for a file that cannot be read."""
+def read_parts(
+    shape: Shape, tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]
+) -> Iterator[pa.Table]:
+    """These columns of the row groups in order, in parts of at most PART_ROWS rows, or of one row group. Raises
+    TablesError for a file that cannot be read."""
     for path, of_file in groupby(groups, key=lambda group: group.path):
-        with open_table(tables, path, OPERATIONS) as file:
-            for group in of_file:
+        with open_table(tables, path, shape.stored) as file:
+            for numbers in _joined(of_file):
                 try:
-                    part = file.read_row_group(group.row_group, columns=columns, use_threads=False)
+                    part = file.read_row_groups(numbers, columns=list(columns), use_threads=False)
                 except (OSError, pa.ArrowException) as error:
-                    raise TablesError(f"tables/{path} is damaged: {str(error).splitlines()[0]}") from error
+                    raise _damaged(path, error) from error
                 yield part.select(columns).combine_chunks()
 
 
-def by_partition(rows: pa.Table) -> Iterator[tuple[tuple[str, int], pa.Table]]:
-    """The rows of each partition in their order, of a table with the columns `topic` and `partition`."""
+def _joined(groups: Iterable[IndexedGroup]) -> Iterator[list[int]]:
+    """The numbers of consecutive row groups, in lists of at most PART_ROWS rows or of one row group."""
+    numbers: list[int] = []
+    rows = 0
+    for group in groups:
+        if numbers and rows + group.rows > PART_ROWS:
+            yield numbers
+            numbers, rows = [], 0
+        numbers.append(group.row_group)
+        rows += group.rows
+    if numbers:
+        yield numbers
+
+
+def by_key(shape: Shape, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
+    """The rows of each key in their order. The columns of the key must have integers of at least 0, or entries of a
+    dictionary."""
     if not rows.num_rows:
         return
     rows = rows.unify_dictionaries().combine_chunks()
-    topic = rows["topic"].chunk(0)
-    names = topic.dictionary.to_pylist()
-    code = rows["partition"].to_numpy().astype(np.int64) * len(names) + topic.indices.to_numpy()
-    first_code = int(code[0])
-    if (code == first_code).all():
-        yield (names[first_code % len(names)], first_code // len(names)), rows
+    code = np.zeros(rows.num_rows, np.int64)
+    for name in shape.key.names:
+        numbers = _numbers(rows[name].chunk(0))
+        code = code * (int(numbers.max()) + 1) + numbers
+    if (code == code[0]).all():
+        yield _key_of(shape, rows), rows
         return
     order = np.argsort(code, kind="stable")
     ordered, code = rows.take(pa.array(order)).combine_chunks(), code[order]
     bounds = np.flatnonzero(np.concatenate(([True], code[1:] != code[:-1], [True])))
-    for start, stop in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True):
-        key = int(code[start])
-        yield (names[key % len(names)], key // len(names)), ordered.slice(start, stop - start)
+    for start, stop in pairwise(bounds.tolist()):
+        part = ordered.slice(start, stop - start)
+        yield _key_of(shape, part), part
 
 
-def _require_groups(tables: Path, name: str, groups: Sequence[IndexedGroup]) -> None:
-    require_row_groups(tables, name, OPERATIONS, INDEX_FILE, [(group.row_group, group.rows) for group in groups])
-    folder = folder_of(Path(OPERATIONS_FOLDER), groups[0].topic, groups[0].partition).as_posix()
-    if name.rpartition("/")[0] != folder:
-        raise TablesError(f"tables/{INDEX_FILE} has tables/{name} as a file of {groups[0].topic}-{groups[0].partition}")
+def _numbers(column: pa.Array) -> npt.NDArray[np.int64]:
+    numbers = column.indices if pa.types.is_dictionary(column.type) else column
+    return np.asarray(numbers.to_numpy(), np.int64)
 
 
-def require_row_groups(
-    tables: Path, name: str, schema: pa.Schema, index: str, stated: Sequence[tuple[int, int]]
-) -> None:
-    """Checks that a file of `tables` has the row groups whose numbers and rows its index states. Raises TablesError."""
-    metadata = open_table(tables, name, schema).metadata
-    row_counts = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
-    if list(stated) != list(enumerate(row_counts)):
-        raise TablesError(
-            f"tables/{name} has row groups of {row_counts} rows, but tables/{index} says "
-            f"{[rows for _, rows in stated]}: "
-            "one of them is not of this analysis"
-        )
+def _key_of(shape: Shape, rows: pa.Table) -> tuple[Any, ...]:
+    return tuple(rows[name][0].as_py() for name in shape.key.names)
 
 
 def open_table(tables: Path, name: str, schema: pa.Schema) -> Any:
     """An open Parquet file of `tables` that has this schema. Raises TablesError."""
+    file = _opened(tables, name)
+    if not file.schema_arrow.equals(schema):
+        raise _other_columns(name)
+    return file
+
+
+def _opened(tables: Path, name: str) -> Any:
     try:
-        file = pq.ParquetFile(require_regular(tables / name))
+        return pq.ParquetFile(require_regular(tables / name))
     except FileNotFoundError as error:
         raise TablesError(f"tables/{name} is missing") from error
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a path with a character of code 0
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error).splitlines()[0]
         raise TablesError(f"tables/{name} cannot be read as Parquet: {reason}") from error
-    if not file.schema_arrow.equals(schema):
-        raise TablesError(
-            f"tables/{name} has other columns than this version writes: it is of another program or version"
-        )
-    return file
 
 
-def read_rows(file: Any, name: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of an open file of `tables`. Raises TablesError when it is damaged."""
-    try:
-        columns = [column.to_pylist() for column in file.read().columns]
-    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a text that is not UTF-8
-        raise TablesError(f"tables/{name} is damaged: {str(error).splitlines()[0]}") from error
-    yield from zip(*columns, strict=True)
+def _other_columns(name: str) -> TablesError:
+    return TablesError(f"tables/{name} has other columns than this version writes: it is of another program or version")
 
 
-def _row_group(rows: pa.Table, topic: str, partition: int, path: str, number: int) -> IndexedGroup:
-    names = ("f", "type", "acks", "inv", "ret", "offset", "lo", "hi")
-    f, kind, acks, inv, ret, offset, lo, hi = (rows[name].to_numpy() for name in names)
-    offsets = pc.list_flatten(rows["offsets"]).to_numpy()
-    is_append = f == APPEND
-    outcomes = np.bincount(f.astype(np.int64) * (INFO + 1) + kind, minlength=(END + 1) * (INFO + 1))
-    lowest, highest = _reach(is_append, offset, lo, hi, offsets)
-    located = is_append & (kind == OK) & (acks == ACKS_ALL) & (offset >= 0)
-    returned = ret[ret < INF]
-    return IndexedGroup(
-        topic=topic,
-        partition=partition,
-        path=path,
-        row_group=number,
-        rows=rows.num_rows,
-        lowest=lowest,
-        highest=highest,
-        **{name: int(outcomes[operation * (INFO + 1) + outcome]) for name, (operation, outcome) in _COUNTED.items()},
-        unlocated=int(is_append.sum() - located.sum()),
-        records=len(offsets),
-        final=int(pc.sum(pc.equal(rows["phase"], PHASE_FINAL)).as_py() or 0),
-        first_inv=int(inv.min()),
-        last_ret=int(returned.max(initial=-1)),
-    )
-
-
-def _reach(
-    is_append: npt.NDArray[np.bool_],
-    offset: npt.NDArray[np.int64],
-    lo: npt.NDArray[np.int64],
-    hi: npt.NDArray[np.int64],
-    offsets: npt.NDArray[np.int64],
-) -> tuple[int, int]:
-    """The lowest and the highest offset that rows speak of. A bound "at least n" speaks of n - 1, "at most n" of n."""
-    spoken = (
-        offset[is_append & (offset >= 0)],
-        offsets,
-        lo[~is_append & (lo > 0)] - 1,
-        hi[~is_append & (hi >= 0)],
-    )
-    arrays = [array for array in spoken if len(array)]
-    if not arrays:
-        return 0, -1
-    return min(int(array.min()) for array in arrays), max(int(array.max()) for array in arrays)
+def _damaged(name: str, error: Exception) -> TablesError:
+    return TablesError(f"tables/{name} is damaged: {str(error).splitlines()[0]}")

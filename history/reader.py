@@ -7,7 +7,6 @@ and everything else is read.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,100 +19,58 @@ from history.client_reader import PieceMap
 from history.errors import HistoryError
 from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
 from history.journal_reader import read_journal
-from history.operation_tables import IndexedGroup, read_index, read_operations, read_parts, remove_tables, write_index
-from history.records import ClientRecord, read_clients
-from history.register_tables import (
-    KeyGroup,
-    read_register_index,
-    read_register_parts,
-    read_registers,
-    remove_registers,
-    write_register_index,
-)
-from history.schemas import OPERATIONS, REGISTERS, RESERVATIONS
+from history.operation_tables import remove_tables, write_index
+from history.operations import Operations
+from history.records import ClientRecord, Clients, read_clients
+from history.schemas import RESERVATIONS
 from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.shapes import LOG, REGISTER, SHAPES, Shape
 from history.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
 from history.value_runs import ValueRuns
-
-PART_ROWS: Final = 1 << 20
 
 
 @dataclass(frozen=True)
 class History:
     """A run's record.
 
-    `recorded`: the operations on logs, with the schema `history.schemas.OPERATIONS`, or the directory of the tables
-    that have them; `recorded_registers`: the same of the operations on registers, with `REGISTERS`. `unfinished` rows
-    of both are info operations for what was announced and never completed. `written`: the values that operations on
-    registers write. `torn` names the files whose tail was lost. `journal` has the valid lines, `journal_defects` the
-    errors of the others; `records` has for each client whether its record is complete.
+    `recorded`: the operations of each shape. `unfinished` of them are info operations for what was announced and never
+    completed. `written`: the values that operations on registers write. `torn` names the files whose tail was lost.
+    `journal` has the valid lines, `journal_defects` the errors of the others; `records` has for each client whether its
+    record is complete.
     """
 
-    recorded: pa.Table | Path
+    recorded: tuple[Operations, ...]
     reservations: pa.Table
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
-    recorded_registers: pa.Table | Path = field(default_factory=REGISTERS.empty_table)
     written: ValueRuns = field(default_factory=ValueRuns)
     journal_defects: tuple[str, ...] = ()
     records: tuple[ClientRecord, ...] = ()
 
-    @cached_property
-    def operations(self) -> pa.Table:
-        """All operations on logs. Raises TablesError if they are read from tables that have changed."""
-        return read_operations(self.recorded) if isinstance(self.recorded, Path) else self.recorded
+    def of(self, shape: Shape) -> Operations:
+        """The operations of a shape."""
+        nothing = Operations(shape, shape.columns.empty_table())
+        return next((operations for operations in self.recorded if operations.shape is shape), nothing)
+
+    @property
+    def logs(self) -> Operations:
+        return self.of(LOG)
+
+    @property
+    def registers(self) -> Operations:
+        return self.of(REGISTER)
 
     @property
     def size(self) -> int:
-        """The number of operations on logs. Raises as `operations`."""
-        return sum(group.rows for group in self._index) if self._index is not None else self.operations.num_rows
-
-    @property
-    def places(self) -> set[tuple[str, int]]:
-        """Topic and partition of the logs that have operations. Raises as `operations`."""
-        if self._index is not None:
-            return {(group.topic, group.partition) for group in self._index}
-        rows = self.operations.group_by(["topic", "partition"], use_threads=False).aggregate([]).to_pylist()
-        return {(row["topic"], row["partition"]) for row in rows}
+        """The number of all operations. Raises TablesError as `Operations`."""
+        return sum(operations.size for operations in self.recorded)
 
     def parts(self, *columns: str) -> Iterator[pa.Table]:
-        """These columns of all operations on logs, in parts of at most 2^20 rows: a large run is not in memory at once.
-        No part is empty. Raises as `operations`."""
-        if isinstance(self.recorded, Path) and self._index is not None:
-            yield from read_parts(self.recorded, self._index, columns)
-            return
-        rows = self.operations.select(columns)
-        yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
-
-    @cached_property
-    def registers(self) -> pa.Table:
-        """All operations on registers. Raises as `operations`."""
-        source = self.recorded_registers
-        return read_registers(source) if isinstance(source, Path) else source
-
-    @property
-    def register_size(self) -> int:
-        """The number of operations on registers. Raises as `operations`."""
-        return sum(group.rows for group in self._keys) if self._keys is not None else self.registers.num_rows
-
-    def register_parts(self, *columns: str) -> Iterator[pa.Table]:
-        """These columns of all operations on registers, part by part as `parts`. Raises as `operations`."""
-        if isinstance(self.recorded_registers, Path) and self._keys is not None:
-            yield from read_register_parts(self.recorded_registers, self._keys, columns)
-            return
-        rows = self.registers.select(columns)
-        yield from (rows.slice(start, PART_ROWS) for start in range(0, rows.num_rows, PART_ROWS))
-
-    @cached_property
-    def _keys(self) -> list[KeyGroup] | None:
-        source = self.recorded_registers
-        return read_register_index(source) if isinstance(source, Path) else None
-
-    @cached_property
-    def _index(self) -> list[IndexedGroup] | None:
-        return read_index(self.recorded) if isinstance(self.recorded, Path) else None
+        """These common columns of the operations of all shapes, part by part. Raises TablesError as `Operations`."""
+        for operations in self.recorded:
+            yield from operations.parts(*columns)
 
     @property
     def defects(self) -> Iterator[str]:
@@ -143,8 +100,7 @@ class History:
         clock = RunClock.of_journal(self.journal)
         if clock != RunClock():
             return clock
-        parts = itertools.chain(self.parts("inv"), self.register_parts("inv"))
-        return RunClock(min((int(part["inv"].to_numpy().min()) for part in parts), default=0))
+        return RunClock(min((int(part["inv"].to_numpy().min()) for part in self.parts("inv")), default=0))
 
     @cached_property
     def faults(self) -> tuple[FaultSpan, ...]:
@@ -198,28 +154,31 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     read = read_journal(directory / FILE_NAME)
     journal = list(read.lines)
     keeps = tables is None or _bytes_of(directory / "operations") <= MOST_BYTES_KEPT
+    shapes = SHAPES.values()
     if tables is not None:
-        remove_tables(tables)
-        remove_registers(tables)
+        for shape in shapes:
+            remove_tables(shape, tables)
     clients = read_clients(directory / "operations", journal, tables=tables, keeps=keeps, each=each)
     if tables is not None:
-        write_index(clients.groups, tables)
-        write_register_index(clients.key_groups, tables)
+        for shape in shapes:
+            write_index(shape, clients.groups[shape], tables)
         write_seconds(SecondCounts.union(clients.seconds), tables)
-    # Completed rows first, so that the unfinished ones are the table's tail.
-    operations = _whole([*clients.operations, *clients.left_operations], OPERATIONS) if keeps else None
-    registers = _whole([*clients.registers, *clients.left_registers], REGISTERS) if keeps else None
     return History(
-        recorded=tables if operations is None and tables is not None else operations,
+        recorded=tuple(Operations(shape, _rows(shape, clients) if keeps or not tables else tables) for shape in shapes),
         reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
         journal=journal,
-        unfinished=sum(table.num_rows for table in (*clients.left_operations, *clients.left_registers)),
+        unfinished=sum(rows.num_rows for shape in shapes for rows in clients.left[shape]),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],
-        recorded_registers=tables if registers is None and tables is not None else registers,
-        written=ValueRuns.union(clients.written),
+        written=ValueRuns.union(clients.written[REGISTER]),
         journal_defects=read.defects,
         records=tuple(clients.records),
     )
+
+
+def _rows(shape: Shape, clients: Clients) -> pa.Table:
+    """Completed rows first, so that the unfinished ones are the table's tail."""
+    rows = [*clients.completed[shape], *clients.left[shape], shape.columns.empty_table()]
+    return pa.concat_tables(rows).unify_dictionaries().combine_chunks()
 
 
 def _bytes_of(directory: Path) -> int:
@@ -229,7 +188,3 @@ def _bytes_of(directory: Path) -> int:
 def estimated_operations(run: Path) -> int:
     """About how many operations the clients of a run recorded, by the size of their files."""
     return _bytes_of(run / "history" / "operations") // BYTES_PER_OPERATION
-
-
-def _whole(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    return pa.concat_tables([*tables, schema.empty_table()]).unify_dictionaries().combine_chunks()

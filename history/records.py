@@ -10,30 +10,21 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from history.client_files import INVOKED, LINES, REGISTER_STREAM, RESERVED, STREAM, owner, segment_of
-from history.client_reader import (
-    ClientRecording,
-    LogRecord,
-    PieceMap,
-    RegisterRecord,
-    read_log_clients,
-    read_register_clients,
-)
+from history.client_files import LINES, owner, segment_of
+from history.client_reader import ClientRecording, PieceMap, StreamRecord, read_log_clients, read_register_clients
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_operations
-from history.register_pieces import WRITTEN
-from history.register_tables import KeyGroup, write_registers
 from history.regular_files import sha256_of
-from history.schemas import APPEND
-from history.seconds import LOG, REGISTER, SecondCounts
+from history.seconds import SecondCounts
+from history.shapes import LOG, REGISTER, SHAPES, Shape
 from history.validation import written_values
 from history.value_runs import ValueRuns
 from history.values import producer_of
 
 Line = Mapping[str, Any]
 
-_STREAMS: Final = {STREAM: RESERVED, REGISTER_STREAM: INVOKED}
+_ANNOUNCED: Final = tuple(shape.announced for shape in SHAPES.values())
 
 
 @dataclass(frozen=True)
@@ -63,23 +54,23 @@ class ClientRecord:
         return not self.announced and (self.producers is None or producer_of(value) in self.producers)
 
 
+def _by_shape() -> dict[Shape, list[Any]]:
+    return {shape: [] for shape in SHAPES.values()}
+
+
 @dataclass
 class Clients:
-    """The records of all clients: the rows by shape, completed and open, and their defects.
+    """The records of all clients. By shape: `completed` operations, those that were `left` open, `groups`, the index of
+    the operations that were written to tables, and `written`, the values that operations write. `seconds`: the numbers
+    of all operations by second."""
 
-    `groups`, `key_groups`: the index of the operations on logs and on registers that were written to tables; `seconds`:
-    the numbers of all operations by second; `written`: the values that operations on registers write."""
-
-    operations: list[pa.Table] = field(default_factory=list)
-    left_operations: list[pa.Table] = field(default_factory=list)
-    registers: list[pa.Table] = field(default_factory=list)
-    left_registers: list[pa.Table] = field(default_factory=list)
+    completed: dict[Shape, list[pa.Table]] = field(default_factory=_by_shape)
+    left: dict[Shape, list[pa.Table]] = field(default_factory=_by_shape)
+    groups: dict[Shape, list[IndexedGroup]] = field(default_factory=_by_shape)
+    written: dict[Shape, list[ValueRuns]] = field(default_factory=_by_shape)
     reservations: list[pa.Table] = field(default_factory=list)
     records: list[ClientRecord] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
-    groups: list[IndexedGroup] = field(default_factory=list)
-    key_groups: list[KeyGroup] = field(default_factory=list)
-    written: list[ValueRuns] = field(default_factory=list)
     seconds: list[SecondCounts] = field(default_factory=list)
 
 
@@ -91,24 +82,17 @@ def read_clients(
     Writes the operations to `tables`, if given; without `keeps`, completed ones of streams are only there."""
     clients = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    logs = [LogRecord(directory / first_name, numbers) for first_name, numbers in _segments(names, STREAM).items()]
-    of_logs = read_log_clients(logs, tables=tables, keeps=keeps, each=each)
-    registers = _segments(names, REGISTER_STREAM)
-    records = [RegisterRecord(directory / first_name, numbers) for first_name, numbers in registers.items()]
-    of_registers = read_register_clients(records, tables=tables, keeps=keeps, each=each)
-    parts = dict(zip((record.stream.name for record in logs), of_logs, strict=True))
-    for name, part in parts.items():
-        clients.operations.append(part.completed)
-        clients.groups += part.groups
-        clients.seconds += part.seconds
-        _add(part.left, record_name(Path(name).stem, "unfinished"), tables, clients.left_operations, clients)
-    for part in of_registers:
-        clients.registers.append(part.completed)
-        clients.left_registers.append(part.left)
-        clients.key_groups += part.key_groups
-        clients.seconds += part.seconds
-        clients.written.append(part.used)
-    parts |= dict(zip(registers, of_registers, strict=True))
+    parts: dict[str, ClientRecording] = {}
+    for shape, read in ((LOG, read_log_clients), (REGISTER, read_register_clients)):
+        records = [StreamRecord(directory / first, numbers) for first, numbers in _segments(names, shape).items()]
+        recordings = read(records, tables=tables, keeps=keeps, each=each)
+        for record, part in zip(records, recordings, strict=True):
+            parts[record.stream.name] = part
+            clients.completed[shape].append(part.completed)
+            clients.left[shape].append(part.left)
+            clients.groups[shape] += part.groups
+            clients.written[shape].append(part.used)
+            clients.seconds += part.seconds
     for part in parts.values():
         clients.reservations.append(part.reservations)
         clients.torn += part.torn
@@ -117,32 +101,15 @@ def read_clients(
     return clients
 
 
-def _segments(names: Sequence[str], stream: str) -> dict[str, list[int]]:
+def _segments(names: Sequence[str], shape: Shape) -> dict[str, list[int]]:
     """The segments of each recording, by the name of its segment 0, including recordings that only have
     announcements."""
-    segments = {Path(name).stem + stream: set[int]() for name in names if Path(name).suffix == _STREAMS[stream]}
+    segments = {Path(name).stem + shape.stream: set[int]() for name in names if Path(name).suffix == shape.announced}
     for name in names:
-        if Path(name).suffix == stream:
+        if Path(name).suffix == shape.stream:
             first_name, number = segment_of(name)
             segments.setdefault(first_name, set()).add(number)
     return {first_name: sorted(segments[first_name]) for first_name in sorted(segments)}
-
-
-def _add(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], clients: Clients) -> None:
-    """Adds operations on logs that are not from a stream."""
-    to.append(rows)
-    clients.seconds.append(SecondCounts.of(rows, LOG))
-    if tables is not None:
-        clients.groups += write_operations(rows, tables, record)
-
-
-def _add_registers(rows: pa.Table, record: str, tables: Path | None, to: list[pa.Table], clients: Clients) -> None:
-    """Adds operations on registers that are not from a stream."""
-    to.append(rows)
-    clients.seconds.append(SecondCounts.of(rows, REGISTER))
-    clients.written.append(ValueRuns.of(written_values(rows, WRITTEN)))
-    if tables is not None:
-        clients.key_groups += write_registers(rows, tables, record)
 
 
 def _read_elsewhere(
@@ -160,18 +127,22 @@ def _read_elsewhere(
         return Recorded()
     numbers = itertools.count()
 
-    def take(operations: pa.Table) -> None:
-        destination: list[pa.Table] = clients.operations if keeps else []
-        _add(operations, record_name("", f"lines-{next(numbers)}"), tables, destination, clients)
+    def add(shape: Shape, rows: pa.Table, part: str) -> None:
+        clients.seconds.append(SecondCounts.of(rows, shape))
+        clients.written[shape].append(ValueRuns.of(written_values(rows, shape.written)))
+        if tables is not None:
+            clients.groups[shape] += write_operations(shape, rows, tables, record_name("", part))
 
-    def take_registers(operations: pa.Table) -> None:
-        destination: list[pa.Table] = clients.registers if keeps else []
-        _add_registers(operations, record_name("", f"lines-{next(numbers)}"), tables, destination, clients)
+    def take(shape: Shape, rows: pa.Table) -> None:
+        if keeps:
+            clients.completed[shape].append(rows)
+        add(shape, rows, f"lines-{next(numbers)}")
 
-    lines = read_lines(paths, journal, _known(parts), take, take_registers)
-    left_operations, left_registers = lines.tables()
-    _add(left_operations, record_name("", "unfinished-lines"), tables, clients.left_operations, clients)
-    _add_registers(left_registers, record_name("", "unfinished-lines"), tables, clients.left_registers, clients)
+    lines = read_lines(paths, journal, _known(parts), take)
+    for shape in SHAPES.values():
+        left = lines.table(shape)
+        clients.left[shape].append(left)
+        add(shape, left, "unfinished-lines")
     clients.torn += lines.torn
     return lines
 
@@ -181,9 +152,8 @@ def _known(parts: Mapping[str, ClientRecording]) -> TakenNames:
     claims = TakenNames(producers={}, process=0)
     for name, part in parts.items():
         client = Path(name).stem.rpartition("-")[0]
-        of_log = Path(name).suffix == STREAM
-        unfinished = ValueRuns.of(written_values(part.left, ((APPEND, "value"),))) if of_log else ValueRuns()
-        runs = claims.runs[client] = ValueRuns.union([claims.runs.get(client, ValueRuns()), part.used, unfinished])
+        of_log = Path(name).suffix == LOG.stream
+        runs = claims.runs[client] = ValueRuns.union([claims.runs.get(client, ValueRuns()), part.used])
         claims.process = max(claims.process, part.last_process + 1)
         if of_log:
             for first, last in zip(runs.first.tolist(), runs.last.tolist(), strict=True):
@@ -240,7 +210,7 @@ class _Books:
         if not files:
             defects.append(f"client {client} is in the journal, but left no record")
         understood = all(part.understood for part in parts) and not of_lines and not shared
-        is_as_left = bool(ended) and not any(name.endswith((RESERVED, INVOKED, LINES)) for name in changed)
+        is_as_left = bool(ended) and not any(name.endswith((*_ANNOUNCED, LINES)) for name in changed)
         return ClientRecord(
             client=client,
             files=tuple(files),
@@ -291,7 +261,7 @@ class _Books:
             operations=(0 if part is None else part.believed.total()) + self._lines.counts.get(name, 0),
             defects=tuple(defects),
             # Announcements are checked with their stream.
-            announced=suffix in _STREAMS.values() or (part is not None and part.understood and part.closed),
+            announced=suffix in _ANNOUNCED or (part is not None and part.understood and part.closed),
             producers=None,
         )
 

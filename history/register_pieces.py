@@ -14,18 +14,17 @@ import pyarrow as pa
 
 from history.arrow_stream import BatchReader
 from history.log_pieces import in_pieces, kinds_of, last_process_of
+from history.operation_tables import IndexedGroup, write_operations
 from history.register_announcements import Announcements, compared
-from history.register_tables import KeyGroup, write_registers
 from history.registers import with_endpoints
 from history.row_origin import RowOrigin
-from history.schemas import CAS, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
-from history.seconds import REGISTER, SecondCounts
+from history.schemas import READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
+from history.seconds import SecondCounts
+from history.shapes import REGISTER
 from history.validation import RowErrors, error_sentences, valid_registers, written_values
 from history.value_runs import ValueRuns
 from installation.counted import counted
 
-WRITTEN: Final = ((WRITE, "value"), (CAS, "new"))
-"""The writing kinds of operations on registers, each with the column of the value that it writes."""
 PIECE_ROWS: Final = 1 << 17
 """The operations that a task has in memory at once."""
 
@@ -64,7 +63,7 @@ class RegisterPieceRead:
     is_torn: bool = False
     last_process: int = -1
     rows: list[pa.Table] = field(default_factory=list)
-    groups: list[KeyGroup] = field(default_factory=list)
+    groups: list[IndexedGroup] = field(default_factory=list)
     seconds: SecondCounts | None = None
 
 
@@ -108,20 +107,20 @@ class _Piece:
         task, reading = self._task, self._found
         reading.recorded += kinds_of(rows)
         rows = valid_registers(rows, self._invalid, rows_before)
-        written = written_values(rows, WRITTEN)
+        written = written_values(rows, REGISTER.written)
         self._origin.take(rows, written)
         self._runs["ids"].append(ValueRuns.of(rows["id"].to_numpy()))
         self._runs["written"].append(ValueRuns.of(written))
         rows = self._believed(rows)
-        self._runs["used"].append(ValueRuns.of(written_values(rows, WRITTEN)))
+        self._runs["used"].append(ValueRuns.of(written_values(rows, REGISTER.written)))
         reading.believed += kinds_of(rows)
         reading.last_process = max(reading.last_process, last_process_of(rows))
         self._seconds.append(SecondCounts.of(rows, REGISTER))
         if task.keeps:
             reading.rows.append(rows)
         if task.tables is not None:
-            at = f"+{task.segment}.{number}" if task.segment or number else ""
-            reading.groups += write_registers(rows, task.tables, task.record + at)
+            name = f"{task.record}-{task.segment}" + (f".{number}" if number else "")
+            reading.groups += write_operations(REGISTER, rows, task.tables, name)
 
     def _believed(self, rows: pa.Table) -> pa.Table:
         """The reads, and the writes and compare-and-sets that equal their announcement. Otherwise the row or the

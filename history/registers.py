@@ -16,11 +16,10 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from history.announcements import Invocation
 from history.arrow_stream import SEGMENT_ROWS, BatchWriter
@@ -39,10 +38,8 @@ from history.schemas import (
     REGISTERS_WITHOUT_ENDPOINTS,
     WRITE,
 )
+from history.shapes import REGISTER
 from history.values import SESSIONS, encode_value
-
-STREAM_SUFFIX: Final = ".registers"
-ANNOUNCED_SUFFIX: Final = ".invoked"
 
 
 class RegisterWriter:
@@ -82,10 +79,10 @@ class RegisterWriter:
         self._open: set[int] = set()
         Path(directory).mkdir(parents=True, exist_ok=True)
         stem = f"{client}-{session}"
-        stream = Path(directory) / (stem + STREAM_SUFFIX)
+        stream = Path(directory) / (stem + REGISTER.stream)
         self._rows = BatchWriter(stream, REGISTERS, clock=clock, segment_rows=segment_rows)
         self._counts: Counter[str] = Counter()
-        self._announced = LineWriter(Path(directory) / (stem + ANNOUNCED_SUFFIX))
+        self._announced = LineWriter(Path(directory) / (stem + REGISTER.announced))
         self._announced.write({"client": client, "process": process, "session": session, "producer": producer})
 
     def new_session(self) -> None:
@@ -207,15 +204,6 @@ def row_of(
     )
 
 
-def table_of(rows: list[tuple[Any, ...]]) -> pa.Table:
-    """Rows in the order of `REGISTERS` as a table."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(REGISTERS)
-    arrays = [pa.array(list(column), _plain(field.type)) for field, column in zip(REGISTERS, columns, strict=True)]
-    return pa.Table.from_arrays(
-        [pc.cast(array, field.type) for array, field in zip(arrays, REGISTERS, strict=True)], schema=REGISTERS
-    )
-
-
 def with_endpoints(table: pa.Table) -> pa.Table:
     """A table of the schema `REGISTERS`, from one of that schema or of `REGISTERS_WITHOUT_ENDPOINTS`, whose endpoints
     are not recorded. Raises ValueError for other columns."""
@@ -223,7 +211,3 @@ def with_endpoints(table: pa.Table) -> pa.Table:
         return table.cast(REGISTERS)
     nothing = pa.array([""] * table.num_rows, pa.string())
     return table.append_column("endpoint", nothing).cast(REGISTERS)
-
-
-def _plain(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind

@@ -25,18 +25,17 @@ import pyarrow.parquet as pq
 
 from history.regular_files import remove
 from history.schemas import APPEND, CAS, INF, OK, WRITE
+from history.shapes import SHAPES, Shape
 
 SECONDS_FILE: Final = "seconds.parquet"
-LOG: Final = "log"
-REGISTER: Final = "register"
 BUCKETS: Final = 112
 PER_OCTAVE: Final = 4
 
 _SECOND: Final = 1_000_000_000
 _CELL: Final = 10_000_000
 _CELL_BITS: Final = 40  # INF / _CELL is less than 2^40
-_SHAPES: Final = (LOG, REGISTER)
-_KINDS: Final = 2 * 5 * 3  # shape, f, type
+_SHAPES: Final = tuple(SHAPES.values())
+_KINDS: Final = len(_SHAPES) * 5 * 3  # shape, f, type
 _SLOTS: Final = BUCKETS + 1  # the last one: it never returned
 
 SECONDS: Final = pa.schema(
@@ -66,8 +65,8 @@ class SecondCounts:
     cells: I64
 
     @classmethod
-    def of(cls, rows: pa.Table, shape: str) -> SecondCounts:
-        """Of rows of the schema `OPERATIONS` or `REGISTERS`."""
+    def of(cls, rows: pa.Table, shape: Shape) -> SecondCounts:
+        """Of rows with the columns of the shape."""
         f, outcome, inv, ret = (rows[name].to_numpy() for name in ("f", "type", "inv", "ret"))
         kind = (_SHAPES.index(shape) * 5 + f.astype(np.int64)) * 3 + outcome
         returned = ret < INF
@@ -105,7 +104,7 @@ class SecondCounts:
         )
         columns: dict[str, Any] = {
             "second": second,
-            "shape": [_SHAPES[code // 15] for code in kind.tolist()],
+            "shape": [_SHAPES[code // 15].name for code in kind.tolist()],
             "f": (kind // 3 % 5).astype(np.int8),
             "type": (kind % 3).astype(np.int8),
             "operations": latency.sum(axis=1),

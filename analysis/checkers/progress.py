@@ -91,12 +91,13 @@ def _attempts(run: CheckedRun) -> Iterator[Attempts]:
     import pyarrow.compute as pc
 
     from analysis.core.progress import Attempts
-    from history.operation_tables import by_partition
+    from history.operation_tables import by_key
     from history.schemas import ACKS_ALL, APPEND, OK
+    from history.shapes import LOG
 
-    for part in run.history.parts("f", "acks", "topic", "partition", "inv", "ret", "type"):
+    for part in run.history.logs.parts("f", "acks", "topic", "partition", "inv", "ret", "type"):
         is_asked = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
-        for place, rows in by_partition(part.filter(is_asked)):
+        for place, rows in by_key(LOG, part.filter(is_asked)):
             yield Attempts(place, rows["inv"].to_numpy(), rows["ret"].to_numpy(), rows["type"].to_numpy() == OK)
 
 

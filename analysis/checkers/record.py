@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import CheckedRun, Checker, Outcome
@@ -129,7 +128,7 @@ def _outputs(run: CheckedRun) -> Iterator[str]:
 
 def _operations(run: CheckedRun) -> Iterator[str]:
     """Checks that operations were on planned partitions and registers, during the run."""
-    places, planned = run.history.places, set(run.plan.replicas)
+    places, planned = run.history.logs.keys, set(run.plan.replicas)
     if planned:
         for topic, partition in sorted(places - planned):
             yield f"there are operations on {topic}-{partition}, which the plan does not name"
@@ -140,8 +139,7 @@ def _operations(run: CheckedRun) -> Iterator[str]:
         return
     first, last = journal[0]["t"] - SLACK_NS, journal[-1]["t"] + SLACK_NS
     yield from out_of_life(run)
-    tables = chain(run.history.register_parts("inv", "ret"), run.history.parts("inv", "ret"))
-    outside = sum(_outside(table, first, last) for table in tables)
+    outside = sum(_outside(table, first, last) for table in run.history.parts("inv", "ret"))
     if outside:
         yield f"{counted(outside, 'operation')} before the run's start or after its end, by their times"
 
@@ -150,7 +148,7 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted without a check. Operations of
     group members are excluded, because they are always checked. A workload without any checker is reported
     elsewhere."""
-    sizes = {"log": run.history.size, "register": run.history.register_size}
+    sizes = {"log": run.history.logs.size, "register": run.history.registers.size}
     for judge, subjects in (("log", "partitions of logs"), ("register", "registers")):
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
             request = f"the workload asks for {quoted(run.description.judge)}"

@@ -70,11 +70,13 @@ def _written_twice(run: CheckedRun) -> int | None:
         return None
     import numpy as np
 
-    from history.register_pieces import WRITTEN
+    from history.shapes import REGISTER
     from history.validation import written_values
 
-    parts = run.history.register_parts("f", *(column for _, column in WRITTEN))
-    values, counts = np.unique(np.concatenate([written_values(part, WRITTEN) for part in parts]), return_counts=True)
+    parts = run.history.registers.parts("f", *(column for _, column in REGISTER.written))
+    values, counts = np.unique(
+        np.concatenate([written_values(part, REGISTER.written) for part in parts]), return_counts=True
+    )
     return int(values[counts > 1][0])
 
 

@@ -104,7 +104,7 @@ def _weak(run: CheckedRun) -> Mapping[int, int]:
     from history.schemas import ACKS_ALL, APPEND
 
     counts: Counter[int] = Counter()
-    for part in run.history.parts("f", "acks", "partition"):
+    for part in run.history.logs.parts("f", "acks", "partition"):
         weak = part.filter(pc.and_(pc.equal(part["f"], APPEND), pc.not_equal(part["acks"], ACKS_ALL)))
         counts.update(weak["partition"].to_pylist())
     return counts

@@ -83,7 +83,7 @@ def _read_ends(run: CheckedRun, clients: Sequence[str]) -> dict[tuple[str, int],
     import pyarrow.compute as pc
 
     ends: dict[tuple[str, int], int] = {}
-    for part in run.history.parts("client", "partition", "offsets"):
+    for part in run.history.logs.parts("client", "partition", "offsets"):
         part = part.filter(pc.is_in(part["client"].cast(pa.string()), pa.array(clients, pa.string())))
         rows = pc.list_parent_indices(part["offsets"])
         read = part.select(["client", "partition"]).take(rows).append_column("last", pc.list_flatten(part["offsets"]))

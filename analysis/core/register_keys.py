@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from history.register_tables import KeyGroup
+from history.operation_tables import IndexedGroup
 
 TASK_ROWS: Final = 1 << 15
 """Ranges of keys are joined up to this number of operations: some 20 MB as objects of Python."""
@@ -28,10 +28,10 @@ class KeyTask:
     start: str
     stop: str | None
     rows: int
-    groups: tuple[KeyGroup, ...]
+    groups: tuple[IndexedGroup, ...]
 
 
-def plan_keys(groups: Sequence[KeyGroup], most_rows: int = TASK_ROWS) -> list[KeyTask]:
+def plan_keys(groups: Sequence[IndexedGroup], most_rows: int = TASK_ROWS) -> list[KeyTask]:
     """Tasks that cover all keys, each key in one of them: the ones with the most operations first."""
     starts = sorted({group.lowest for group in groups})
     first = np.array([bisect_left(starts, group.lowest) for group in groups], np.int64)
@@ -46,7 +46,7 @@ def plan_keys(groups: Sequence[KeyGroup], most_rows: int = TASK_ROWS) -> list[Ke
     return sorted(tasks, key=lambda task: (-task.rows, task.start))
 
 
-def _weights(groups: Sequence[KeyGroup], first: Any, last: Any, ranges: int) -> list[float]:
+def _weights(groups: Sequence[IndexedGroup], first: Any, last: Any, ranges: int) -> list[float]:
     """The operations of each range, if those of a row group are spread evenly over the ranges that it reaches."""
     share = np.array([group.rows for group in groups], np.float64) / (last - first + 1)
     change = np.zeros(ranges + 1, np.float64)

@@ -24,6 +24,7 @@ from analysis.engines.row_groups import read_row_groups
 from analysis.engines.task_map import TaskMap
 from history.operation_digest import digest_of_streams, digest_of_tables
 from history.regular_files import remove, sha256_of
+from history.shapes import LOG
 
 FORMAT: Final = 3
 CERTIFICATE_FILE: Final = "certificate.json"
@@ -66,7 +67,7 @@ def write_certificate(
         "upper_bound": upper_bound,
         "operations": sum(group.rows for groups in plan.groups.values() for group in groups),
         "streams": digest_of_streams(run),
-        "tables": digest_of_tables(run / "tables"),
+        "tables": digest_of_tables(LOG, run / "tables"),
         "lengths": {f"{key[0]}-{key[1]}": conclusion.length for key, conclusion in sorted(checked.conclusions.items())},
         "parts": [asdict(part) for part in parts],
     }

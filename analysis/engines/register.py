@@ -26,9 +26,9 @@ from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.register_orders import OrderPart, write_orders
 from analysis.engines.task_map import TaskMap
-from history.operation_tables import TablesError
-from history.register_tables import STORED, KeyGroup, read_register_index
+from history.operation_tables import IndexedGroup, TablesError, has_tables, read_index
 from history.regular_files import remove, require_regular
+from history.shapes import REGISTER
 
 LOG_ROWS_PER_ROW: Final = 32
 """The check of an operation on a register takes as long as the check of this number of operations on logs."""
@@ -46,9 +46,10 @@ class RegisterPlan:
 
     @classmethod
     def of(cls, tables: Path, *, budget: int = BUDGET, task_rows: int = TASK_ROWS) -> RegisterPlan:
-        """The plan for a run's `tables/`. Raises DamagedError for an index that disagrees with its files."""
+        """The plan for a run's `tables/`, without tasks if it has no registers. Raises DamagedError for an index that
+        disagrees with its files."""
         try:
-            groups = read_register_index(tables.resolve())
+            groups = read_index(REGISTER, tables.resolve()) if has_tables(REGISTER, tables) else []
         except TablesError as error:
             raise DamagedError(str(error)) from error
         rows = sum(group.rows for group in groups)
@@ -117,7 +118,7 @@ def operations_of(task: KeyTask, tables: Path) -> dict[str, list[Operation]]:
     """The operations on each key of the task, in order of invocation. Raises DamagedError for a row group that cannot
     be read or is not as the index states."""
     parts = [_keys_between(_row_group(group, tables), task) for group in task.groups]
-    return by_key(pa.concat_tables([STORED.empty_table(), *parts]).unify_dictionaries())
+    return by_key(pa.concat_tables([REGISTER.stored.empty_table(), *parts]).unify_dictionaries())
 
 
 def _keys_between(rows: pa.Table, task: KeyTask) -> pa.Table:
@@ -127,10 +128,10 @@ def _keys_between(rows: pa.Table, task: KeyTask) -> pa.Table:
     return rows
 
 
-def _row_group(group: KeyGroup, tables: Path) -> pa.Table:
+def _row_group(group: IndexedGroup, tables: Path) -> pa.Table:
     try:
         with pq.ParquetFile(require_regular(tables / group.path)) as file:
-            rows = file.read_row_group(group.row_group, use_threads=False).cast(STORED)
+            rows = file.read_row_group(group.row_group, use_threads=False).cast(REGISTER.stored)
         reach = pc.min_max(rows["key"]).as_py()
     except (OSError, ValueError, IndexError) as error:
         raise DamagedError(f"{group.path} cannot be read as Parquet: {str(error).splitlines()[0]}") from error

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from analysis.engines.register import RegisterPlan
 from analysis.engines.register_orders import OrderPart
-from history.operation_digest import digest_of_registers, digest_of_streams
+from history.operation_digest import digest_of_streams, digest_of_tables
+from history.shapes import REGISTER
 
 FORMAT: Final = 3
 REGISTER_CERTIFICATE_FILE: Final = "registers.json"
@@ -28,7 +29,7 @@ def write_register_certificate(directory: Path, run: Path, plan: RegisterPlan, p
         "format": FORMAT,
         "operations": plan.rows,
         "streams": digest_of_streams(run),
-        "tables": digest_of_registers(plan.tables),
+        "tables": digest_of_tables(REGISTER, plan.tables),
         "parts": [asdict(part) for part in parts],
     }
     path = directory / REGISTER_CERTIFICATE_FILE

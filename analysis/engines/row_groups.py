@@ -13,34 +13,27 @@ import pyarrow.parquet as pq
 from analysis.core.explain import Key
 from analysis.core.offset_ranges import RowGroup
 from analysis.core.rows import DamagedError
-from history.operation_tables import INDEX_FILE, TablesError, read_index
+from history.operation_tables import TablesError, has_tables, read_index
 from history.regular_files import require_regular
 from history.schemas import APPEND, OPERATIONS
-from history.topic_folders import partition_of
+from history.shapes import LOG
 
 CHECKED: Final = pa.schema([each for each in OPERATIONS if each.name != "client"])
 """The columns that the log check reads."""
 
 
-def files_of(tables: Path) -> dict[Key, list[Path]]:
-    """The operation files below `tables/`, by partition, in the order of their names."""
-    files: dict[Key, list[Path]] = {}
-    for path in sorted((tables / "operations").glob("topic=*/partition=*/*.parquet")):
-        files.setdefault(partition_of(path.parent), []).append(path)
-    return files
-
-
 def row_groups_of(tables: Path) -> dict[Key, list[RowGroup]]:
     """The row groups of each partition by the index of a run's `tables/`; none of a run without operations. Raises
     DamagedError for an index that disagrees with its files."""
-    if not (tables / INDEX_FILE).exists() and not files_of(tables):
+    if not has_tables(LOG, tables):
         return {}
     groups: dict[Key, list[RowGroup]] = {}
     root = tables.resolve()
     try:
-        for entry in read_index(root):
+        for entry in read_index(LOG, root):
             group = RowGroup(str(root / entry.path), entry.row_group, entry.rows, entry.lowest, entry.highest)
-            groups.setdefault((entry.topic, entry.partition), []).append(group)
+            topic, partition = entry.key
+            groups.setdefault((topic, partition), []).append(group)
     except TablesError as error:
         raise DamagedError(str(error)) from error
     return groups

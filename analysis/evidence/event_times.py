@@ -47,9 +47,9 @@ def out_of_life(run: CheckedRun) -> Iterator[str]:
     began = began_at(run.history.journal, "final")
     lives = lives_of(run.history.journal)
     names = ("client", "inv", "ret", "phase")
-    for tables in (run.history.parts(*names), run.history.register_parts(*names)):
+    for operations in run.history.recorded:
         strangers, early = Counter[str](), 0
-        for table in tables:
+        for table in operations.parts(*names):
             strangers.update(dict(_strangers(table, lives)))
             early += 0 if began is None else _early(table, began)
         for client, count in sorted(strangers.items()):

@@ -58,9 +58,9 @@ def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     end = _end_of_load(history)
     load = MeasuredLoad(0, 0, 0)
-    for part in history.register_parts("f", "type", "inv", "phase"):
+    for part in history.registers.parts("f", "type", "inv", "phase"):
         load += _register_load(part, end)
-    for part in history.parts("f", "type", "acks", "inv", "phase"):
+    for part in history.logs.parts("f", "type", "acks", "inv", "phase"):
         load += _log_load(part, end)
     return load
 
@@ -94,8 +94,8 @@ def goes_on(history: History, moment: int) -> bool:
 
 
 def _counted(history: History) -> Iterator[pa.Table]:
-    yield from history.register_parts("inv", "ret", "phase")
-    yield from map(_kept, history.parts("f", "acks", "inv", "ret", "phase"))
+    yield from history.registers.parts("inv", "ret", "phase")
+    yield from map(_kept, history.logs.parts("f", "acks", "inv", "ret", "phase"))
 
 
 def _goes_on(load: pa.Table, moment: int) -> bool:

@@ -16,9 +16,10 @@ import pyarrow.compute as pc
 
 from analysis.evidence.losses_before_faults import Place, shown_in_the_end
 from analysis.replicafiles.remote_metadata import read_metadata
-from history.operation_tables import by_partition
+from history.operation_tables import by_key
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, END, OK, PHASE_FINAL, READ
+from history.shapes import LOG
 from history.value_runs import ValueRuns
 
 
@@ -34,7 +35,7 @@ def first_above_uploads(places: Mapping[str, Path], history: History) -> Mapping
     """For each partition with operations the offset after its last declared remote segment. `places`: the nodes' data
     directories, by node. None if a partition has no segment, or metadata cannot be read."""
     declared = read_metadata({node: path for node, path in places.items() if path.is_dir()})
-    segments = {place: declared.of(*place) for place in history.places}
+    segments = {place: declared.of(*place) for place in history.logs.keys}
     if declared.doubts or not all(segments.values()):
         return None
     return {place: 1 + max(segment.end for segment in segments_of) for place, segments_of in segments.items()}
@@ -47,9 +48,9 @@ def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUpl
     if not all(_is_covered(read.get(place, ValueRuns()), start, ends.get(place)) for place, start in first.items()):
         return None
     acknowledged = lost = 0
-    for part in history.parts("f", "type", "acks", "topic", "partition", "offset", "value"):
+    for part in history.logs.parts("f", "type", "acks", "topic", "partition", "offset", "value"):
         durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
-        for place, appends in by_partition(part.filter(pc.and_(durable, pc.equal(part["type"], OK)))):
+        for place, appends in by_key(LOG, part.filter(pc.and_(durable, pc.equal(part["type"], OK)))):
             offset = appends["offset"].to_numpy()
             missing = shown.get(place, ValueRuns()).missing(appends["value"].to_numpy())
             if np.any(missing & (offset < 0)):
@@ -66,8 +67,8 @@ def _is_covered(read: ValueRuns, start: int, end: int | None) -> bool:
 def _offsets_read(history: History) -> dict[Place, ValueRuns]:
     """The offsets that final reads returned, by partition."""
     offsets_of: dict[Place, ValueRuns] = {}
-    for part in history.parts("f", "type", "phase", "topic", "partition", "offsets"):
-        for place, reads in by_partition(part.filter(_is_final(part, READ))):
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "offsets"):
+        for place, reads in by_key(LOG, part.filter(_is_final(part, READ))):
             offsets = ValueRuns.of(pc.list_flatten(reads["offsets"]).to_numpy())
             offsets_of[place] = ValueRuns.union([offsets_of.get(place, ValueRuns()), offsets])
     return offsets_of
@@ -77,13 +78,13 @@ def _ends(history: History) -> dict[Place, int]:
     """The end of each log by final queries that were sent after the last acknowledgement; without such a query a
     partition is missing."""
     last_ack: dict[Place, int] = {}
-    for part in history.parts("f", "type", "topic", "partition", "ret"):
+    for part in history.logs.parts("f", "type", "topic", "partition", "ret"):
         is_append = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["type"], OK))
-        for place, appends in by_partition(part.filter(is_append)):
+        for place, appends in by_key(LOG, part.filter(is_append)):
             last_ack[place] = max(last_ack.get(place, -1), pc.max(appends["ret"]).as_py())
     ends: dict[Place, int] = {}
-    for part in history.parts("f", "type", "phase", "topic", "partition", "inv", "lo"):
-        for place, queries in by_partition(part.filter(_is_final(part, END))):
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "inv", "lo"):
+        for place, queries in by_key(LOG, part.filter(_is_final(part, END))):
             late = queries.filter(pc.greater(queries["inv"], last_ack.get(place, -1)))["lo"]
             if len(late):
                 ends[place] = max(ends.get(place, -1), pc.max(late).as_py())

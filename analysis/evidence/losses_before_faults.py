@@ -9,9 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.operation_tables import by_partition
+from history.operation_tables import by_key
 from history.reader import History
 from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
+from history.shapes import LOG
 from history.timeline import INVOKED
 from history.value_runs import ValueRuns
 
@@ -25,10 +26,10 @@ def lost_before_faults(history: History) -> int:
     first = min((fault.at(INVOKED, INF) for fault in history.faults), default=INF)
     shown = shown_in_the_end(history)
     lost = 0
-    for part in history.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
+    for part in history.logs.parts("f", "type", "acks", "ret", "topic", "partition", "value"):
         durable = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
         in_time = pc.and_(pc.equal(part["type"], OK), pc.less(part["ret"], first))
-        for place, appends in by_partition(part.filter(pc.and_(durable, in_time))):
+        for place, appends in by_key(LOG, part.filter(pc.and_(durable, in_time))):
             lost += int(shown.get(place, ValueRuns()).missing(appends["value"].to_numpy()).sum())
     return lost
 
@@ -36,9 +37,9 @@ def lost_before_faults(history: History) -> int:
 def shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
     """The values that final reads returned, by partition."""
     values_of: dict[Place, ValueRuns] = {}
-    for part in history.parts("f", "type", "phase", "topic", "partition", "values"):
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "values"):
         is_final = pc.and_(pc.equal(part["f"], READ), pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL))
-        for place, reads in by_partition(part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
+        for place, reads in by_key(LOG, part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
             values = ValueRuns.of(pc.list_flatten(reads["values"]).to_numpy())
             values_of[place] = ValueRuns.union([values_of.get(place, ValueRuns()), values])
     return values_of

@@ -34,11 +34,12 @@ from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError, verify
 from analysis.verifiers.register import verify_registers
 from history.foreign.edn import form_of
-from history.foreign.history import REGISTER, ForeignHistory
+from history.foreign.history import ForeignHistory
 from history.foreign.operation_files import OPERATIONS_FILE, TABLES
-from history.register_tables import STORED, read_register_index, read_register_parts
+from history.operations import Operations
 from history.regular_files import require_regular
 from history.schemas import FAIL as FAILED
+from history.shapes import REGISTER
 from history.values import SESSION_SHIFT
 from installation.counted import counted
 
@@ -70,7 +71,7 @@ def judge(history: ForeignHistory, *, upper_bound: str, budget: int) -> ForeignJ
     """Judges the history. A pass writes its certificate next to the tables that the certificate is about; otherwise the
     tables are removed. `budget`: the configurations that the search of one register may visit."""
     try:
-        if history.model == REGISTER:
+        if history.model == REGISTER.name:
             return _judge_registers(history, budget)
         if history.model in MODELS:
             return _judge_model(history, budget)
@@ -224,8 +225,7 @@ def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) ->
     if not history.names or not report.anomalies:
         return report.anomalies
     refuted = pa.array(sorted({anomaly.topic for anomaly in report.anomalies}), pa.string())
-    tables = history.directory / TABLES
-    parts = read_register_parts(tables, read_register_index(tables), STORED.names)
+    parts = Operations(REGISTER, history.directory / TABLES).parts(*REGISTER.stored.names)
     rows = pa.concat_tables(part.filter(pc.is_in(part["key"], refuted)) for part in parts)
     keys = {
         key: [_named(operation, history.names) for operation in operations] for key, operations in by_key(rows).items()

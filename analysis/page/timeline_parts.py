@@ -40,11 +40,11 @@ from analysis.page.node_story import Focus, event_items
 from analysis.page.run_facts import METADATA_TOPIC, NumberedEvents, RunFacts
 from analysis.page.story import StoryItem
 from analysis.plots.colors import NODE_COLORS
-from history.operation_tables import TablesError
-from history.reader import History, read_run
+from history.operations import Operations
+from history.reader import read_run
 from history.schemas import INF
 from history.seconds import summed
-from history.stored_operations import StoredOperations
+from history.shapes import LOG, REGISTER, SHAPES
 from history.timeline import DOWN, NS, SUSPENDED, RunClock
 from installation.sanitize import brief, visible_line
 
@@ -163,25 +163,20 @@ Columns = dict[str, Ints]
 _TYPES: Final = {"start": "<u4", "length": "<u4", "lane": "<u2", "place": "<u2", "kind": "u1", "number": "<i4"}
 _TIMES: Final = ("client", "f", "type", "inv", "ret")
 _TEXT: Final = pa.string()
+_PLACES: Final = {LOG: ("topic", "partition", "offset"), REGISTER: ("key",)}
 
 
 @contextmanager
-def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[StoredOperations | History]:
-    """The operations of a run. `is_analyzed`: its tables are those of its evidence. Otherwise, or if a table is missing
-    or damaged, the clients' files are read into temporary tables. Raises `HistoryError` for a run without a history."""
-    stored = _stored(run_dir) if is_analyzed else None
-    if stored is not None:
+def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[Sequence[Operations]]:
+    """The operations of each shape. `is_analyzed`: the run's tables are those of its evidence. Otherwise, or if a table
+    is missing or damaged, the clients' files are read into temporary tables. Raises `HistoryError` for a run without a
+    history."""
+    stored = [Operations(shape, run_dir / "tables") for shape in SHAPES.values()]
+    if is_analyzed and all(operations.is_whole for operations in stored):
         yield stored
         return
     with tempfile.TemporaryDirectory() as scratch:
-        yield read_run(run_dir, tables=Path(scratch))
-
-
-def _stored(run_dir: Path) -> StoredOperations | None:
-    try:
-        return StoredOperations.of(run_dir / "tables")
-    except TablesError:
-        return None
+        yield read_run(run_dir, tables=Path(scratch)).recorded
 
 
 @dataclass(frozen=True)
@@ -195,9 +190,9 @@ class OperationNames:
     last_ret: int
 
     @classmethod
-    def of(cls, operations: StoredOperations | History) -> OperationNames:
+    def of(cls, recorded: Sequence[Operations]) -> OperationNames:
         clients, places, count, last_ret = set[str](), set[str](), 0, -1
-        for part in _parts(operations, ("client", "ret")):
+        for part in _parts(recorded, ("client", "ret")):
             clients.update(pc.unique(part["client"]).cast(_TEXT).to_pylist())
             places.update(_places(part.group_by(_place_columns(part), use_threads=False).aggregate([])).to_pylist())
             returned = part["ret"].to_numpy()
@@ -206,13 +201,13 @@ class OperationNames:
 
 
 def operation_columns(
-    operations: StoredOperations | History, names: OperationNames, clock: RunClock, end_s: float
+    recorded: Sequence[Operations], names: OperationNames, clock: RunClock, end_s: float
 ) -> dict[str, Any]:
     """The operations as the page's JSON: `clients`, `places`, `columns`, the number of all operations, and `window_s`,
     which is 0 unless they are counts. `end_s`: seconds from the start to the last known time."""
     is_counted = names.count > MOST_OPERATIONS
     window_s = max(end_s, 1e-3) / WINDOWS if is_counted else 0.0
-    columns = _counts(operations, names, clock, window_s) if is_counted else _all(operations, names, clock)
+    columns = _counts(recorded, names, clock, window_s) if is_counted else _all(recorded, names, clock)
     order = np.lexsort([columns[name] for name in ("length", "number", "place", "kind", "lane", "start")])
     return {
         "count": names.count,
@@ -228,10 +223,10 @@ def _packed(name: str, column: Ints) -> str:
     return base64.b64encode(np.clip(column, info.min, info.max).astype(_TYPES[name]).tobytes()).decode()
 
 
-def _parts(operations: StoredOperations | History, names: Sequence[str]) -> Iterator[pa.Table]:
-    """The parts of both shapes with the columns of these names and of their places."""
-    yield from operations.parts(*names, "topic", "partition", "offset")
-    yield from operations.register_parts(*names, "key")
+def _parts(recorded: Sequence[Operations], names: Sequence[str]) -> Iterator[pa.Table]:
+    """The parts of all shapes with the columns of these names and of their places."""
+    for operations in recorded:
+        yield from operations.parts(*names, *_PLACES[operations.shape])
 
 
 def _place_columns(part: pa.Table) -> list[str]:
@@ -256,10 +251,10 @@ def _timed(part: pa.Table, names: OperationNames, clock: RunClock) -> Columns:
     return {"start": start, "lane": _index_in(part["client"], names.clients), "kind": f * 4 + kind}
 
 
-def _all(operations: StoredOperations | History, names: OperationNames, clock: RunClock) -> Columns:
+def _all(recorded: Sequence[Operations], names: OperationNames, clock: RunClock) -> Columns:
     """Every operation."""
     found: dict[str, list[Ints]] = {name: [np.empty(0, np.int64)] for name in _TYPES}
-    for part in _parts(operations, _TIMES):
+    for part in _parts(recorded, _TIMES):
         inv, ret = part["inv"].to_numpy(), part["ret"].to_numpy()
         length = np.where(ret >= INF, OPEN, np.clip((ret - inv) // TICK_NS, 0, OPEN - 1))
         is_log = "offset" in part.column_names
@@ -271,11 +266,11 @@ def _all(operations: StoredOperations | History, names: OperationNames, clock: R
     return {name: np.concatenate(columns) for name, columns in found.items()}
 
 
-def _counts(operations: StoredOperations | History, names: OperationNames, clock: RunClock, window_s: float) -> Columns:
+def _counts(recorded: Sequence[Operations], names: OperationNames, clock: RunClock, window_s: float) -> Columns:
     """Counts by client, kind and window in place of the operations."""
     ticks = max(1, round(window_s * NS / TICK_NS))
     codes = counts = np.empty(0, np.int64)
-    for part in _parts(operations, _TIMES):
+    for part in _parts(recorded, _TIMES):
         timed = _timed(part, names, clock)
         code = ((timed["start"] // ticks) << 32) | (timed["lane"] << 8) | timed["kind"]
         codes, counts = summed(np.concatenate((codes, code)), np.concatenate((counts, np.ones(len(code), np.int64))))
@@ -301,10 +296,10 @@ def timeline_of(
     """The timeline as the page's JSON. `is_analyzed`: the run's tables are those of its evidence. Raises `HistoryError`
     for a run without a history."""
     events, clock = facts.events, facts.clock
-    with operations_of(run_dir, is_analyzed=is_analyzed) as operations:
-        names = OperationNames.of(operations)
+    with operations_of(run_dir, is_analyzed=is_analyzed) as recorded:
+        names = OperationNames.of(recorded)
         end_s = _end(names.last_ret, journal, clock)
-        columns = operation_columns(operations, names, clock, end_s)
+        columns = operation_columns(recorded, names, clock, end_s)
     turns = leader_turns(facts, end_s)
     by_place: dict[str, list[tuple[float, float, str, int]]] = {}
     for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:

@@ -40,12 +40,11 @@ def view_of(history: History, events: NodeEvents) -> PlotData:
 
 
 def _shared(history: History) -> Iterator[pa.Table]:
-    """The columns that operations on logs and on registers share, part by part; registers are last. The first part is
-    empty, so there is a part without operations, too."""
+    """The columns that operations of all shapes share, part by part. The first part is empty, so there is a part
+    without operations, too."""
     names = ("f", "type", "inv", "ret", "error")
     yield REGISTERS.empty_table().select(names)
     yield from history.parts(*names)
-    yield from history.register_parts(*names)
 
 
 @dataclass
@@ -86,7 +85,7 @@ def _sum(one: Ints, other: Ints) -> Ints:
 
 
 def _plotted(history: History, origin: int) -> _Plotted:
-    count = history.size + history.register_size
+    count = history.size
     found = _Plotted(origin, max(1, count // MOST_OPERATIONS), origin)
     for part in _shared(history):
         found.add(part)

@@ -35,6 +35,7 @@ from history.operation_digest import digest_of_streams, digest_of_tables
 from history.operation_tables import IndexedGroup, TablesError, read_index
 from history.regular_files import read_bytes, require_regular
 from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL, SENT_AGAIN
+from history.shapes import LOG
 from installation.counted import counted
 
 Columns = dict[str, Any]
@@ -131,7 +132,7 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
     root, tables = Path(directory), Path(run) / "tables"
     claim = _claim_of(root)
     demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
-    demand_digest(claim.tables, lambda: digest_of_tables(tables), "it was made for other tables of operations")
+    demand_digest(claim.tables, lambda: digest_of_tables(LOG, tables), "it was made for other tables of operations")
     _demand(claim.upper_bound in STRENGTH, "its upper bound has no meaning")
     _demand(
         STRENGTH.index(claim.upper_bound) >= STRENGTH.index(upper_bound),
@@ -182,7 +183,7 @@ def _claim_of(directory: Path) -> Claim:
 
 def _index_of(tables: Path) -> list[IndexedGroup]:
     try:
-        return read_index(tables)
+        return read_index(LOG, tables)
     except TablesError as error:
         raise CertificateError(str(error)) from error
 
@@ -194,10 +195,10 @@ def _demand(holds: Any, otherwise: str) -> None:
 
 def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tables: Path) -> list[PartTask]:
     """The parts of each partition in order, each with its row groups."""
-    of_partition: dict[tuple[str, int], list[IndexedGroup]] = {}
+    of_partition: dict[tuple[Any, ...], list[IndexedGroup]] = {}
     for group in groups:
-        of_partition.setdefault((group.topic, group.partition), []).append(group)
-    parts: dict[tuple[str, int], list[Part]] = {}
+        of_partition.setdefault(group.key, []).append(group)
+    parts: dict[tuple[Any, ...], list[Part]] = {}
     for part in claim.parts:
         parts.setdefault((part.topic, part.partition), []).append(part)
     tasks = []
@@ -223,7 +224,7 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
 def _shows(group: IndexedGroup, start: int, stop: int) -> bool:
     if group.highest < group.lowest:
         return start == 0
-    return group.lowest < stop and group.highest >= start
+    return bool(group.lowest < stop and group.highest >= start)
 
 
 def _confirm(task: PartTask) -> Confirmed | CertificateError:
@@ -294,9 +295,9 @@ def _rows(task: PartTask, group: IndexedGroup) -> Columns:
     rows["shown"] = np.where(is_query, rows["lo"], -1)
     nonempty = np.flatnonzero(rows["answered"] & (rows["count"] > 0))
     rows["shown"][nonempty] = np.maximum(rows["lo"][nonempty], rows["offset"][nonempty] + rows["count"][nonempty])
-    topics = pc.unique(table["topic"]).to_pylist()
-    _demand(topics == [group.topic], f"{group.path} has operations of another topic")
-    _demand(rows["partition"] == group.partition, f"{group.path} has operations of another partition")
+    topic, partition = group.key
+    _demand(pc.unique(table["topic"]).to_pylist() == [topic], f"{group.path} has operations of another topic")
+    _demand(rows["partition"] == partition, f"{group.path} has operations of another partition")
     named = (rows["offset"][~is_query], rows["offsets"], rows["shown"] - 1, np.where(is_query, rows["hi"], -1))
     for offsets in named:
         offsets = offsets[offsets >= 0]

@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 
 from analysis.verifiers.log import CertificateError, Columns, Spread, demand_digest, one_by_one
 from history import strict_json
-from history.operation_digest import digest_of_registers, digest_of_streams
-from history.operation_tables import TablesError
-from history.register_tables import STORED, KeyGroup, read_register_index
+from history.operation_digest import digest_of_streams, digest_of_tables
+from history.operation_tables import IndexedGroup, TablesError, read_index
 from history.regular_files import read_bytes, require_regular
 from history.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
+from history.shapes import REGISTER
 from installation.counted import counted
 
 FORMAT: Final = 3
@@ -68,7 +68,7 @@ class OrdersTask:
     stop: str | None
     directory: str
     tables: str
-    groups: tuple[KeyGroup, ...]
+    groups: tuple[IndexedGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread =
     root, tables = Path(directory), Path(run) / "tables"
     claim = _claim_of(root)
     demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
-    demand_digest(claim.tables, lambda: digest_of_registers(tables), "it was made for other tables of operations")
+    demand_digest(
+        claim.tables, lambda: digest_of_tables(REGISTER, tables), "it was made for other tables of operations"
+    )
     groups = _index_of(tables)
     operations = sum(group.rows for group in groups)
     _demand(claim.operations == operations, "it was made for a history with another number of operations")
@@ -114,14 +116,16 @@ def _claim_of(directory: Path) -> RegisterClaim:
     return claim
 
 
-def _index_of(tables: Path) -> list[KeyGroup]:
+def _index_of(tables: Path) -> list[IndexedGroup]:
     try:
-        return read_register_index(tables)
+        return read_index(REGISTER, tables)
     except TablesError as error:
         raise CertificateError(str(error)) from error
 
 
-def _tasks_of(claim: RegisterClaim, groups: Sequence[KeyGroup], directory: Path, tables: Path) -> Iterator[OrdersTask]:
+def _tasks_of(
+    claim: RegisterClaim, groups: Sequence[IndexedGroup], directory: Path, tables: Path
+) -> Iterator[OrdersTask]:
     stops = [*(part.start for part in claim.parts[1:]), None]
     for part, stop in zip(claim.parts, stops[: len(claim.parts)], strict=True):
         mine = (group for group in groups if group.highest >= part.start and (stop is None or group.lowest < stop))
@@ -174,7 +178,7 @@ def _entries(task: OrdersTask) -> pa.Table:
 def _rows(task: OrdersTask) -> pa.Table:
     """The operations of the history on the keys of a part."""
     names = ["key", *NUMBERS, *VALUES, "error"]
-    parts = [pa.schema([STORED.field(name) for name in names]).empty_table()]
+    parts = [pa.schema([REGISTER.stored.field(name) for name in names]).empty_table()]
     for group in task.groups:
         try:
             with pq.ParquetFile(require_regular(Path(task.tables) / group.path)) as file:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-LOG: Final = "log"
-REGISTER: Final = "register"
-
 
 class ForeignError(Exception):
     """A file is not a history of its format; the message names the file, the line if there is one, and the remedy."""

@@ -44,7 +44,7 @@ import pyarrow as pa
 
 from history.foreign.edn import FormMap, FormSet, Keyword, Tagged, forms_of, text_of
 from history.foreign.events import TYPES, Event, ForeignOperation, TimeOrder, operations_of
-from history.foreign.history import LOG, OWN_PRODUCER, ForeignError, ForeignHistory, alike_keys
+from history.foreign.history import OWN_PRODUCER, ForeignError, ForeignHistory, alike_keys
 from history.foreign.kinds import STEPS, kind_of, refusal, refusal_by_model
 from history.foreign.numbered_texts import NumberedTexts, RankedNumbers
 from history.foreign.operation_files import OperationFiles
@@ -52,6 +52,7 @@ from history.foreign.parts_on_disk import PartsOnDisk
 from history.foreign.register_rows import F_OF, RegisterRows
 from history.foreign.value_places import JoinedRuns, ValuePlaces
 from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
+from history.shapes import LOG
 from history.value_runs import I64
 
 Bools = npt.NDArray[np.bool_]

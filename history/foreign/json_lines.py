@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.distinct import distinct
-from history.foreign.history import INITIAL_TIMES, LOG, OWN_PRODUCER, REGISTER, ForeignError, ForeignHistory
+from history.foreign.history import INITIAL_TIMES, OWN_PRODUCER, ForeignError, ForeignHistory
 from history.foreign.kinds import kind_of, refusal
 from history.foreign.numbered_texts import GROUP_TEXTS, TextFile
 from history.foreign.operation_files import OperationFiles
@@ -39,8 +39,8 @@ from history.foreign.register_rows import initial_write
 from history.foreign.value_places import JoinedRuns, ValuePlaces
 from history.jsonl_reader import Recorded, TakenNames, read_lines
 from history.operation_schema import BadLineError, require_place
-from history.registers import table_of
 from history.schemas import APPEND, INF, OK, OPERATIONS, REGISTERS
+from history.shapes import LOG, REGISTER, SHAPES, Shape
 from history.value_runs import I64, ValueRuns
 
 MARKER: Final = "marker"
@@ -215,10 +215,10 @@ def read(paths: Sequence[Path], model: str | None, directory: Path, *, initial: 
     try:
         absent = AbsentOffsets()
         _take_all(paths, log, registers, absent)
-        chosen, *other_models = _models(paths, model, {LOG: log, REGISTER: registers})
+        chosen, *other_models = _models(paths, model, {LOG.name: log, REGISTER.name: registers})
         not_judged = [f"operations of the other model: {other_model}" for other_model in other_models]
-        files = OperationFiles(directory, chosen)
-        if chosen == REGISTER:
+        files = OperationFiles(directory, SHAPES[chosen])
+        if chosen == REGISTER.name:
             _require_one_clock(paths, registers)
             if absent:
                 raise ForeignError(paths[0], 0, "states absent offsets, which registers do not have")
@@ -253,17 +253,21 @@ def _add_registers(files: OperationFiles, registers: _AsRead, initial: int | Non
         keys.update(pc.unique(rows["key"]).to_pylist())
         files.add(rows)
     if initial is not None:
-        files.add(table_of([initial_write(number, key, initial) for number, key in enumerate(sorted(keys))]))
+        files.add(REGISTER.table([initial_write(number, key, initial) for number, key in enumerate(sorted(keys))]))
 
 
 def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead, absent: AbsentOffsets) -> None:
     """Read all lines. Raises ForeignError for a line without a valid operation."""
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
-    recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), log.take, registers.take, absent.take)
+    as_read = {LOG: log, REGISTER: registers}
+
+    def take(shape: Shape, rows: pa.Table) -> None:
+        as_read[shape].take(rows)
+
+    recorded = read_lines(paths, [started], TakenNames({}, 0, unique=False), take, absent.take)
     _require_whole(paths, recorded)
-    open_log, open_registers = recorded.tables()
-    log.take(open_log)
-    registers.take(open_registers)
+    for shape in as_read:
+        take(shape, recorded.table(shape))
 
 
 def _models(paths: Sequence[Path], model: str | None, as_read: Mapping[str, _AsRead]) -> list[str]:

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from history.foreign.history import INITIAL_PROCESS, LOG, ForeignHistory
+from history.foreign.history import INITIAL_PROCESS, ForeignHistory
 from history.operation_tables import IndexedGroup, write_index, write_operations
-from history.register_tables import KeyGroup, write_register_index, write_registers
-from history.schemas import INFO, OPERATIONS, REGISTERS
+from history.schemas import INFO
+from history.shapes import Shape
 
 OPERATIONS_FILE: Final = "operations.parquet"
 TABLES: Final = "tables"
@@ -27,24 +27,22 @@ PART_ROWS: Final = 1 << 17
 
 
 class OperationFiles:
-    """The files of one history of the given model, below a directory."""
+    """The files of one history of the given shape, below a directory."""
 
-    def __init__(self, directory: Path, model: str) -> None:
+    def __init__(self, directory: Path, shape: Shape) -> None:
         self.rows = 0
         self._directory = directory
-        self._model = model
-        self._schema = OPERATIONS if model == LOG else REGISTERS
-        self._writer = pq.ParquetWriter(directory / OPERATIONS_FILE, self._schema, compression="zstd")
+        self._shape = shape
+        self._writer = pq.ParquetWriter(directory / OPERATIONS_FILE, shape.columns, compression="zstd")
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
         self._parts = 0
         self._groups: list[IndexedGroup] = []
-        self._key_groups: list[KeyGroup] = []
         self._start: int | None = None
         self._is_answered = False
 
     def add(self, rows: pa.Table) -> None:
-        """Takes operations of the model's schema."""
+        """Takes operations with the columns of the shape."""
         self._waiting.append(rows)
         self._waiting_rows += rows.num_rows
         if self._waiting_rows >= PART_ROWS:
@@ -57,24 +55,17 @@ class OperationFiles:
         if self._waiting_rows:
             self._write()
         self._writer.close()
-        if self._model == LOG:
-            write_index(self._groups, self._directory / TABLES)
-        else:
-            write_register_index(self._key_groups, self._directory / TABLES)
+        write_index(self._shape, self._groups, self._directory / TABLES)
         described = tuple(not_judged), tuple(doubts)
         return ForeignHistory(
-            self._model, self._directory, self.rows, self._start or 0, self._is_answered, names, *described
+            self._shape.name, self._directory, self.rows, self._start or 0, self._is_answered, names, *described
         )
 
     def _write(self) -> None:
         rows = pa.concat_tables(self._waiting).unify_dictionaries().combine_chunks()
         self._waiting, self._waiting_rows = [], 0
         self._writer.write_table(rows, row_group_size=rows.num_rows)
-        piece = f"history-{self._parts:06d}"
-        if self._model == LOG:
-            self._groups += write_operations(rows, self._directory / TABLES, piece)
-        else:
-            self._key_groups += write_registers(rows, self._directory / TABLES, piece)
+        self._groups += write_operations(self._shape, rows, self._directory / TABLES, f"history-{self._parts:06d}")
         self._parts += 1
         self.rows += rows.num_rows
         earliest = int(pc.min(rows["inv"]).as_py())

@@ -10,11 +10,11 @@ from typing import Final
 import pyarrow as pa
 
 from history.foreign.events import ForeignOperation
-from history.foreign.history import INITIAL_PROCESS, INITIAL_TIMES, REGISTER, ForeignError, ForeignHistory, alike_keys
+from history.foreign.history import INITIAL_PROCESS, INITIAL_TIMES, ForeignError, ForeignHistory, alike_keys
 from history.foreign.numbered_texts import NumberedTexts
 from history.foreign.operation_files import OperationFiles
-from history.registers import table_of
 from history.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
+from history.shapes import REGISTER
 
 OBJECT_ROWS: Final = 1 << 14
 """The most rows that are objects of Python at once."""
@@ -78,7 +78,7 @@ class RegisterRows:
     def _flush(self) -> None:
         """Writes the operations that are objects, with the numbers of their values."""
         if self._rows:
-            rows = table_of(self._rows)
+            rows = REGISTER.table(self._rows)
             values, expected = self._values.places(self._texts).reshape(-1, 2).T
             is_cas = rows["f"].to_numpy() == CAS
             columns = {"value": (values, ~is_cas), "expected": (expected, is_cas), "new": (values, is_cas)}

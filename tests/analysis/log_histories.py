@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from history.operation_tables import remove_tables, write_index, write_operations
 from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ, SENT_AGAIN
+from history.shapes import LOG
 from history.values import encode_value
 
 
@@ -92,11 +93,11 @@ def table(*histories: list[Op], topic: str = "log") -> pa.Table:
 def stored(run: Path, operations: pa.Table, rows_per_piece: int = 1 << 20) -> Path:
     """The operations as the tables of a run, in pieces of `rows_per_piece` rows. Returns its `tables/`."""
     tables = run / "tables"
-    remove_tables(tables)
+    remove_tables(LOG, tables)
     groups = []
     for number, start in enumerate(range(0, operations.num_rows, rows_per_piece)):
-        groups += write_operations(operations.slice(start, rows_per_piece), tables, f"client-1-{number}")
-    write_index(groups, tables)
+        groups += write_operations(LOG, operations.slice(start, rows_per_piece), tables, f"client-1-{number}")
+    write_index(LOG, groups, tables)
     return tables
 
 

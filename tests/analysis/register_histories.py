@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.registers import table_of
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.shapes import REGISTER
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def table(histories: Mapping[str, Iterable[Op]]) -> pa.Table:
         for op in history:
             values = (op.value, op.expected, op.new)
             rows.append((len(rows), 0, op.client, op.f, key, op.type, op.inv, op.ret, *values, "main", op.error, ""))
-    return table_of(rows)
+    return REGISTER.table(rows)
 
 
 def step(state: int | None, op: Op) -> tuple[bool, int | None]:

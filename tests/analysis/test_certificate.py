@@ -21,6 +21,7 @@ from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import CertificateError, verify
 from history.operation_digest import digest_of_tables
 from history.schemas import INF, READ
+from history.shapes import LOG
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import check, undecided_partitions
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, stored, table, v
@@ -144,7 +145,7 @@ def test_a_certificate_does_not_prove_another_history(tmp_path: Path, other: lis
     stored(tmp_path, table(other), 5)
     with pytest.raises(CertificateError, match="other tables"):
         verified(tmp_path)
-    claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=len(other))
+    claim(tmp_path, tables=digest_of_tables(LOG, tmp_path / "tables"), operations=len(other))
     with pytest.raises(CertificateError):
         verified(tmp_path)
 
@@ -157,7 +158,7 @@ def test_an_operation_beyond_every_part_is_unexplained(tmp_path: Path, beyond: O
     history = [ok(number, 10 * number, 10 * number + 5, number - 1) for number in range(1, 6)]
     certified(table(history), tmp_path)
     stored(tmp_path, table([*history, beyond]), 5)
-    claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=6)
+    claim(tmp_path, tables=digest_of_tables(LOG, tmp_path / "tables"), operations=6)
     with pytest.raises(CertificateError):
         verified(tmp_path)
 
@@ -227,7 +228,7 @@ def test_records_shown_to_a_session_raise_its_bound(tmp_path: Path) -> None:
         operations = table([*history, Op(READ, 50, 60, offset=1, hi=1, process=5, session=session)])
         certified(table(history), tmp_path, "session")
         stored(tmp_path, operations, 1)
-        claim(tmp_path, tables=digest_of_tables(tmp_path / "tables"), operations=4)
+        claim(tmp_path, tables=digest_of_tables(LOG, tmp_path / "tables"), operations=4)
         assert check(operations, upper_bound="session").ok == holds
         if holds:
             verified(tmp_path, "session")

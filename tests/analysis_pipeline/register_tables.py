@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from analysis.engines.register import RegisterPlan, check_and_order
 from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.task_map import TaskMap, in_sequence
-from history.register_tables import remove_registers, write_register_index, write_registers
+from history.operation_tables import remove_tables, write_index, write_operations
+from history.shapes import REGISTER
 from tests.analysis.register_histories import Op, spoilt, true_history
 
 
-def stored(run: Path, operations: pa.Table, *, pieces: int = 1, **sizes: int) -> Path:
+def stored(run: Path, operations: pa.Table, *, pieces: int = 1, **sizes: Any) -> Path:
     """Writes operations to the tables of a run, as the records of this number of clients; returns the run."""
-    tables = run / "tables"
-    remove_registers(tables)
+    tables, shape = run / "tables", replace(REGISTER, **sizes)
+    remove_tables(shape, tables)
     numbers = pa.array(range(operations.num_rows))
     groups = []
     for piece in range(pieces):
         mine = pa.array([number.as_py() % pieces == piece for number in numbers], pa.bool_())
-        groups += write_registers(operations.filter(mine), tables, f"c{piece}-1", **sizes)
-    write_register_index(groups, tables)
+        groups += write_operations(shape, operations.filter(mine), tables, f"c{piece}-1")
+    write_index(shape, groups, tables)
     return run
 
 

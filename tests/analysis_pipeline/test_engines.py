@@ -14,7 +14,7 @@ from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
 from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.remote_store import compare_store
-from analysis.engines.row_groups import files_of
+from analysis.engines.row_groups import row_groups_of
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import SparkTasks, in_sequence
 from analysis.pipeline import analyze
@@ -49,7 +49,7 @@ def compacted(run: Path, seed: int, partitions: int, rows_per_file: int) -> Path
 @pytest.mark.parametrize("span", [SPAN, 2], ids=["whole partitions", "spread partitions"])
 def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Path, span: int) -> None:
     tables = compacted(tmp_path, seed=7, partitions=40, rows_per_file=2)
-    assert max(len(paths) for paths in files_of(tables).values()) > 2
+    assert max(len(groups) for groups in row_groups_of(tables).values()) > 2
     expected = check_log(LogPlan.of(tables), upper_bound="strict")
     found = check_log(LogPlan.of(tables, span=span), SparkTasks(spark.context()), upper_bound="strict")
     assert len({anomaly.name for anomaly in expected.anomalies}) >= 5

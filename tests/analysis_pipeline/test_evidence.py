@@ -339,7 +339,7 @@ def test_appends_with_weak_acks_do_not_count_as_load_under_faults(tmp_path: Path
 
 def test_writes_of_probes_after_the_load_do_not_count_as_load(tmp_path: Path) -> None:
     history = read_run(StoredRun(tmp_path / "run").write())
-    half = history.operations["inv"][RECORDS // 2].as_py()
+    half = history.logs.rows["inv"][RECORDS // 2].as_py()
     earlier = [line | ({"t": half} if line.get("name") == "quiesce" else {}) for line in history.journal]
     changed = replace(history, journal=earlier)
     assert load_of(history).changes_under_load == load_of(history).changes == RECORDS

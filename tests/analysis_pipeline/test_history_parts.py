@@ -22,8 +22,9 @@ from analysis.plots.data import view_of
 from analysis.plots.performance import latency, rate
 from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
-from history import reader
+from history import operation_tables, operations
 from history.operation_tables import IndexedGroup, TablesError, read_parts
+from history.operations import Operations
 from history.reader import History
 from history.schemas import (
     ACKS_ALL,
@@ -36,9 +37,9 @@ from history.schemas import (
     OK,
     OPERATIONS,
     READ,
-    REGISTERS,
     RESERVATIONS,
 )
+from history.shapes import LOG, Shape
 from history.timeline import INVOKED
 from installation.counted import counted
 from tests.analysis.log_histories import random_history, stored, table
@@ -64,7 +65,7 @@ def random_operations(rng: random.Random) -> pa.Table:
 
 def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
     return History(
-        recorded=recorded,
+        recorded=(Operations(LOG, recorded),),
         reservations=RESERVATIONS.empty_table(),
         journal=[
             {"event": "client", "client": "client-1", "t": load_end // 3},
@@ -73,7 +74,6 @@ def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
             {"event": "phase", "name": "final", "t": load_end},
             {"event": "fault_invoked", "id": "1", "t": fault},
         ],
-        recorded_registers=REGISTERS.empty_table(),
     )
 
 
@@ -81,30 +81,31 @@ def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
 def histories(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Histories:
     """The rows, and their history in memory and in tables."""
     rng = random.Random(request.param)
-    operations = random_operations(rng)
-    latest = max(operations["inv"].to_pylist())
+    rows = random_operations(rng)
+    latest = max(rows["inv"].to_pylist())
     moments = rng.randrange(latest), rng.randrange(latest)
-    monkeypatch.setattr(reader, "PART_ROWS", 7)
-    found = [history_of(each, *moments) for each in (operations, stored(tmp_path, operations, 5))]
-    return operations.to_pylist(), found, rng
+    monkeypatch.setattr(operations, "PART_ROWS", 7)
+    monkeypatch.setattr(operation_tables, "PART_ROWS", 7)
+    found = [history_of(each, *moments) for each in (rows, stored(tmp_path, rows, 5))]
+    return rows.to_pylist(), found, rng
 
 
 def test_parts_are_the_whole_history(histories: Histories) -> None:
     rows, found, _ = histories
     for history in found:
-        parts = list(history.parts("value", "inv", "topic"))
+        parts = list(history.logs.parts("value", "inv", "topic"))
         assert all(part.num_rows <= 7 and part.column_names == ["value", "inv", "topic"] for part in parts)
         shown = [row for part in parts for row in part.to_pylist()]
         wanted = [{name: row[name] for name in ("value", "inv", "topic")} for row in rows]
         assert sorted(map(str, shown)) == sorted(map(str, wanted))
         assert history.size == len(rows)
-        assert history.places == {(row["topic"], row["partition"]) for row in rows}
+        assert history.logs.keys == {(row["topic"], row["partition"]) for row in rows}
 
 
 def test_a_history_without_operations_has_no_parts(tmp_path: Path) -> None:
     for recorded in (OPERATIONS.empty_table(), stored(tmp_path, OPERATIONS.empty_table())):
         history = history_of(recorded, 1, 1)
-        assert (list(history.parts("f")), history.size, history.places) == ([], 0, set())
+        assert (list(history.parts("f")), history.size, history.logs.keys) == ([], 0, set())
         assert load_of(history) == MeasuredLoad(0, 0, 0)
         assert not goes_on(history, 0)
         assert lost_before_faults(history) == 0
@@ -118,7 +119,7 @@ def test_a_file_that_was_damaged_after_its_index_was_read_is_an_error(tmp_path: 
         content = path.read_bytes()
         path.write_bytes(content[:4] + b"\xff" * 400 + content[404:])
     with pytest.raises(TablesError, match="is damaged"):
-        list(history.parts("f", "inv", "value"))
+        list(history.logs.parts("f", "inv", "value"))
 
 
 def test_the_load_agrees_with_the_rows(histories: Histories) -> None:
@@ -185,7 +186,7 @@ def test_operations_outside_of_lives_agree_with_the_rows(histories: Histories) -
 def test_the_load_is_not_counted_from_the_whole_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large history is never in memory at once."""
     history = history_of(stored(tmp_path, random_operations(random.Random(2)), 5), 10, 10)
-    monkeypatch.setattr(reader, "read_operations", lambda _: pytest.fail("the whole history was read"))
+    monkeypatch.setattr(Operations, "rows", property(lambda _: pytest.fail("the whole history was read")))
     load.load_of(history)
     lost_before_faults(history)
     goes_on(history, 5)
@@ -198,11 +199,13 @@ def test_the_statistics_read_the_tables_once(tmp_path: Path, monkeypatch: pytest
     view = view_of(history, {})
     passes: list[Sequence[str]] = []
 
-    def counted(tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
+    def counted(
+        shape: Shape, tables: Path, groups: Iterable[IndexedGroup], columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
         passes.append(columns)
-        return read_parts(tables, groups, columns)
+        return read_parts(shape, tables, groups, columns)
 
-    monkeypatch.setattr(reader, "read_parts", counted)
+    monkeypatch.setattr(operations, "read_parts", counted)
     statistics(history, view)
     assert len(passes) == 1
 

@@ -10,7 +10,7 @@ import pytest
 import history.reader
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from history.reader import History
+from history.operations import Operations
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 
@@ -29,8 +29,7 @@ def test_verdict_plots_and_page_need_no_whole_history(
     monkeypatch.setattr(
         history.reader, "MOST_BYTES_KEPT", 0
     )  # as of a large run: the operations are in the tables only
-    monkeypatch.setattr(History, "operations", property(reads.append))
-    monkeypatch.setattr(history.reader, "read_operations", reads.append)
+    monkeypatch.setattr(Operations, "rows", property(reads.append))
     run = stored(tmp_path / "run", **options).write()
     verdict = analyze(run, engine="in-process")
     page = render_run(run).read_text()

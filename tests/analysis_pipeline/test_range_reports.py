@@ -13,8 +13,9 @@ import pytest
 
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
-from analysis.engines.row_groups import files_of
 from analysis.engines.task_map import WorkerProcesses, bundles
+from history.operation_tables import table_files
+from history.shapes import LOG
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history
@@ -70,7 +71,7 @@ def test_the_first_damage_is_named_wherever_its_task_is(tmp_path: Path) -> None:
 def test_a_file_that_is_torn_is_named(tmp_path: Path) -> None:
     tables = stored(tmp_path, table([ok(1, 10, 20, 0)]), 4)
     plan = LogPlan.of(tables)
-    (path,) = files_of(tables)["log", 0]
+    (path,) = table_files(LOG, tables)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DamagedError, match=rf"{path.name} cannot be read"):
         LogPlan.of(tables)

@@ -16,11 +16,13 @@ from analysis.evidence.load import goes_on, load_of
 from analysis.pipeline import analyze
 from analysis.plots.data import view_of
 from analysis.run_statistics import statistics
-from history import reader, register_tables
-from history.operation_tables import TablesError
+from history import operation_tables, operations, reader
+from history.operation_tables import TablesError, write_operations
+from history.operations import Operations
 from history.reader import History, read_run
 from history.registers import RegisterWriter
-from history.schemas import OPERATIONS, RESERVATIONS
+from history.schemas import RESERVATIONS
+from history.shapes import REGISTER, Shape
 from tests.analysis.register_histories import table
 from tests.analysis_pipeline.register_tables import many_keys, stored
 from tests.analysis_pipeline.stored_registers import KEYS, StoredRegisters
@@ -30,35 +32,33 @@ READ = {"f": "read", "key": "k0", "value": None, "type": "ok", "inv": 1_000_000_
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "PART_ROWS", 7)
-    monkeypatch.setattr(register_tables, "PART_ROWS", 7)
+    monkeypatch.setattr(operations, "PART_ROWS", 7)
+    monkeypatch.setattr(operation_tables, "PART_ROWS", 7)
 
 
 def rows_of(history: History) -> list[str]:
-    return sorted(map(repr, history.registers.to_pylist()))
+    return sorted(map(repr, history.registers.rows.to_pylist()))
 
 
 @pytest.mark.usefixtures("small_parts")
 def test_parts_are_all_operations_on_registers(tmp_path: Path) -> None:
-    operations = table(many_keys(random.Random("parts"), 6, hot=30))
-    empty = History(OPERATIONS.empty_table(), RESERVATIONS.empty_table(), [])
-    here = replace(empty, recorded_registers=operations)
-    there = replace(
-        empty, recorded_registers=stored(tmp_path, operations, pieces=3, least_rows=1, most_rows=5) / "tables"
-    )
+    rows = table(many_keys(random.Random("parts"), 6, hot=30))
+    tables = stored(tmp_path, rows, pieces=3, least_rows=1, most_rows=5) / "tables"
+    empty = History((), RESERVATIONS.empty_table(), [])
+    here, there = (replace(empty, recorded=(Operations(REGISTER, source),)) for source in (rows, tables))
     for history in (here, there):
-        parts = list(history.register_parts("id", "key", "inv"))
+        parts = list(history.registers.parts("id", "key", "inv"))
         assert all(0 < part.num_rows <= 7 and part.column_names == ["id", "key", "inv"] for part in parts)
         found = sorted(row["id"] for part in parts for row in part.to_pylist())
-        assert found == operations["id"].to_pylist()
-        assert history.register_size == operations.num_rows
+        assert found == rows["id"].to_pylist()
+        assert history.registers.size == rows.num_rows
     assert rows_of(here) == rows_of(there)
     assert statistics(here, view_of(here, {})) == statistics(there, view_of(there, {}))
     assert load_of(here) == load_of(there)
     assert [goes_on(here, moment) for moment in range(0, 500, 50)] == [
         goes_on(there, moment) for moment in range(0, 500, 50)
     ]
-    assert list(empty.register_parts("id")) == []
+    assert list(empty.registers.parts("id")) == []
 
 
 def two_clients(run: Path, *, closes: bool = True) -> Path:
@@ -86,9 +86,9 @@ def test_the_tables_of_registers_agree_with_a_direct_read(
     run, tables = two_clients(tmp_path, closes=closes), tmp_path / "tables"
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", kept)
     here, there = read_run(run), read_run(run, tables=tables)
-    assert isinstance(there.recorded_registers, Path) == (kept == 0)
+    assert isinstance(there.registers.source, Path) == (kept == 0)
     assert rows_of(there) == rows_of(here)
-    assert there.register_size == here.register_size == 19 + 2 * (not closes)
+    assert there.registers.size == here.registers.size == 19 + 2 * (not closes)
     assert (list(there.defects), there.unfinished) == (list(here.defects), here.unfinished)
     assert (there.written.first.tolist(), there.written.last.tolist()) == (
         here.written.first.tolist(),
@@ -96,9 +96,9 @@ def test_the_tables_of_registers_agree_with_a_direct_read(
     )
     names = {path.name for path in (tables / "registers").iterdir()}
     more = set() if closes else {"c1-1+unfinished.parquet", "c2-1+unfinished.parquet"}
-    pieces = {f"c{client}-1{piece}.parquet" for client in (1, 2) for piece in ("", "+1.0", "+2.0")}
+    pieces = {f"c{client}-1-{segment}.parquet" for client in (1, 2) for segment in range(3)}
     assert names == {*pieces, "+lines-0.parquet", *more}
-    assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.register_size
+    assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.registers.size
 
 
 def test_worker_processes_read_the_records_of_registers_alike(tmp_path: Path) -> None:
@@ -114,8 +114,11 @@ def test_worker_processes_read_the_records_of_registers_alike(tmp_path: Path) ->
 
 def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = two_clients(tmp_path)
-    write = register_tables.write_registers
-    monkeypatch.setattr("history.register_pieces.write_registers", lambda rows, *where: write(rows.slice(1), *where))
+
+    def loses(shape: Shape, rows: Any, *where: Any) -> Any:
+        return write_operations(shape, rows.slice(1), *where)
+
+    monkeypatch.setattr("history.register_pieces.write_operations", loses)
     defects = list(read_run(run, tables=tmp_path / "tables").defects)
     assert "c1-1.registers: it has 9 operations, but its tables have 6" in defects
 
@@ -129,7 +132,7 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     expected = analyze(run, engine="in-process", plots=False)
     assert expected.verdict == "pass"
     read: list[int] = []
-    parts = register_tables.read_register_parts
+    parts = operation_tables.read_parts
 
     def counted(*arguments: Any) -> Iterator[Any]:
         for part in parts(*arguments):
@@ -140,10 +143,10 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
         raise AssertionError("all operations on registers are read at once")
 
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
-    monkeypatch.setattr(reader, "read_register_parts", counted)
-    monkeypatch.setattr(reader, "read_registers", refused)
-    monkeypatch.setattr("history.register_pieces.write_registers", small_groups)
-    monkeypatch.setattr("history.client_reader.write_registers", small_groups)
+    monkeypatch.setattr(operations, "read_parts", counted)
+    monkeypatch.setattr(Operations, "rows", property(refused))
+    monkeypatch.setattr("history.register_pieces.write_operations", small_groups)
+    monkeypatch.setattr("history.client_reader.write_operations", small_groups)
     found = analyze(run, engine="in-process", plots=True)
     assert (found.verdict, found.reasons, found.stats) == (expected.verdict, expected.reasons, expected.stats)
     assert found.checks[0].detail == expected.checks[0].detail
@@ -151,20 +154,20 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     assert sum(read) > 3 * len(KEYS)
 
 
-def small_groups(rows: Any, tables: Path, piece: str) -> Any:
-    return register_tables.write_registers(rows, tables, piece, least_rows=1, most_rows=5)
+def small_groups(shape: Shape, rows: Any, tables: Path, piece: str) -> Any:
+    return write_operations(replace(shape, least_rows=1, most_rows=5), rows, tables, piece)
 
 
 def test_tables_that_are_damaged_make_the_run_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = two_clients(tmp_path)
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
     history = read_run(run, tables=tmp_path / "tables")
-    assert history.register_size == 19
+    assert history.registers.size == 19
     for path in (tmp_path / "tables" / "registers").iterdir():
         content = path.read_bytes()
         path.write_bytes(content[:4] + b"\xff" * 400 + content[404:])
     with pytest.raises(TablesError, match="is damaged"):
-        list(history.register_parts("f", "inv", "value"))
+        list(history.registers.parts("f", "inv", "value"))
 
 
 @pytest.mark.parametrize("kept", [0, 1 << 30], ids=["in tables only", "in memory too"])

@@ -20,7 +20,8 @@ from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.register_orders import ORDER
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.register import verify_registers
-from history.register_tables import KeyGroup, read_register_index, write_register_index
+from history.operation_tables import IndexedGroup, read_index, write_index
+from history.shapes import REGISTER
 from tests.analysis.register_histories import read, table, write
 from tests.analysis_pipeline.register_tables import certified, many_keys, stored
 
@@ -102,7 +103,7 @@ def test_tasks_cover_each_key_once_and_have_the_row_groups_that_may_have_it() ->
     rng = random.Random("plans")
     for _ in range(200):
         some = [sorted(rng.choices("abcdefgh", k=2)) for _ in range(rng.randrange(9))]
-        groups = [KeyGroup(f"f{n}", 0, rng.randint(1, 9), low, high) for n, (low, high) in enumerate(some)]
+        groups = [IndexedGroup((), f"f{n}", 0, rng.randint(1, 9), low, high) for n, (low, high) in enumerate(some)]
         tasks = sorted(plan_keys(groups, rng.randint(1, 30)), key=lambda task: task.start)
         assert [task.stop for task in tasks] == [*(task.start for task in tasks[1:]), None][: len(tasks)]
         for key in {key for each in some for key in each}:
@@ -112,8 +113,8 @@ def test_tasks_cover_each_key_once_and_have_the_row_groups_that_may_have_it() ->
 
 
 def _index_of_another_key(tables: Path) -> None:
-    groups = read_register_index(tables)
-    write_register_index([replace(groups[0], lowest="a"), *groups[1:]], tables)
+    groups = read_index(REGISTER, tables)
+    write_index(REGISTER, [replace(groups[0], lowest="a"), *groups[1:]], tables)
 
 
 def _unreadable(tables: Path) -> None:
@@ -137,8 +138,8 @@ def test_row_groups_that_are_not_as_the_index_states_are_damage(
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"highest": ""}, "has no range of keys"),
-        ({"lowest": "z"}, "has no range of keys"),
+        ({"highest": ""}, "has no range of places"),
+        ({"lowest": "z"}, "has no range of places"),
         ({"path": "a\0b"}, "cannot be read"),
     ],
 )
@@ -146,8 +147,8 @@ def test_an_index_that_hides_a_row_group_from_all_tasks_is_damage(
     tmp_path: Path, changes: dict[str, Any], complaint: str
 ) -> None:
     stored(tmp_path, table({"a": [write(1, 0, 1)], "b": [write(2, 0, 1)], "c": [write(3, 0, 1)]}), least_rows=1)
-    first, second, third = read_register_index(tmp_path / "tables")
-    write_register_index([first, replace(second, **changes), third], tmp_path / "tables")
+    first, second, third = read_index(REGISTER, tmp_path / "tables")
+    write_index(REGISTER, [first, replace(second, **changes), third], tmp_path / "tables")
     with pytest.raises(DamagedError, match=complaint):
         check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence)
 

@@ -11,7 +11,7 @@ import pytest
 from analysis.core.replica_evidence import ReplicaReport, appends_of, client_orders
 from analysis.core.replicas import check_partition
 from analysis.engines.replica import check_replicas, tasks_of
-from analysis.engines.row_groups import files_of, read, row_groups_of
+from analysis.engines.row_groups import read, row_groups_of
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.replicafiles.kafka import partitions, read_partition, read_remote
 from tests.analysis_pipeline.random_replicas import KEY, NODES, RandomReplicas
@@ -27,7 +27,7 @@ def by_ranges(run: RandomReplicas, span: int, part_bytes: int, spread: TaskMap =
 
 def whole(run: RandomReplicas) -> ReplicaReport:
     """The rules applied to whole logs in memory."""
-    operations = read(files_of(run.run / "tables")[KEY])
+    operations = read([group.path for group in row_groups_of(run.run / "tables")[KEY]])
     nodes = {node: run.run / "nodes" / node / "data" for node in NODES}
     remote = read_remote(nodes, run.run / "shared", KEY)
     logs, earlier = (

@@ -30,7 +30,9 @@ from analysis.page.timeline_parts import (
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.stored_verdict import standing_of
-from history.schemas import INF, OPERATIONS, REGISTERS
+from history.operations import Operations
+from history.schemas import INF, OPERATIONS
+from history.shapes import LOG, REGISTER
 from history.timeline import RunClock
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
@@ -63,23 +65,19 @@ def log_rows(count: int, *, client: str = "p", ret: int | None = None) -> pa.Tab
 
 
 @dataclass(frozen=True)
-class InParts:
-    """Operations on logs, in parts of this number of rows."""
+class InParts(Operations):
+    """Operations in parts of this number of rows."""
 
-    rows: pa.Table
-    size: int
+    part_rows: int
 
     def parts(self, *columns: str) -> Iterator[pa.Table]:
         rows = self.rows.select(columns)
-        yield from (rows.slice(start, self.size) for start in range(0, rows.num_rows, self.size))
-
-    def register_parts(self, *columns: str) -> Iterator[pa.Table]:
-        yield REGISTERS.empty_table().select(columns)
+        yield from (rows.slice(start, self.part_rows) for start in range(0, rows.num_rows, self.part_rows))
 
 
 def columns_of(rows: pa.Table, end_s: float, *, size: int = 1 << 17) -> dict[str, Any]:
-    operations: Any = InParts(rows, size)
-    return operation_columns(operations, OperationNames.of(operations), CLOCK, end_s)
+    recorded = [InParts(LOG, rows, size), Operations(REGISTER, REGISTER.columns.empty_table())]
+    return operation_columns(recorded, OperationNames.of(recorded), CLOCK, end_s)
 
 
 def test_operations_are_columns_of_ticks() -> None:

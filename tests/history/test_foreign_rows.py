@@ -15,8 +15,8 @@ from history import jsonl_reader
 from history.foreign import jepsen_edn, json_lines, numbered_texts, operation_files, porcupine, register_rows
 from history.foreign.history import ForeignError, ForeignHistory
 from history.foreign.numbered_texts import NumberedTexts, TextFile
-from history.operation_tables import read_operations
-from history.register_tables import read_registers
+from history.operations import Operations
+from history.shapes import SHAPES
 from tests.analysis.foreign_files import edn, polls, sends
 
 EVENT = "INFO  jepsen.util - {}\t:{}\t:write\t{}\n"
@@ -57,7 +57,7 @@ HISTORIES: dict[str, tuple[Reader, str]] = {
 def stored(history: ForeignHistory) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[int, str]]:
     """The operations in the file's order, those of the tables, and the texts of the values."""
     directory = history.directory
-    tables = (read_operations if history.model == "log" else read_registers)(directory / operation_files.TABLES)
+    tables = Operations(SHAPES[history.model], directory / operation_files.TABLES).rows
     rows = pq.read_table(directory / operation_files.OPERATIONS_FILE)
     assert rows.num_rows == tables.num_rows == history.rows
     key = "offset" if history.model == "log" else "id"

@@ -120,7 +120,7 @@ def test_the_counts_are_those_of_the_record(stored: Any, tmp_path: Path) -> None
     operations = GrowingOperations(run / "history" / "operations", 0, 900)
     assert operations.look(JOURNAL)
     history = read_run(run, tables=tmp_path / "tables")
-    outcomes = [*history.parts("type"), *history.register_parts("type")]
+    outcomes = [*history.parts("type")]
     assert operations.counts.total == sum((part["type"].to_numpy() == OK).sum() for part in outcomes) > 0
 
 

@@ -49,7 +49,7 @@ def test_the_examples_of_the_page_are_read_as_documented(tmp_path: Path) -> None
     )
     history = read_run(tmp_path)
     by_client: dict[str, list[dict[str, object]]] = {}
-    for row in history.registers.to_pylist():
+    for row in history.registers.rows.to_pylist():
         by_client.setdefault(row["client"], []).append(row)
     assert [(row["f"], row["type"], row["value"], row["error"]) for row in by_client["registers"]] == [
         (WRITE, OK, 17, ""),
@@ -70,7 +70,7 @@ def test_the_examples_of_the_page_are_read_as_documented(tmp_path: Path) -> None
     assert by_client["killed"][1]["error"] == UNFINISHED
     assert [(row["inv"], row["ret"]) for row in by_client["c"]] == [(3_000_500, 7_000_501)]
     assert history.unfinished == 1
-    rows = history.operations.to_pylist()
+    rows = history.logs.rows.to_pylist()
     assert [(row["offset"], row["lo"], row["hi"], row["values"]) for row in rows] == [
         (0, -1, -1, []),
         (-1, -1, -1, []),
@@ -79,14 +79,14 @@ def test_the_examples_of_the_page_are_read_as_documented(tmp_path: Path) -> None
     ]
     assert rows[1]["type"] == INFO
     assert rows[3]["phase"] == "final"
-    ids = history.registers["id"].to_pylist()
+    ids = history.registers.rows["id"].to_pylist()
     assert len(set(ids)) == len(ids)
 
 
 def test_a_torn_last_line_is_reported_and_omitted(tmp_path: Path) -> None:
     client(tmp_path, WRITTEN, '{"f": "wri', end="")
     history = read_run(tmp_path)
-    assert history.registers.num_rows == 1
+    assert history.registers.rows.num_rows == 1
     assert history.torn == [str(tmp_path / "history" / "operations" / "c.jsonl")]
 
 
@@ -94,7 +94,7 @@ def test_invocations_without_completion_count_as_operations_that_may_have_happen
     append = '{"type": "invoke", "id": "a", "f": "append", "topic": "t", "partition": 0, "value": 7, "inv": 11}'
     client(tmp_path, INVOKED, append)
     history = read_run(tmp_path)
-    (row,), (appended,) = history.registers.to_pylist(), history.operations.to_pylist()
+    (row,), (appended,) = history.registers.rows.to_pylist(), history.logs.rows.to_pylist()
     assert (row["value"], row["type"], row["inv"], row["ret"]) == (5, INFO, 10, INF)
     assert (appended["value"], appended["type"], appended["ret"]) == (7, INFO, INF)
     assert history.unfinished == 2
@@ -153,7 +153,7 @@ def test_an_invalid_line_is_refused_with_file_and_line(tmp_path: Path, line: str
     good = '{"f": "write", "key": "k", "value": 4, "type": "ok", "inv": 1, "ret": 2}'
     run = client(tmp_path, good, line, good.replace("4", "6"))
     assert re.search(rf"c\.jsonl:2: .*{re.escape(complaint)}", complaints(run))
-    assert read_run(run).registers["value"].to_pylist() == [4, 6]
+    assert read_run(run).registers.rows["value"].to_pylist() == [4, 6]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_wall_clock_that_was_set_meanwhile_may_be_off_by_as_much(
         journal.client("c", process=0, role="reader", session=1, producers=(0, 0))
     read = '{"f": "read", "key": "k", "value": null, "type": "ok", "inv": 5000000000, "ret": 5000000001}'
     run = client(tmp_path, '{"clock": "wall", "error_ns": 7}', read)
-    (row,) = read_run(run).registers.to_pylist()
+    (row,) = read_run(run).registers.rows.to_pylist()
     off = 7 + round(abs(set_s) * 1e9)
     assert (row["inv"], row["ret"]) == (max(3_000_000_000 - off, 0), 3_000_000_001 + off)
     assert ("its clock may be 3 s off" in complaints(run)) == defective
@@ -197,7 +197,7 @@ def test_an_inexact_clock_never_moves_an_answer_to_never(tmp_path: Path) -> None
     clock = '{"clock": "monotonic", "error_ns": 7}'
     run = client(tmp_path, clock, *(WRITTEN.replace("5", f"{off}").replace("20", f"{INF - off}") for off in (7, 8)))
     assert f"c.jsonl:2: ret {INF - 7} is not a time of the run" in complaints(run)
-    assert read_run(run).registers["ret"].to_pylist() == [INF - 1]
+    assert read_run(run).registers.rows["ret"].to_pylist() == [INF - 1]
 
 
 @pytest.mark.parametrize("topic", ["/../../../../outside", "..", ".", "a/b", "t\\u0000", "t" * 250, "täglich"])
@@ -207,12 +207,12 @@ def test_an_inexact_clock_never_moves_an_answer_to_never(tmp_path: Path) -> None
 def test_an_invalid_topic_name_is_refused(tmp_path: Path, line: str, topic: str) -> None:
     run = client(tmp_path, f'{line}, "inv": 1, "topic": "{topic}", "partition": 0}}')
     assert "a topic's name is needed" in complaints(run)
-    assert read_run(run).operations.num_rows == 0
+    assert read_run(run).logs.rows.num_rows == 0
 
 
 def test_a_file_with_an_invalid_first_line_is_refused_whole(tmp_path: Path) -> None:
     history = read_run(client(tmp_path, '{"clock": "sun"}', WRITTEN))
-    assert (history.registers.num_rows, history.may_have_written(5)) == (0, True)
+    assert (history.registers.rows.num_rows, history.may_have_written(5)) == (0, True)
 
 
 def test_values_are_unique_across_clients_of_all_kinds(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_values_are_unique_across_clients_of_all_kinds(tmp_path: Path) -> None:
     assert "c.jsonl:1: value 0 was written before, by w" in complaints(client(tmp_path, taken))
     client(tmp_path, WRITTEN)
     client(tmp_path, WRITTEN.replace("5", "6"), name="d")
-    assert read_run(tmp_path).registers["process"].to_pylist() == [4, 5, 6]
+    assert read_run(tmp_path).registers.rows["process"].to_pylist() == [4, 5, 6]
 
 
 def test_a_producers_values_belong_to_one_client(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_producers_values_belong_to_one_client(tmp_path: Path) -> None:
     run = client(tmp_path, APPENDED)
     assert re.search(r"c\.jsonl:1: value 5 belongs to producer 0 .* whose values p appends", complaints(run))
     client(tmp_path, APPENDED.replace("5", str(1 << 32)))
-    assert read_run(tmp_path).operations.num_rows == 2
+    assert read_run(tmp_path).logs.rows.num_rows == 2
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_an_operation_on_a_register_may_name_the_endpoint_that_was_asked(
 ) -> None:
     run = client(tmp_path, json.dumps(line | {"key": "k", "inv": 10, "endpoint": "10.0.0.1:2379"}))
     assert "c.jsonl:" not in complaints(run)
-    assert read_run(run).registers["endpoint"].to_pylist() == ["10.0.0.1:2379"]
+    assert read_run(run).registers.rows["endpoint"].to_pylist() == ["10.0.0.1:2379"]
 
 
 def test_an_endpoint_is_a_text_of_an_operation_on_a_register(tmp_path: Path) -> None:
@@ -264,4 +264,4 @@ def test_an_endpoint_is_a_text_of_an_operation_on_a_register(tmp_path: Path) -> 
 
 def test_a_name_for_the_client_may_be_given(tmp_path: Path) -> None:
     client(tmp_path, json.dumps({"clock": "monotonic", "client": "etcd-3"}), WRITTEN)
-    assert read_run(tmp_path).registers["client"].to_pylist() == ["etcd-3"]
+    assert read_run(tmp_path).registers.rows["client"].to_pylist() == ["etcd-3"]

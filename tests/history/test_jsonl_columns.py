@@ -16,6 +16,7 @@ import pytest
 from history.jsonl_columns import LineColumns, columns_of
 from history.jsonl_reader import TakenNames, read_lines
 from history.schemas import APPEND as APPENDED
+from history.shapes import LOG, REGISTER, Shape
 from history.value_runs import ValueRuns
 from history.values import encode_value
 
@@ -79,18 +80,18 @@ def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch, piece
     known = TakenNames(producers={1 << 16 | 9: "other.jsonl"}, process=3)
     known.runs["other"] = ValueRuns.of(np.array([99]))
     known.runs["arrow"] = ValueRuns.of(np.arange(encode_value(1, 5, 0), encode_value(1, 5, 9)))
-    pieces: list[pa.Table] = []
-    registers: list[pa.Table] = []
+    taken: dict[Shape, list[pa.Table]] = {LOG: [], REGISTER: []}
     with monkeypatch.context() as patch:
         patch.setattr("history.jsonl_reader._AT_ONCE", piece)
         if not by_columns:
             patch.setattr("history.jsonl_reader.columns_of", lambda *_, **__: None)
-        found = read_lines([path], JOURNAL, known, pieces.append, registers.append)
+        found = read_lines([path], JOURNAL, known, lambda shape, rows: taken[shape].append(rows))
+    pieces, registers = taken[LOG], taken[REGISTER]
     rows = [row for piece in pieces for row in piece.to_pylist()]
     written = [row["value"] for row in rows if row["f"] == APPENDED]
     content = {name: getattr(found, name) for name in ("defects", "torn", "counts", "producers", "announced", "vague")}
     of_registers = [row for piece in registers for row in piece.to_pylist()]
-    content["tables"] = [rows, of_registers, *(table.to_pylist() for table in found.tables())]
+    content["tables"] = [rows, of_registers, *(found.table(shape).to_pylist() for shape in taken)]
     content["known"] = (
         known.producers,
         known.process,
@@ -258,7 +259,7 @@ def test_values_of_a_foreign_history_may_repeat(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join([APPEND % b"5", APPEND % b"5", b""]))
     known = TakenNames({}, 0, unique=False)
     pieces: list[pa.Table] = []
-    found = read_lines([path], [], known, pieces.append, pieces.append)
+    found = read_lines([path], [], known, lambda _, rows: pieces.append(rows))
     assert [table.num_rows for table in pieces] == [2]
     assert (known.of_lines, known.of_columns, known.producers, found.defects) == ({}, {}, {}, {"me.jsonl": []})
 
@@ -301,6 +302,6 @@ def test_a_value_of_another_file_that_was_read_by_columns_is_refused_with_its_li
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, numbers in ((first, range(5)), (second, [3])):
         path.write_bytes(b"".join(APPEND % str(encode_value(1, 7, number)).encode() + b"\n" for number in numbers))
-    found = read_lines([first, second], [], TakenNames({}, 0), lambda _: None, lambda _: None)
+    found = read_lines([first, second], [], TakenNames({}, 0), lambda *_: None)
     (defect,) = found.defects["b.jsonl"]
     assert "was written before, by a.jsonl:4: " in defect

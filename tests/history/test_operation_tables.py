@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,15 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from history.operation_tables import (
-    INDEX_FILE,
     IndexedGroup,
     TablesError,
+    index_schema,
     read_index,
     record_name,
     write_index,
     write_operations,
 )
-from history.schemas import APPEND, END, INF, OPERATIONS, READ
+from history.schemas import APPEND, OPERATIONS
+from history.shapes import LOG
 from tests.analysis.log_histories import random_history, table
 
 
@@ -34,8 +36,8 @@ def operations(seed: int, partitions: int = 3) -> pa.Table:
 
 
 def written(tables: Path, rows: pa.Table, group_rows: int = 4) -> list[IndexedGroup]:
-    groups = write_operations(rows, tables, "c-1-0", group_rows=group_rows)
-    write_index(groups, tables)
+    groups = write_operations(replace(LOG, most_rows=group_rows), rows, tables, "c-1-0")
+    write_index(LOG, groups, tables)
     return groups
 
 
@@ -58,31 +60,30 @@ def spoken(row: dict[str, object]) -> set[object]:
 def test_every_row_is_in_its_partitions_file_in_its_order(tmp_path: Path, seed: int) -> None:
     rows = operations(seed)
     groups = written(tmp_path, rows)
-    for key in {(group.topic, group.partition) for group in groups}:
-        found = [row for group in groups if (group.topic, group.partition) == key for row in of(group, tmp_path)]
+    for key in {group.key for group in groups}:
+        found = [row for group in groups if group.key == key for row in of(group, tmp_path)]
         assert found == [row for row in rows.to_pylist() if (row["topic"], row["partition"]) == key]
     assert sum(group.rows for group in groups) == rows.num_rows
     assert all(pq.read_schema(path).equals(OPERATIONS) for path in tmp_path.glob("operations/*/*/*.parquet"))
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_the_index_has_the_counts_and_the_reach_of_each_row_group(tmp_path: Path, seed: int) -> None:
+def test_the_index_has_the_rows_and_the_reach_of_each_row_group(tmp_path: Path, seed: int) -> None:
     written(tmp_path, operations(seed))
-    for group in read_index(tmp_path):
+    for group in read_index(LOG, tmp_path):
         rows = of(group, tmp_path)
         reach = set[object]().union(*(spoken(row) for row in rows))
         assert (group.lowest, group.highest) == ((min(reach), max(reach)) if reach else (0, -1))  # type: ignore[type-var]
-        for name, f in (("append", APPEND), ("read", READ), ("end", END)):
-            for outcome, code in (("ok", 0), ("fail", 1), ("info", 2)):
-                expected = len([row for row in rows if (row["f"], row["type"]) == (f, code)])
-                assert getattr(group, f"{name}_{outcome}", 0) == expected
-        bound = [row for row in rows if row["f"] == APPEND and row["type"] == 0 and row["acks"] == -1]
-        located = [row for row in bound if row["offset"] != -1]
-        assert group.unlocated == len([row for row in rows if row["f"] == APPEND]) - len(located)
-        assert group.records == sum(len(row["offsets"]) for row in rows)  # type: ignore[arg-type,misc]
-        assert group.final == len([row for row in rows if row["phase"] == "final"])
-        assert group.first_inv == min(row["inv"] for row in rows)  # type: ignore[type-var]
-        assert group.last_ret == max([row["ret"] for row in rows if row["ret"] != INF], default=-1)  # type: ignore[type-var]
+        assert group.rows == len(rows)
+
+
+def test_the_index_of_an_earlier_version_which_has_more_columns_is_read(tmp_path: Path) -> None:
+    written(tmp_path, operations(1))
+    groups = read_index(LOG, tmp_path)
+    index = pq.ParquetFile(tmp_path / LOG.index).read()
+    counts = pa.array([7] * index.num_rows, pa.int64())
+    rewritten(tmp_path / LOG.index, index.add_column(5, "append_ok", counts).append_column("final", counts))
+    assert read_index(LOG, tmp_path) == groups
 
 
 def test_no_two_records_share_a_name() -> None:
@@ -118,14 +119,9 @@ def a_row_less(tables: Path) -> None:
 
 
 def another_partitions_rows(tables: Path) -> None:
-    index = pq.ParquetFile(tables / INDEX_FILE).read().to_pylist()
-    pq.write_table(pa.Table.from_pylist([row | {"partition": 7} for row in index], _index()), tables / INDEX_FILE)
-
-
-def _index() -> pa.Schema:
-    from history.operation_tables import INDEX
-
-    return INDEX
+    index = pq.ParquetFile(tables / LOG.index).read().to_pylist()
+    changed = pa.Table.from_pylist([row | {"partition": 7} for row in index], index_schema(LOG))
+    pq.write_table(changed, tables / LOG.index)
 
 
 def a_pipe(tables: Path) -> None:
@@ -141,9 +137,9 @@ def a_file_more(tables: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda tables: (tables / INDEX_FILE).unlink(), "tables/index.parquet is missing"),
-        (lambda tables: (tables / INDEX_FILE).write_bytes(b"PAR1"), "tables/index.parquet cannot be read as Parquet"),
-        (lambda tables: rewritten(tables / INDEX_FILE, pa.table({"x": [1]})), "has other columns than this version"),
+        (lambda tables: (tables / LOG.index).unlink(), "tables/index.parquet is missing"),
+        (lambda tables: (tables / LOG.index).write_bytes(b"PAR1"), "tables/index.parquet cannot be read as Parquet"),
+        (lambda tables: rewritten(tables / LOG.index, pa.table({"x": [1]})), "has other columns than this version"),
         (lambda tables: a_file(tables).unlink(), r"topic=.*/c-1-0.parquet is missing"),
         (a_torn_file, "c-1-0.parquet cannot be read as Parquet"),
         (a_foreign_file, "has other columns than this version"),
@@ -156,7 +152,7 @@ def a_file_more(tables: Path) -> None:
 )
 def test_tables_that_disagree_are_refused(tmp_path: Path, change: Callable[[Path], object], why: str) -> None:
     written(tmp_path, operations(1))
-    assert read_index(tmp_path)
+    assert read_index(LOG, tmp_path)
     change(tmp_path)
     with pytest.raises(TablesError, match=why):
-        read_index(tmp_path)
+        read_index(LOG, tmp_path)

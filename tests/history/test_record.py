@@ -75,7 +75,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
         client.read("log", 0, inv=1_020, ret=1_030, start=0, offsets=[0], values=[first])
         client.end("log", 0, inv=1_040, ret=1_050, end=1)
     history = read_run(tmp_path)
-    rows = history.operations.to_pylist()
+    rows = history.logs.rows.to_pylist()
     assert [row["type"] for row in rows] == [0, 1, 2, 0, 0]
     assert rows[2]["ret"] == INF
     assert rows[3] == {
@@ -113,7 +113,7 @@ def test_announced_appends_of_a_killed_producer_are_indeterminate(tmp_path: Path
     client.flush()
     client.append_ok("log", 0, elsewhere, inv=2_000, ret=2_010, offset=0)  # still in memory when the process dies
     history = read_run(tmp_path)
-    left = history.operations.slice(1).to_pylist()
+    left = history.logs.rows.slice(1).to_pylist()
     assert history.unfinished == len(left) == 7
     assert {(row["partition"], row["inv"], row["value"]) for row in left} == {
         *((2, 1_000, done + i) for i in (1, 2, 3)),
@@ -144,7 +144,7 @@ def test_a_torn_stream_gives_back_every_whole_batch(tmp_path: Path, keep: float)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(keep if keep >= 1 else keep * len(whole))])
     history = read_run(tmp_path)
-    ends = history.operations["lo"].to_pylist()
+    ends = history.logs.rows["lo"].to_pylist()
     assert ends == list(range(len(ends)))
     assert len(ends) % 10 == 0
     assert len(ends) >= (keep if keep < 1 else 0) * 50 - 15
@@ -155,13 +155,13 @@ def test_rows_are_flushed_by_age_and_by_number(tmp_path: Path) -> None:
     clock = Clock()
     client = writer(tmp_path, clock)
     client.end("log", 0, inv=1, ret=2, end=0)
-    assert read_run(tmp_path).operations.num_rows == 0
+    assert read_run(tmp_path).logs.rows.num_rows == 0
     clock.now += 250_000_000
     client.tick()
-    assert read_run(tmp_path).operations.num_rows == 1
+    assert read_run(tmp_path).logs.rows.num_rows == 1
     for _ in range(FLUSH_ROWS):
         client.end("log", 0, inv=1, ret=2, end=0)
-    assert read_run(tmp_path).operations.num_rows == 1 + FLUSH_ROWS
+    assert read_run(tmp_path).logs.rows.num_rows == 1 + FLUSH_ROWS
 
 
 def test_two_recordings_are_never_mixed(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from history import register_announcements
 from history.announcements import Invocation
 from history.checksummed_lines import read_lines, text_of
-from history.client_reader import ClientRecording, RegisterRecord, read_register_clients
+from history.client_reader import ClientRecording, StreamRecord, read_register_clients
 from history.registers import RegisterWriter
 from history.value_runs import ValueRuns
 
@@ -71,7 +71,7 @@ def damage(first: Path, seed: int) -> None:
 
 def read(first: Path, piece_rows: int, tables: Path | None = None) -> ClientRecording:
     numbers = sorted(int(path.name.split(".")[1]) for path in first.parent.glob("c-1.*.registers"))
-    (part,) = read_register_clients([RegisterRecord(first, [0, *numbers])], tables=tables, piece_rows=piece_rows)
+    (part,) = read_register_clients([StreamRecord(first, [0, *numbers])], tables=tables, piece_rows=piece_rows)
     return part
 
 
@@ -113,7 +113,7 @@ def test_every_segmentation_reads_the_same(
             damage(first, seed)
         part = read(first, piece_rows, tmp_path / f"tables-{number}")
         found.append(facts_of(part))
-        assert sum(each.rows for each in part.key_groups) == part.completed.num_rows + part.left.num_rows
+        assert sum(each.rows for each in part.groups) == part.completed.num_rows + part.left.num_rows
         assert not (tmp_path / f"tables-{number}" / "invoked").exists()
     assert all(each == found[0] for each in found)
     assert is_damaged or (found[0]["defects"], found[0]["understood"]) == ([], True)

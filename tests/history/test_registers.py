@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,17 +13,19 @@ import pytest
 from history import registers
 from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
-from history.operation_tables import TablesError, write_index
-from history.reader import read_run
-from history.register_tables import (
-    KeyGroup,
-    read_register_index,
-    remove_registers,
-    write_register_index,
-    write_registers,
+from history.operation_tables import (
+    IndexedGroup,
+    TablesError,
+    has_tables,
+    read_index,
+    remove_tables,
+    write_index,
+    write_operations,
 )
-from history.registers import RegisterWriter, row_of, table_of, with_endpoints
+from history.reader import read_run
+from history.registers import RegisterWriter, row_of, with_endpoints
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
+from history.shapes import LOG, REGISTER, Shape
 from history.values import encode_value
 
 
@@ -68,7 +70,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
         client.phase = "final"
         client.unknown(client.write("k"), "timed out")
     history = read_run(tmp_path)
-    rows = history.registers.to_pylist()
+    rows = history.registers.rows.to_pylist()
     value = encode_value(1, 3, 0)
     assert [(row["f"], row["type"], row["value"], row["expected"], row["new"], row["error"]) for row in rows] == [
         (WRITE, OK, value, None, None, ""),
@@ -82,7 +84,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == [3 << 32 | n for n in range(7)]
     assert all(row["inv"] < row["ret"] for row in rows)
     assert (rows[-1]["ret"], rows[-1]["phase"]) == (INF, "final")
-    assert (history.unfinished, history.torn, history.operations.num_rows) == (0, [], 0)
+    assert (history.unfinished, history.torn, history.logs.rows.num_rows) == (0, [], 0)
     assert all(record.announced for record in history.records)
 
 
@@ -95,7 +97,7 @@ def test_a_killed_client_leaves_only_its_announced_operations(tmp_path: Path) ->
     client.read("b")
     client.write("c")
     history = read_run(tmp_path)
-    done, *left = history.registers.to_pylist()
+    done, *left = history.registers.rows.to_pylist()
     assert done["type"] == OK
     assert [(row["f"], row["key"], row["type"], row["ret"], row["error"]) for row in left] == [
         (CAS, "b", INFO, INF, UNFINISHED),
@@ -111,7 +113,7 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])
     history = read_run(tmp_path)
-    assert history.registers.num_rows == 0
+    assert history.registers.rows.num_rows == 0
     assert str(path) in history.torn
     path.write_bytes(whole.replace(b'"inv"', b'"when"'))
     assert "c-1.invoked: line 2 is damaged" in list(read_run(tmp_path).defects)
@@ -138,7 +140,7 @@ def test_a_write_counts_only_as_announced(change: dict[str, object], count: int,
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, change)
     history = read_run(tmp_path)
     assert f"c-1.registers: it has {count} operation {defect}" in list(history.defects)
-    read, left = history.registers.to_pylist()
+    read, left = history.registers.rows.to_pylist()
     assert (read["f"], read["value"]) == (READ, written.value)
     assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (
         written.id,
@@ -159,7 +161,7 @@ def test_a_compare_and_set_counts_only_as_announced(column: str, value: int, tmp
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, {column: value})
     history = read_run(tmp_path)
     assert "c-1.registers: it has 1 operation with a different announcement" in list(history.defects)
-    (left,) = history.registers.to_pylist()
+    (left,) = history.registers.rows.to_pylist()
     assert (left["f"], left["expected"], left["new"], left["type"]) == (CAS, None, swap.value, INFO)
 
 
@@ -191,7 +193,7 @@ def test_each_outcome_has_the_endpoint_that_was_asked(tmp_path: Path) -> None:
         client.unknown(client.write("k"), "timed out", endpoint="n1:1")
         client.ok(client.read("k"), None)
         client.write("k")
-    endpoints = read_run(tmp_path).registers["endpoint"].to_pylist()
+    endpoints = read_run(tmp_path).registers.rows["endpoint"].to_pylist()
     assert endpoints == ["n1:1", "n2:1", "n3:1", "n1:1", "", ""]
 
 
@@ -207,12 +209,12 @@ def record(run: Path) -> None:
 
 def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record(tmp_path / "now")
-    whole = read_run(tmp_path / "now").registers
+    whole = read_run(tmp_path / "now").registers.rows
     with monkeypatch.context() as earlier:
         earlier.setattr(registers, "REGISTERS", REGISTERS_WITHOUT_ENDPOINTS)
         earlier.setattr(registers, "row_of", lambda *fields: row_of(*fields)[:-1])
         record(tmp_path / "then")
-    assert read_run(tmp_path / "then").registers.equals(whole)
+    assert read_run(tmp_path / "then").registers.rows.equals(whole)
     before = whole.drop_columns(["endpoint"])
     assert with_endpoints(before).equals(whole)
 
@@ -222,10 +224,10 @@ def test_a_file_is_ordered_by_key_and_row_groups_end_with_keys(tmp_path: Path) -
         for number in range(30):
             client.ok(client.write(f"k{number % 4}"))
     history = read_run(tmp_path)
-    groups = write_registers(history.registers, tmp_path, "c-1", least_rows=9, most_rows=16)
+    groups = write_operations(sized(9, 16), history.registers.rows, tmp_path, "c-1")
     assert [(each.rows, each.lowest, each.highest) for each in groups] == [(16, "k0", "k1"), (14, "k2", "k3")]
     written = pq.ParquetFile(tmp_path / groups[0].path).read().cast(REGISTERS)
-    assert sorted(written["id"].to_pylist()) == history.registers["id"].to_pylist()
+    assert sorted(written["id"].to_pylist()) == history.registers.rows["id"].to_pylist()
     rows = written.select(["key", "inv"]).to_pylist()
     assert rows == sorted(rows, key=lambda row: (row["key"], row["inv"]))
 
@@ -234,37 +236,43 @@ def test_a_key_with_many_operations_has_row_groups_of_its_own(tmp_path: Path) ->
     with writer(tmp_path) as client:
         for number in range(50):
             client.ok(client.write("a" if number < 5 else "b" if number < 45 else "c"))
-    groups = write_registers(read_run(tmp_path).registers, tmp_path, "c-1", least_rows=4, most_rows=16)
+    groups = write_operations(sized(4, 16), read_run(tmp_path).registers.rows, tmp_path, "c-1")
     keys = [(each.rows, each.lowest, each.highest) for each in groups]
     assert keys == [(5, "a", "a"), (16, "b", "b"), (16, "b", "b"), (8, "b", "b"), (5, "c", "c")]
 
 
-ROW: list[tuple[Any, ...]] = [(9, 0, "c", READ, "k", OK, 0, 1, None, None, None, "main", "", "")]
+def sized(least_rows: int, most_rows: int = 1 << 16) -> Shape:
+    return replace(REGISTER, least_rows=least_rows, most_rows=most_rows)
 
 
-def indexed(tables: Path) -> list[KeyGroup]:
-    rows = table_of([(n, 0, "c", READ, f"k{n}", OK, n, n + 1, None, None, None, "main", "", "") for n in range(6)])
-    groups = write_registers(rows, tables, "c-1", least_rows=2)
-    write_register_index(groups, tables)
+ROW = REGISTER.table([(9, 0, "c", READ, "k", OK, 0, 1, None, None, None, "main", "", "")])
+
+
+def indexed(tables: Path) -> list[IndexedGroup]:
+    rows = REGISTER.table(
+        [(n, 0, "c", READ, f"k{n}", OK, n, n + 1, None, None, None, "main", "", "") for n in range(6)]
+    )
+    groups = write_operations(sized(2), rows, tables, "c-1")
+    write_index(REGISTER, groups, tables)
     return groups
 
 
 def test_the_index_of_registers_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert read_register_index(tmp_path) == []
-    assert read_register_index(tmp_path / "t") == []
+    assert not has_tables(REGISTER, tmp_path)
     groups = indexed(tmp_path)
     assert [(each.row_group, each.rows, each.lowest, each.highest) for each in groups] == [
         (0, 2, "k0", "k1"),
         (1, 2, "k2", "k3"),
         (2, 2, "k4", "k5"),
     ]
-    assert read_register_index(tmp_path) == groups
-    remove_registers(tmp_path)
+    assert read_index(REGISTER, tmp_path) == groups
+    assert has_tables(REGISTER, tmp_path)
+    remove_tables(REGISTER, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def _replaced(tables: Path) -> None:
-    write_index([], tables / "other")
+    write_index(LOG, [], tables / "other")
     (tables / "other" / "index.parquet").rename(tables / "registers.parquet")
 
 
@@ -274,8 +282,14 @@ def _replaced(tables: Path) -> None:
         (lambda tables: (tables / "registers.parquet").unlink(), "tables/registers.parquet is missing"),
         (lambda tables: (tables / "registers.parquet").write_bytes(b"x"), "tables/registers.parquet cannot be read"),
         (lambda tables: (tables / "registers/c-1.parquet").unlink(), "tables/registers/c-1.parquet is missing"),
-        (lambda tables: write_registers(table_of(ROW), tables, "c-2"), "c-2.parquet is not in tables/registers"),
-        (lambda tables: write_registers(table_of(ROW), tables, "c-1"), "has row groups of .1. rows, but"),
+        (
+            lambda tables: write_operations(REGISTER, ROW, tables, "c-2"),
+            "c-2.parquet is not in tables/registers",
+        ),
+        (
+            lambda tables: write_operations(REGISTER, ROW, tables, "c-1"),
+            "has row groups of .1. rows, but",
+        ),
         (_replaced, "tables/registers.parquet has other columns"),
     ],
 )
@@ -285,4 +299,4 @@ def test_an_index_of_registers_that_disagrees_with_its_files_is_refused(
     indexed(tmp_path)
     damage(tmp_path)
     with pytest.raises(TablesError, match=complaint):
-        read_register_index(tmp_path)
+        read_index(REGISTER, tmp_path)

@@ -15,15 +15,16 @@ from history.arrow_stream import BatchWriter, segment_path
 from history.client_files import belongs, left_by
 from history.client_reader import (
     ClientRecording,
-    LogRecord,
-    RegisterRecord,
+    StreamRecord,
     read_log_clients,
     read_register_clients,
 )
-from history.operation_tables import IndexedGroup, read_index, read_operations, write_operations
+from history.operation_tables import IndexedGroup, read_index, write_operations
+from history.operations import Operations
 from history.reader import read_run
 from history.registers import RegisterWriter
 from history.schemas import REGISTERS
+from history.shapes import LOG, Shape
 from history.writer import OperationWriter
 
 ROWS = 25
@@ -56,7 +57,7 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
 
 def read(first: Path) -> ClientRecording:
     numbers = [0] + [n for n in range(1, 9) if segment_path(first, n).exists()]
-    (part,) = read_log_clients([LogRecord(first, numbers)])
+    (part,) = read_log_clients([StreamRecord(first, numbers)])
     return part
 
 
@@ -131,7 +132,7 @@ def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
     with RegisterWriter(tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
         for _ in range(10):
             writer.ok(writer.read("k"))
-    (part,) = read_register_clients([RegisterRecord(tmp_path / "r-1.registers", [0, 1, 2])])
+    (part,) = read_register_clients([StreamRecord(tmp_path / "r-1.registers", [0, 1, 2])])
     assert (part.completed.num_rows, part.defects) == (10, [])
     with pytest.raises(FileExistsError):
         BatchWriter(tmp_path / "r-1.registers", REGISTERS, clock=lambda: 0)
@@ -154,31 +155,31 @@ def test_the_tables_agree_with_a_direct_read(
     monkeypatch.setattr("history.reader.MOST_BYTES_KEPT", kept)
     tables = tmp_path / "tables"
     here, there = read_run(tmp_path), read_run(tmp_path, tables=tables)
-    assert isinstance(there.recorded, Path) == (kept == 0)
-    assert sorted_rows(there.operations) == sorted_rows(here.operations) == sorted_rows(read_operations(tables))
+    assert isinstance(there.logs.source, Path) == (kept == 0)
+    assert sorted_rows(there.logs.rows) == sorted_rows(here.logs.rows) == sorted_rows(Operations(LOG, tables).rows)
     assert (list(there.defects), there.unfinished) == (list(here.defects), here.unfinished)
     names = {path.name for path in tables.glob("operations/*/*/*.parquet")}
     assert names >= {"c-1-0.parquet", "c-1-1.parquet", "c-1-2.parquet", "+lines-0.parquet"}
     assert ("c-1+unfinished.parquet" in names) != closes
-    assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.operations.num_rows
+    assert sum(pq.read_table(tables / "seconds.parquet")["operations"].to_pylist()) == here.logs.rows.num_rows
 
 
 def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = record(tmp_path)
 
-    def loses(rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
-        return write_operations(rows.slice(1), tables, piece)
+    def loses(shape: Shape, rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
+        return write_operations(shape, rows.slice(1), tables, piece)
 
     monkeypatch.setattr("history.log_pieces.write_operations", loses)
-    (part,) = read_log_clients([LogRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
-    assert [defect for defect in part.defects if "but its tables have append 12, end 10" in defect]
+    (part,) = read_log_clients([StreamRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
+    assert [defect for defect in part.defects if "but its tables have 22" in defect]
 
 
 def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = record(tmp_path, per_segment=1_000)
     whole = read(first)
     monkeypatch.setattr("history.log_pieces.SEGMENT_ROWS", 1)
-    (part,) = read_log_clients([LogRecord(first)], tables=tmp_path / "tables")
+    (part,) = read_log_clients([StreamRecord(first)], tables=tmp_path / "tables")
     assert part.completed.to_pylist() == whole.completed.to_pylist()
     assert part.believed == whole.believed
 
@@ -188,6 +189,6 @@ def test_segments_read_in_several_processes_give_the_same(tmp_path: Path) -> Non
     record(tmp_path / "history" / "operations")
     here = read_run(tmp_path, tables=tmp_path / "here")
     there = read_run(tmp_path, tables=tmp_path / "there", each=WorkerProcesses(2))
-    assert there.operations.to_pylist() == here.operations.to_pylist()
-    assert read_index(tmp_path / "there") == read_index(tmp_path / "here")
+    assert there.logs.rows.to_pylist() == here.logs.rows.to_pylist()
+    assert read_index(LOG, tmp_path / "there") == read_index(LOG, tmp_path / "here")
     assert list(there.defects) == list(here.defects)

@@ -10,23 +10,28 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ROOMS: Final = ("analysis", "orchestrator", "history")
-WHOLE: Final = frozenset({"read_operations"})
-"""Functions that read all operations of tables."""
+OPERATIONS: Final = ("logs", "registers")
+"""The names of a shape's operations, whose `rows` are all of them."""
 
 
 def whole_reads(path: Path) -> Iterator[str]:
-    """The expressions that hold all operations of a run: those above, `operations` of a history, and `read_run`
-    without tables."""
+    """The expressions that hold all operations of a run: the `rows` of a shape, and `read_run` without tables."""
     text = path.read_text(encoding="utf-8")
-    if not any(name in text for name in (*WHOLE, "read_run", "history.operations")):
+    if not any(name in text for name in (".rows", "read_run")):
         return
     for each in ast.walk(ast.parse(text)):
-        if isinstance(each, ast.Attribute) and ast.unparse(each).endswith("history.operations"):
+        if isinstance(each, ast.Attribute) and each.attr == "rows" and _is_of_shape(each.value):
             yield ast.unparse(each)
         if isinstance(each, ast.Call):
             called = ast.unparse(each.func).rpartition(".")[2]
-            if called in WHOLE or (called == "read_run" and "tables" not in {named.arg for named in each.keywords}):
+            if called == "read_run" and "tables" not in {named.arg for named in each.keywords}:
                 yield ast.unparse(each)
+
+
+def _is_of_shape(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).rpartition(".")[2] in ("Operations", "of") and bool(value.args)
+    return ast.unparse(value).rpartition(".")[2] in OPERATIONS
 
 
 def modules() -> Iterator[Path]:
@@ -36,12 +41,13 @@ def modules() -> Iterator[Path]:
 
 def test_the_pipeline_reads_operations_part_by_part() -> None:
     found = {(path.relative_to(ROOT).as_posix(), text) for path in modules() for text in whole_reads(path)}
-    assert found == {("history/reader.py", "read_operations(self.recorded)")}
+    assert found == set()
 
 
 def test_each_way_to_read_a_whole_history_is_found(tmp_path: Path) -> None:
     path = tmp_path / "module.py"
-    path.write_text("read_run(run)\nreader.read_run(run, each=map)\nrun.history.operations\nread_operations(tables)\n")
-    assert len([*whole_reads(path)]) == 4
-    path.write_text("read_run(run, tables=tables)\nhistory.parts('f')\nview.operations\n")
+    reads = ("read_run(run)", "reader.read_run(run, each=map)", "run.history.logs.rows", "Operations(LOG, path).rows")
+    path.write_text("\n".join((*reads, "history.of(LOG).rows", "")))
+    assert len([*whole_reads(path)]) == 5
+    path.write_text("read_run(run, tables=tables)\nhistory.logs.parts('f')\ngroup.rows\n")
     assert [*whole_reads(path)] == []

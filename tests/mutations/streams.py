@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
-from history.client_files import INVOKED, REGISTER_STREAM, RESERVED
 from history.regular_files import sha256_of
 from history.schemas import NAMES
+from history.shapes import LOG, REGISTER
 from tests.mutations.stored import Line, Stored, checked, event
 
 Row = dict[str, Any]
@@ -63,7 +63,7 @@ def _reannounce(path: Path, change: Callable[[list[Line]], list[Line]]) -> None:
 
 
 def announced(stream: Path) -> Path:
-    return stream.with_suffix(INVOKED if stream.suffix == REGISTER_STREAM else RESERVED)
+    return stream.with_suffix(REGISTER.announced if stream.suffix == REGISTER.stream else LOG.announced)
 
 
 def as_left(run: Stored, path: Path) -> None:

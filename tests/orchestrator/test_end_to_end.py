@@ -203,5 +203,5 @@ def test_a_killed_run_leaves_no_process_and_can_be_analyzed(campaign_file: Path,
 
     run = only_run(store)
     assert wait_until_gone(run) == []
-    assert read_run(run).operations.num_rows >= 0
+    assert read_run(run).logs.rows.num_rows >= 0
     assert main(["analyze", str(run), "--store", str(store), "--engine", "in-process"]) == 2

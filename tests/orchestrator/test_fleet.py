@@ -171,7 +171,7 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
         running.complete()
         running.wait_ready()
         wait_until(lambda: running.counts["ok"] > 60, running)
-        wait_until(lambda: "consumer-1" in read_run(tmp_path).operations["client"].to_pylist(), running)
+        wait_until(lambda: "consumer-1" in read_run(tmp_path).logs.rows["client"].to_pylist(), running)
         assert [result.outcome for result in running.append(0, acks=-1, count=1, timeout_s=1)] in (
             [["ok"], ["fail"], ["info"]]
         )
@@ -180,7 +180,7 @@ def test_a_load_from_its_first_client_to_the_final_reads(tmp_path: Path) -> None
         running.await_service(60.0)
         answers = running.read_everything(reader, 60.0)
         running.close()
-    rows = read_run(tmp_path).operations.to_pylist()
+    rows = read_run(tmp_path).logs.rows.to_pylist()
     assert {row["client"] for row in rows} == {"producer-1", "consumer-1", "probe", "reader-1"}
     acknowledged = sum(row["f"] == APPEND and row["type"] == OK for row in rows)
     assert sum(answer.end for answer in answers) >= acknowledged > 0

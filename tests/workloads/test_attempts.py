@@ -61,7 +61,7 @@ def test_a_refusal_is_fail_only_if_the_record_was_sent_once(name: str, acks: int
                 if cluster.received.is_set() and SILENT in answers.values():
                     cluster.move()
         assert [node for node, _ in groupby(cluster.attempts)] == attempts
-    (row,) = [each for each in read_run(tmp_path).operations.to_pylist() if each["f"] == APPEND]
+    (row,) = [each for each in read_run(tmp_path).logs.rows.to_pylist() if each["f"] == APPEND]
     assert (row["type"], row["error"]) == (type_, error)
     assert outcomes == [
         (("ok", "fail", "info")[type_], row["offset"], error.partition(";")[0].removesuffix(SENT_AGAIN))

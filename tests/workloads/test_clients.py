@@ -52,7 +52,7 @@ def start(role: str, its: ClientSettings, tmp_path: Path) -> ClientProcess:
 
 
 def rows(history: History, f: int) -> list[dict[str, Any]]:
-    return [row for row in history.operations.to_pylist() if row["f"] == f]
+    return [row for row in history.logs.rows.to_pylist() if row["f"] == f]
 
 
 def test_values_appended_under_load_are_read_back_whole(tmp_path: Path, bootstrap: str) -> None:

@@ -98,7 +98,7 @@ def test_a_log_client_is_ended_at_the_first_operation_that_breaks_its_contract(w
         operate()
         with pytest.raises(ClientClassError, match=place(CarelessLog, what)):
             operate()
-    (row,) = read_run(tmp_path).operations.to_pylist()
+    (row,) = read_run(tmp_path).logs.rows.to_pylist()
     assert f"CarelessLog.{what} returned None" in row["error"], "the operation is recorded"
     assert (row["type"] == INFO) == (what == "append")
 
@@ -140,7 +140,7 @@ def test_an_append_without_an_offset_is_acknowledged_and_found_by_reads(tmp_path
     for client in (producer, consumer):
         client.close()
     assert [(each.outcome, each.offset) for each in results] == [("ok", -1)] * 3
-    operations = read_run(tmp_path).operations
+    operations = read_run(tmp_path).logs.rows
     rows = [row for row in operations.to_pylist() if row["value"] >= 0]
     assert [(row["type"], row["offset"]) for row in rows] == [(OK, -1)] * 3
     report = check(operations)

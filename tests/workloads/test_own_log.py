@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from history.client_reader import LogRecord, read_log_clients
+from history.client_reader import StreamRecord, read_log_clients
 from history.reader import read_run
 from history.schemas import APPEND, FAIL, INFO, OK, READ
 from history.values import NOT_A_VALUE, decode_value
@@ -38,7 +38,7 @@ def test_an_append_log_is_recorded_with_honest_outcomes(tmp_path: Path) -> None:
         client.close()
 
     assert all(answer.complete for answer in answers)
-    rows = read_run(tmp_path).operations.to_pylist()
+    rows = read_run(tmp_path).logs.rows.to_pylist()
     appends = [row for row in rows if row["f"] == APPEND]
     by_type = {kind: [row for row in appends if row["type"] == kind] for kind in (OK, FAIL, INFO)}
     final = {
@@ -64,7 +64,7 @@ def test_a_reopened_client_has_a_new_session(tmp_path: Path) -> None:
         outcomes += [result.outcome for result in producer.append(0, acks=-1, count=30, timeout_s=1)]
     producer.close()
     assert outcomes.count("info") >= 2
-    rows = [row for row in read_run(tmp_path).operations.to_pylist() if row["f"] == APPEND]
+    rows = [row for row in read_run(tmp_path).logs.rows.to_pylist() if row["f"] == APPEND]
     infos = [index for index, row in enumerate(rows) if row["type"] == INFO]
     some = rows[: infos[0] + 2]
     assert [(row["process"], row["session"]) for row in some] == [(1, 1)] * (infos[0] + 1) + [(1, 2)]
@@ -84,7 +84,7 @@ def test_a_probe_reports_whether_a_partition_accepts_appends(tmp_path: Path) -> 
 
 def whole(tmp_path: Path, client: str) -> bool:
     stream = tmp_path / "history" / "operations" / f"{client}-1.arrows"
-    (part,) = read_log_clients([LogRecord(stream)])
+    (part,) = read_log_clients([StreamRecord(stream)])
     return part.closed and part.defects == []
 
 
@@ -99,7 +99,7 @@ def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
     for client in (producer, consumer):
         client.close()
     assert [whole(tmp_path, name) for name in ("p1", "c1")] == [True, True]
-    operations = read_run(tmp_path).operations
+    operations = read_run(tmp_path).logs.rows
     (read,) = [row for row in operations.to_pylist() if row["f"] == READ]
     assert (read["values"][0], len(read["values"])) == (NOT_A_VALUE, 3)
     assert [each.name for each in check(operations).anomalies] == ["lost-acknowledged-write"]

@@ -84,7 +84,7 @@ def test_the_reader_reads_again_from_the_start(
         assert reader.poll(0.1) == (1, 0)
         assert reader.position(0) == 2
     assert library.done[1] == then
-    rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
+    rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).logs.rows.to_pylist()]
     assert rows == [(OK, 5, [5]), (FAIL, 6, []), (OK, 0, [0, 1])]
 
 
@@ -103,7 +103,7 @@ def test_the_reader_goes_to_the_start_of_a_log_after_a_deletion(
         assert reader.position(0) == 4  # so a log of which nothing is left counts as read to its end
         reader.poll(0.1)
     assert library.done[1] == ("seek", [(0, 4)])
-    rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).operations.to_pylist()]
+    rows = [(row["type"], row["offset"], row["offsets"]) for row in read_run(tmp_path).logs.rows.to_pylist()]
     assert rows == [(FAIL, 0, []), (OK, 4, [4])]
 
 
@@ -138,7 +138,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[M
                 reader.ask_anew(0)
             reader.poll(0.1)
     asked = [name for name, _ in library.done if name in ("pause", "resume")]
-    return read_run(tmp_path).operations.to_pylist(), asked
+    return read_run(tmp_path).logs.rows.to_pylist(), asked
 
 
 def test_an_answer_below_the_position_is_recorded_at_the_requested_offset(
