@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -18,10 +18,9 @@ from analysis.checkers.oracles import SIMULATION
 from analysis.expectation import unmet
 from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import PASS, UNKNOWN, Expectation, Verdict
+from history.field_types import Int64
 from history.time_scale import ORDINARY
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A document with a larger integer is damaged; tables have none."""
 LISTED: Final = (
     "campaign", "run", "made", "duration_s", "world", "system", "cell", "seed", "verdict", "expected", "met", "counts",
     "anomalies", "acknowledged", "reasons", "cause", "report",
@@ -39,37 +38,50 @@ class RunRow(msgspec.Struct, frozen=True):
     run: str
     """The name of the run's directory."""
     cell: str
+    """The name of the campaign's cell."""
     seed: Int64
+    """The seed of the run; -1 if it is unknown."""
     verdict: str
     """Unknown unless the stored one can be believed; a proven, unexpected failure remains a failure. The live page has
     words of its own for a run without a verdict."""
     expected: str
+    """What the campaign expects of the run, in one phrase."""
     met: bool
     """Whether the verdict is what was `expected`."""
     reasons: tuple[str, ...]
+    """Why the verdict is no *pass*, as sentences."""
     doubts: tuple[str, ...] = ()
     """Why the stored verdict cannot be believed; they are also in the `reasons`."""
     anomalies: tuple[str, ...] = ()
+    """The names of the run's anomalies."""
     faults: Int64 = 0
+    """The number of faults."""
     faults_confirmed: Int64 = 0
     """The number of faults marked as confirmed."""
     confirmed: Mapping[str, int] = {}
     """The number of confirmed faults of each kind, if the run's own check of its faults believes them all."""
     acknowledged: Int64 = 0
+    """The number of acknowledged changes."""
     duration_s: float = 0.0
+    """The duration of the run in seconds."""
     world: str = ""
+    """Where the nodes lived."""
     time_scale: float = ORDINARY
     """How many times longer everything took in the run's world than on this machine."""
     limits: tuple[str, ...] = ()
+    """What the run could not show, as sentences."""
     versions: Mapping[str, str] = {}
+    """The versions that the run was made with, by name."""
     system: str = ""
     """The name of the system under test; empty if run.toml does not say."""
     mutants: tuple[str, ...] = ()
+    """The mutants that were switched on."""
     started: str = ""
     """When the run started, in ISO 8601; empty if run.toml does not say."""
     stats: Mapping[str, float] = {}
     """The verdict's numeric figures, under its names."""
     replay: str = ""
+    """The command that makes the run again."""
     cause: str = ""
     """Of a failure, in one sentence."""
     verdict_sha256: str = ""

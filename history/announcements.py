@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from history.field_types import Int64
 from history.schemas import CAS, INF, WRITE
 from history.topic_folders import is_topic
 from history.values import PRODUCERS
@@ -18,7 +19,6 @@ from history.values import PRODUCERS
 LARGEST_BLOCK: Final = 1 << 20
 
 Int32 = Annotated[int, Meta(ge=0, lt=1 << 31)]
-Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Natural = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 Time = Annotated[int, Meta(ge=0, lt=INF)]
 Count = Annotated[int, Meta(gt=0, le=LARGEST_BLOCK)]

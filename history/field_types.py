@@ -17,6 +17,8 @@ LONGEST_S: Final = 10_000_000
 Count = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 AtLeastZero = Annotated[float, Meta(ge=0)]
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""A document with a larger integer is damaged; tables have none."""
 Share = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST_S)]
 WholeSeconds = Annotated[int, Meta(ge=1, le=LONGEST_S)]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from history.operation_tables import PART_ROWS, IndexedGroup, TablesError, read_index, read_parts
-from history.shapes import Shape
+from history.shapes import SHAPES, Shape
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,44 @@ class Operations:
     def index(self) -> list[IndexedGroup]:
         """The row groups of the tables; none of operations in memory."""
         return read_index(self.shape, self.source) if isinstance(self.source, Path) else []
+
+
+SHAPE: Final = "shape"
+
+
+def _of_all_shapes() -> pa.Schema:
+    """The columns of all shapes; texts are not repeated by codes, so that every program reads them."""
+    types = {column.name: column.type for shape in SHAPES.values() for column in shape.stored}
+    texts = {name: pa.string() if pa.types.is_dictionary(kind) else kind for name, kind in types.items()}
+    return pa.schema([(SHAPE, pa.string()), *texts.items()])
+
+
+OF_ALL_SHAPES: Final = _of_all_shapes()
+"""One row for each operation, of the shape that `shape` names. The columns of other shapes are null."""
+
+
+def parts_of_all_shapes(tables: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """These columns of `OF_ALL_SHAPES`, of all operations in tables. Raises TablesError if they are damaged or
+    missing."""
+    for shape in SHAPES.values():
+        # A part without columns would have no rows.
+        stored = dict.fromkeys(["type", *(name for name in columns if name in shape.stored.names)])
+        for part in Operations(shape, tables).parts(*stored):
+            yield _with_all_columns(part, shape, columns)
+
+
+def _with_all_columns(part: pa.Table, shape: Shape, columns: Sequence[str]) -> pa.Table:
+    schema = pa.schema([OF_ALL_SHAPES.field(name) for name in columns])
+    arrays = [
+        part[column.name].cast(column.type)
+        if column.name in part.column_names
+        else pa.repeat(pa.scalar(shape.name if column.name == SHAPE else None, column.type), part.num_rows)
+        for column in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def files_of_all_shapes(tables: Path) -> dict[Path, Shape]:
+    """The files with operations, each with the shape of its rows. Raises TablesError if the tables are damaged or
+    missing."""
+    return {tables / group.path: shape for shape in SHAPES.values() for group in Operations(shape, tables).index}

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 import pyarrow as pa
+
+from history.columns import Int8Column, Int32Column, Int64Column, Int64List, RepeatedText, schema_of
 
 INF: Final = 1 << 60
 
@@ -37,65 +40,90 @@ the record may be in the log more than once, and after records that were sent la
 PHASE_MAIN: Final = "main"
 PHASE_FINAL: Final = "final"
 
-_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
-OPERATIONS: Final = pa.schema(
-    [
-        pa.field("process", pa.int32(), nullable=False),
-        pa.field("session", pa.int32(), nullable=False),
-        pa.field("client", _TEXT, nullable=False),
-        pa.field("f", pa.int8(), nullable=False),
-        pa.field("topic", _TEXT, nullable=False),
-        pa.field("partition", pa.int32(), nullable=False),
-        pa.field("type", pa.int8(), nullable=False),
-        pa.field("inv", pa.int64(), nullable=False),
-        pa.field("ret", pa.int64(), nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("hi", pa.int64(), nullable=False),
-        pa.field("lo", pa.int64(), nullable=False),
-        pa.field("value", pa.int64(), nullable=False),
-        pa.field("offsets", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
-        pa.field("values", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
-        pa.field("acks", pa.int8(), nullable=False),
-        pa.field("phase", _TEXT, nullable=False),
-        pa.field("error", _TEXT, nullable=False),
-    ]
-)
-"""One row per operation.
+class OperationColumns(msgspec.Struct):
+    """The columns of operations on logs: one row for each operation."""
 
-`process` is the client, `session` its incarnation: what a client was shown binds it only until it reconnects.
-`offset` is an append's reported offset (-1 unknown), a read's first requested offset (the client's position, whatever
-offset the answer starts with), -1 for an end query.
-`lo` and `hi` bound the log's length as a query showed it (-1: that side is not shown); `offsets` and `values` are the
-records a read returned, in its order.
-"""
+    process: Int32Column
+    """The client."""
+    session: Int32Column
+    """The client's incarnation: what it was shown binds it only until it reconnects."""
+    client: RepeatedText
+    """The name of the client."""
+    f: Int8Column
+    """What the operation is: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set)."""
+    topic: RepeatedText
+    """The log's topic."""
+    partition: Int32Column
+    """The log's partition."""
+    type: Int8Column
+    """The outcome: 0 ok, 1 fail (it certainly did not happen), 2 info (it may have happened, or may happen later)."""
+    inv: Int64Column
+    """The time of the invocation, in nanoseconds of CLOCK_MONOTONIC on the machine of the clients."""
+    ret: Int64Column
+    """The time of the return; 2^60 stands for "never returned"."""
+    offset: Int64Column
+    """Of an append: the reported offset, -1 unknown. Of a read: the first requested offset (the client's position,
+    whatever offset the answer starts with). -1 for an end query."""
+    hi: Int64Column
+    """The log held at most that many records, as a query showed it; -1: not shown."""
+    lo: Int64Column
+    """The log held at least that many records, as a query showed it; -1: not shown."""
+    value: Int64Column
+    """Of an append: the value."""
+    offsets: Int64List
+    """Of a read: the offsets of the returned records, in its order."""
+    values: Int64List
+    """Of a read: the values of the returned records, in its order."""
+    acks: Int8Column
+    """Of an append: the requested acknowledgements, -1 for all."""
+    phase: RepeatedText
+    """`main`, or `final` for the reads after the last heal."""
+    error: RepeatedText
+    """Why the operation did not succeed; empty if it did."""
 
-REGISTERS: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("process", pa.int32(), nullable=False),
-        pa.field("client", _TEXT, nullable=False),
-        pa.field("f", pa.int8(), nullable=False),
-        pa.field("key", _TEXT, nullable=False),
-        pa.field("type", pa.int8(), nullable=False),
-        pa.field("inv", pa.int64(), nullable=False),
-        pa.field("ret", pa.int64(), nullable=False),
-        pa.field("value", pa.int64()),
-        pa.field("expected", pa.int64()),
-        pa.field("new", pa.int64()),
-        pa.field("phase", _TEXT, nullable=False),
-        pa.field("error", _TEXT, nullable=False),
-        pa.field("endpoint", _TEXT, nullable=False),
-    ]
-)
-"""One row per operation on a register: `f` is READ, WRITE or CAS; `id` (process << 32 | count) is unique in the run.
 
-`value` is the answer of a read or the value of a write, `expected` and `new` belong to a compare-and-set. Null is nil:
-the key is absent, as every key is before its first write. Values written (also by a compare-and-set) are unique in the
-run, so a read identifies the operation that wrote its value. A failed compare-and-set with the error `MISMATCH` is an
-answer; a failure with any other error says only that the operation did not happen. `endpoint`: the `host:port` that the
-client asked, which answered if the outcome is an answer; empty if it is not recorded.
-"""
+class RegisterColumns(msgspec.Struct):
+    """The columns of operations on registers: one row for each operation.
+
+    Values written (also by a compare-and-set) are unique in the run, so a read identifies the operation that wrote its
+    value. A failed compare-and-set with the error `MISMATCH` is an answer; a failure with any other error says only
+    that the operation did not happen."""
+
+    id: Int64Column
+    """The process times 2^32 plus a count, unique in the run."""
+    process: Int32Column
+    """As of a log."""
+    client: RepeatedText
+    """As of a log."""
+    f: Int8Column
+    """As of a log."""
+    key: RepeatedText
+    """The register."""
+    type: Int8Column
+    """As of a log."""
+    inv: Int64Column
+    """As of a log."""
+    ret: Int64Column
+    """As of a log."""
+    value: Int64Column | None
+    """The answer of a read or the value of a write. Null is nil: the key is absent, as every key is before its first
+    write."""
+    expected: Int64Column | None
+    """Of a compare-and-set: the value that the key must hold; null: none."""
+    new: Int64Column | None
+    """Of a compare-and-set: the value that it writes."""
+    phase: RepeatedText
+    """As of a log."""
+    error: RepeatedText
+    """As of a log."""
+    endpoint: RepeatedText
+    """The `host:port` that the client asked, which answered if the outcome is an answer; empty if it is not
+    recorded."""
+
+
+OPERATIONS: Final = schema_of(OperationColumns)
+REGISTERS: Final = schema_of(RegisterColumns)
 
 REGISTERS_WITHOUT_ENDPOINTS: Final = REGISTERS.remove(REGISTERS.get_field_index("endpoint"))
 """`REGISTERS` as versions wrote it that did not record endpoints."""

@@ -1,13 +1,7 @@
 """The operations of each second of a run, `tables/seconds.parquet`: rates, latencies and outages without the history.
 
-One row for each second of CLOCK_MONOTONIC, shape ("log" or "register"), kind and outcome of operations. An operation
-belongs to the second of its return, or of its invocation if it never returned. `latency[k]` counts operations that took
-at least 2^(k/4) and less than 2^((k+1)/4) microseconds, so neighbouring bounds differ by 19 %; k = 0 also has the
-faster ones, k = 111 also the slower ones (from 227 s). An operation that never returned is in no bucket.
-
-`longest_gap_ns`, in rows of acknowledged changes: the longest time without an acknowledgement of such an operation that
-ended in this second. It is exact if it is longer than 10 ms, else null: acknowledgements are counted in cells of 10 ms,
-of each the first and the last are kept, so the summaries of segments merge in any order.
+Neighbouring bounds of the buckets of latency differ by 19 %. The longest gap is exact: acknowledgements are counted in
+cells of 10 ms, of each the first and the last are kept, so the summaries of segments merge in any order.
 """
 
 from __future__ import annotations
@@ -17,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from history.columns import Int8Column, Int64Column, Int64List, schema_of
 from history.regular_files import remove
 from history.schemas import APPEND, CAS, INF, OK, WRITE
 from history.shapes import SHAPES, Shape
@@ -38,18 +34,32 @@ _SHAPES: Final = tuple(SHAPES.values())
 _KINDS: Final = len(_SHAPES) * 5 * 3  # shape, f, type
 _SLOTS: Final = BUCKETS + 1  # the last one: it never returned
 
-SECONDS: Final = pa.schema(
-    [
-        pa.field("second", pa.int64(), nullable=False),
-        pa.field("shape", pa.string(), nullable=False),
-        pa.field("f", pa.int8(), nullable=False),
-        pa.field("type", pa.int8(), nullable=False),
-        pa.field("operations", pa.int64(), nullable=False),
-        pa.field("records", pa.int64(), nullable=False),
-        pa.field("latency", pa.list_(pa.field("item", pa.int64(), nullable=False)), nullable=False),
-        pa.field("longest_gap_ns", pa.int64()),
-    ]
-)
+
+class SecondColumns(msgspec.Struct):
+    """The columns of `tables/seconds.parquet`: one row for each second, shape, kind and outcome of operations."""
+
+    second: Int64Column
+    """The second of CLOCK_MONOTONIC of the return, or of the invocation of an operation that never returned."""
+    shape: str
+    """`log` or `register`."""
+    f: Int8Column
+    """What the operations are: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set)."""
+    type: Int8Column
+    """Their outcome: 0 ok, 1 fail (it certainly did not happen), 2 info (it may have happened, or may happen later)."""
+    operations: Int64Column
+    """The number of these operations."""
+    records: Int64Column
+    """The number of records that these operations read."""
+    latency: Int64List
+    """A histogram: `latency[k]` counts the operations that took at least 2^(k/4) and less than 2^((k+1)/4)
+    microseconds. k = 0 also has the faster ones, k = 111 also the slower ones (from 227 s). An operation that never
+    returned is in no bucket."""
+    longest_gap_ns: Int64Column | None
+    """In rows of acknowledged changes: the longest time without an acknowledgement of such an operation that ended in
+    this second. Null unless it is longer than 10 ms."""
+
+
+SECONDS: Final = schema_of(SecondColumns)
 
 I64 = npt.NDArray[np.int64]
 

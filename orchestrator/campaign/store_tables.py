@@ -23,50 +23,20 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec.structs import asdict, fields
+from msgspec.structs import asdict
 
 from analysis.engines.task_map import TaskMap, in_sequence
-from analysis.run_row import Int64, RunRow
+from analysis.run_row import RunRow
 from analysis.verdict import VERDICT_FILE, Verdict
 from history.regular_files import read_bytes, remove
 from history.seconds import SECONDS, SECONDS_FILE
 from orchestrator.campaign.store import Store, locked
-from orchestrator.campaign.store_index import read_index, with_settings
+from orchestrator.campaign.store_index import IndexedCampaign, read_index, with_settings
+from orchestrator.campaign.table_columns import MAPPINGS, SCHEMAS, LeftOut, RunKey
 
 FOLDER: Final = ".tables"
 RUNS_FILE: Final = "runs.parquet"
 RUNS_PER_TASK: Final = 256
-
-KEY: Final = [(name, pa.string()) for name in ("campaign", "run", "evidence", "analysis")]
-TEXTS: Final = pa.list_(pa.string())
-_TYPES: Final = {str: pa.string(), bool: pa.bool_(), float: pa.float64(), Int64: pa.int64(), tuple[str, ...]: TEXTS}
-"""Of the fields of a row; all others are mappings, whose columns have JSON."""
-_MAPPINGS: Final = {field.name: field.type for field in fields(RunRow) if field.type not in _TYPES}
-RUNS: Final = pa.schema([
-    *KEY,
-    *((field.name, _TYPES.get(field.type, pa.string())) for field in fields(RunRow) if field.name not in dict(KEY)),
-    ("stored_verdict", pa.string()), ("stored_met", pa.bool_()), ("stored_reasons", TEXTS), ("finished", pa.bool_()),
-    ("codes", TEXTS),
-])  # fmt: skip
-CHECKS: Final = pa.schema(
-    [*KEY, ("check", pa.string()), ("verdict", pa.string()), ("detail", pa.string()), ("s", pa.float64())]
-)
-FAULTS: Final = pa.schema([
-    *KEY, ("fault", pa.string()), ("kind", pa.string()), ("targets", TEXTS), ("status", pa.string()),
-    ("start_s", pa.float64()), ("end_s", pa.float64()),
-])  # fmt: skip
-ANOMALIES: Final = pa.schema([
-    *KEY, ("anomaly", pa.string()), ("promise", pa.string()), ("topic", pa.string()), ("partition", pa.int64()),
-    ("count", pa.int64()), ("sentence", pa.string()),
-])  # fmt: skip
-SECONDS_OF_RUNS: Final = pa.schema([*KEY, *SECONDS])
-_SCHEMAS: Final = {
-    "runs": RUNS,
-    "checks": CHECKS,
-    "faults": FAULTS,
-    "anomalies": ANOMALIES,
-    "seconds": SECONDS_OF_RUNS,
-}
 _DRAFT: Final = ".draft"
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -76,7 +46,7 @@ def read_rows(path: Path) -> tuple[RunRow, ...]:
     version."""
     try:
         file = _parquet_file(path)
-        if not file.schema_arrow.equals(RUNS):
+        if not file.schema_arrow.equals(SCHEMAS["runs"]):
             raise ValueError("its columns are not those of this version")
         rows = file.read(list(RunRow.__struct_fields__)).to_pylist()
     except pa.ArrowException as error:
@@ -85,7 +55,7 @@ def read_rows(path: Path) -> tuple[RunRow, ...]:
 
 
 def _parsed(columns: Mapping[str, Any]) -> RunRow:
-    decoded = {name: msgspec.json.decode(columns[name] or "", type=kind) for name, kind in _MAPPINGS.items()}
+    decoded = {name: msgspec.json.decode(columns[name] or "", type=kind) for name, kind in MAPPINGS.items()}
     return msgspec.convert({**columns, **decoded}, RunRow)
 
 
@@ -96,9 +66,11 @@ def write_tables(store: Store, spread: TaskMap = in_sequence) -> tuple[Path, lis
     `UsageError` when another process writes them; RuntimeError when a task on Spark fails.
     """
     with _drafting(store.root) as draft:
-        tasks = list(_tasks(store, draft))
+        runs = list(runs_to_read(read_index(store.root)))
+        starts = range(0, len(runs), RUNS_PER_TASK)
+        tasks = [_Task(start, store.root, draft, runs[start : start + RUNS_PER_TASK]) for start in starts]
         left_out = [sentence for sentences in spread(_write_parts, tasks) for sentence in sentences]
-        for name, schema in _SCHEMAS.items():
+        for name, schema in SCHEMAS.items():
             merged = draft / f"{name}.parquet"
             _write_table(merged, schema, (_parquet_file(_part(draft, name, task.number)).read() for task in tasks))
             _replace(merged)
@@ -146,55 +118,96 @@ def _parquet_file(path: Path) -> pq.ParquetFile:
 
 
 @dataclass(frozen=True)
+class RunToRead:
+    """A run whose tables are made. `has_settings`: its row has the settings of its run.toml."""
+
+    row: RunRow
+    has_settings: bool
+
+
+def runs_to_read(campaigns: Iterable[IndexedCampaign]) -> Iterator[RunToRead]:
+    """The first run of each cell that counts has settings: to read those of all runs would take a minute."""
+    cells = set[tuple[str, str]]()
+    for row in (row for campaign in campaigns for row in campaign.runs):
+        cell = (row.campaign, row.cell)
+        yield RunToRead(row, row.counts and cell not in cells)
+        cells |= {cell} if row.counts else set()
+
+
+@dataclass(frozen=True)
 class _Task:
-    """Some runs of a store, each with whether its row has settings. Their rows become one file of each table in the
-    directory `draft`."""
+    """Some runs of a store. Their rows become one file of each table in the directory `draft`."""
 
     number: int
     store: Path
     draft: Path
-    runs: Sequence[tuple[RunRow, bool]]
-
-
-def _tasks(store: Store, draft: Path) -> Iterator[_Task]:
-    """The first run of each cell that counts has settings: to read those of all runs would take a minute."""
-    cells, marked = set[tuple[str, str]](), list[tuple[RunRow, bool]]()
-    for row in (row for campaign in read_index(store.root) for row in campaign.runs):
-        cell = (row.campaign, row.cell)
-        marked.append((row, row.counts and cell not in cells))
-        cells |= {cell} if row.counts else set()
-    for start in range(0, len(marked), RUNS_PER_TASK):
-        yield _Task(start, store.root, draft, marked[start : start + RUNS_PER_TASK])
+    runs: Sequence[RunToRead]
 
 
 def _write_parts(task: _Task) -> list[str]:
     """Writes the files of a task; returns a sentence for each run whose verdict or seconds are left out."""
-    left_out: list[str] = []
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in _SCHEMAS}
-    seconds: list[pa.Table] = []
-    for shown, has_settings in task.runs:
-        run = task.store / shown.campaign / shown.run
-        row = _columns(with_settings(task.store, shown) if has_settings else shown)
+    stored = read_verdicts(task.store, task.runs)
+    seconds, without_seconds = read_seconds(stored.readable)
+    for name, table in {**stored.tables, "seconds": seconds}.items():
+        _write_table(_part(task.draft, name, task.number), SCHEMAS[name], [table])
+    return [run.sentence(task.store) for run in (*stored.left_out, *without_seconds)]
+
+
+@dataclass(frozen=True)
+class RunOfStore:
+    """A run whose verdict can be read. `key`: the columns that name it, as tables have them."""
+
+    directory: Path
+    key: Mapping[str, str]
+
+    def left_out(self, table: str, reason: str) -> LeftOut:
+        """The rows of the run that one table lacks, and why."""
+        return LeftOut(self.directory.parent.name, self.directory.name, (table,), reason)
+
+
+@dataclass(frozen=True)
+class VerdictTables:
+    """The tables that are made from verdicts, by name; the runs whose verdict can be read, and the others."""
+
+    tables: Mapping[str, pa.Table]
+    readable: Sequence[RunOfStore]
+    left_out: Sequence[LeftOut]
+
+
+def read_verdicts(store: Path, runs: Iterable[RunToRead]) -> VerdictTables:
+    """The tables of runs, checks, faults and anomalies. A run whose verdict cannot be read has a row in the first."""
+    readable: list[RunOfStore] = []
+    left_out: list[LeftOut] = []
+    rows: dict[str, list[dict[str, Any]]] = {"runs": [], **{name: [] for name in _ROWS}}
+    for shown, has_settings in ((run.row, run.has_settings) for run in runs):
+        run = store / shown.campaign / shown.run
+        row = _columns(with_settings(store, shown) if has_settings else shown)
         rows["runs"].append(row)
         try:
             verdict = Verdict.read(run / VERDICT_FILE, any_form=True)
             row |= _storable(_stored(verdict))
             of_run = {name: _storable(list(rows_of(verdict))) for name, rows_of in _ROWS.items()}
         except (OSError, ValueError, OverflowError) as error:
-            left_out.append(f"{run}: its verdict cannot be read: {error}")
+            reason = f"its verdict cannot be read: {error}"
+            left_out.append(LeftOut(shown.campaign, shown.run, (*_ROWS, "seconds", "operations"), reason))
             continue
-        key = {name: row[name] for name, _ in KEY}
+        readable.append(RunOfStore(run, {name: row[name] for name in RunKey.__struct_fields__}))
         for name, own_rows in of_run.items():
-            rows[name] += [key | columns for columns in own_rows]
+            rows[name] += [{**readable[-1].key, **columns} for columns in own_rows]
+    tables = {name: pa.Table.from_pylist(rows[name], SCHEMAS[name]) for name in rows}
+    return VerdictTables(tables, readable, left_out)
+
+
+def read_seconds(runs: Iterable[RunOfStore]) -> tuple[pa.Table, list[LeftOut]]:
+    """The seconds of runs, and the runs whose seconds cannot be read."""
+    tables, left_out = [SCHEMAS["seconds"].empty_table()], list[LeftOut]()
+    for run in runs:
         try:
-            seconds.append(_seconds(run, key))
+            tables.append(_seconds(run))
         except (OSError, ValueError, pa.ArrowException) as error:
-            left_out.append(f"{run / 'tables' / SECONDS_FILE} cannot be read: {str(error).splitlines()[0]}")
-    tables = {name: pa.Table.from_pylist(rows[name], schema) for name, schema in _SCHEMAS.items()}
-    tables["seconds"] = pa.concat_tables([tables["seconds"], *seconds])
-    for name, table in tables.items():
-        _write_table(_part(task.draft, name, task.number), _SCHEMAS[name], [table])
-    return left_out
+            reason = f"tables/{SECONDS_FILE} cannot be read: {str(error).splitlines()[0]}"
+            left_out.append(run.left_out("seconds", reason))
+    return pa.concat_tables(tables), left_out
 
 
 def _part(draft: Path, name: str, number: int) -> Path:
@@ -203,7 +216,7 @@ def _part(draft: Path, name: str, number: int) -> Path:
 
 def _columns(row: RunRow) -> dict[str, Any]:
     columns: dict[str, Any] = _storable(asdict(row))
-    return columns | {name: json.dumps(columns[name]) for name in _MAPPINGS}
+    return columns | {name: json.dumps(columns[name]) for name in MAPPINGS}
 
 
 def _storable(value: Any) -> Any:
@@ -260,8 +273,13 @@ def _anomalies(verdict: Verdict) -> Iterator[dict[str, Any]]:
 _ROWS: Final = {"checks": _checks, "faults": _faults, "anomalies": _anomalies}
 
 
-def _seconds(run: Path, key: Mapping[str, str]) -> pa.Table:
+def _seconds(run: RunOfStore) -> pa.Table:
     """The run's seconds, each row with the run's key."""
-    table = _parquet_file(run / "tables" / SECONDS_FILE).read().cast(SECONDS)
-    keys = [pa.repeat(pa.scalar(key[name], kind), table.num_rows) for name, kind in KEY]
-    return pa.Table.from_arrays([*keys, *table.columns], schema=SECONDS_OF_RUNS)
+    return with_key(_parquet_file(run.directory / "tables" / SECONDS_FILE).read().cast(SECONDS), run.key)
+
+
+def with_key(rows: pa.Table, key: Mapping[str, str]) -> pa.Table:
+    """The rows, each with these columns before its own."""
+    keys = [pa.repeat(pa.scalar(text, pa.string()), rows.num_rows) for text in key.values()]
+    schema = pa.schema([*((name, pa.string()) for name in key), *rows.schema])
+    return pa.Table.from_arrays([*keys, *rows.columns], schema=schema)
