@@ -49,7 +49,7 @@ class RunRow(msgspec.Struct, frozen=True):
     met: bool
     """Whether the verdict is what was `expected`."""
     reasons: tuple[str, ...]
-    """Why the verdict is no *pass*, as sentences."""
+    """Why the verdict is not *pass*, as sentences."""
     doubts: tuple[str, ...] = ()
     """Why the stored verdict cannot be believed; they are also in the `reasons`."""
     anomalies: tuple[str, ...] = ()

@@ -1,4 +1,5 @@
-"""All names that tests of a user-defined system import; `docs/your-system.md` documents them.
+"""All names that a user's programs import: tests of a user-defined system (`docs/your-system.md`), and notebooks that
+evaluate a store (`docs/tables.md`).
 
     from brownout_api import RegisterClient, Refused
 
@@ -13,14 +14,24 @@ raises, otherwise the run is unknown. `Member` is a node as the observer sees it
 `variables` see it. `InputError` is for mistakes that the user can correct: raised before a run, it ends the command
 with exit code 64 and its message.
 
+`results` gives the tables of a store as DataFrames.
+
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
 """
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
 
 from systems.errors import InputError
 from systems.service import Place
 from systems.system import PortObserver, System
 from systems.view import Member, Observer, PartitionState, View
 from workloads.api import NO_OFFSET, Client, LogClient, Refused, RegisterClient
+
+if TYPE_CHECKING:
+    from orchestrator.campaign.store_results import Results
 
 __all__ = [
     "NO_OFFSET",
@@ -36,4 +47,17 @@ __all__ = [
     "RegisterClient",
     "System",
     "View",
+    "results",
 ]
+
+
+def results(store: str | os.PathLike[str], *, spark: Any = None) -> Results:
+    """The results of a store, a directory of runs, as it is now. Nothing is written.
+
+    `runs`, `checks`, `faults`, `anomalies` and `seconds` of the result are DataFrames, and so is `operations()`.
+    `left_out` has the runs whose rows are absent, with reasons; a warning announces each table that lacks rows. With
+    `spark`, a SparkSession, they are its DataFrames, otherwise those of pandas. Raises InputError for a directory
+    without campaigns, an unusable session, and without pandas."""
+    from orchestrator.campaign.store_results import read_results  # clients need neither Arrow nor the orchestrator
+
+    return read_results(store, spark)

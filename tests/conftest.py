@@ -26,6 +26,7 @@ ON_SPARK: Final = (
     "tests/mutations/test_mutations_on_spark.py",
     "tests/analysis_pipeline/test_engines.py",
     "tests/orchestrator/test_runs_on_workers.py",
+    "tests/orchestrator/test_results_on_spark.py",
 )
 """The files whose tests use the fixture `spark`. They run on one worker, one after the other, and share a session."""
 LONGEST: Final = (

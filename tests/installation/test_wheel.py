@@ -210,6 +210,21 @@ def test_the_types_of_the_api_are_those_of_the_room(installed: Installed) -> Non
     assert compared.returncode == 0, compared.stdout + compared.stderr
 
 
+@pytest.mark.parametrize(
+    ("package", "complaint"),
+    [
+        ("base", "a pandas DataFrame needs the extra [spark], which is not installed; install it: "),
+        ("installed", "has no campaign"),
+    ],
+)
+def test_results_of_a_store_are_read_by_the_installed_api(
+    package: str, complaint: str, request: pytest.FixtureRequest
+) -> None:
+    done = request.getfixturevalue(package).python("-c", "import brownout_api; brownout_api.results('.')")
+    assert done.returncode == 1
+    assert complaint in done.stderr.splitlines()[-1]
+
+
 def test_guest_programs_stay_executable_when_they_are_installed(installed: Installed) -> None:
     expected = of_the_checkout("nodeimage/guest", "nodeimage/initrd")
     assert any(expected.values())

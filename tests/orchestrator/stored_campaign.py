@@ -60,11 +60,12 @@ required_faults = ["kill"]
 
 @dataclass
 class StoredCampaign:
-    """One campaign, `text` without its name; `store` is a directory."""
+    """One campaign, `text` without its name; `store` is a directory. `system`: the description of the system."""
 
     store: Path
     text: str = TWO_SEEDS
     plans: list[str] = field(default_factory=list)
+    system: str = PAPER
 
     @property
     def path(self) -> Path:
@@ -74,7 +75,7 @@ class StoredCampaign:
         """Start an invocation; its runs."""
         file = self.store.parent / "campaigns" / "story.toml"
         (file.parent / "paper").mkdir(parents=True, exist_ok=True)
-        (file.parent / "paper" / "system.toml").write_text(PAPER)
+        (file.parent / "paper" / "system.toml").write_text(self.system)
         fitting = FITTING.split("[checks]")[0] if "[checks]" in self.text else FITTING
         campaign = parse(TomlSource(str(file), f'name = "{NAME}"\n{self.text}{fitting}'), file)
         invocation = plan_invocation(Store(self.store), campaign, **{"world": StoredRun.world} | asked)

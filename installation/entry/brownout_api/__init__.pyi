@@ -1,7 +1,8 @@
 # The types of `brownout_api` for type checkers, which do not find the room itself in `brownout/home`.
 # tests/installation/test_wheel.py compares it with the room.
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,25 @@ __all__ = [
     "RegisterClient",
     "System",
     "View",
+    "results",
 ]
+
+class _Results(Protocol):
+    @property
+    def runs(self) -> Any: ...
+    @property
+    def checks(self) -> Any: ...
+    @property
+    def faults(self) -> Any: ...
+    @property
+    def anomalies(self) -> Any: ...
+    @property
+    def seconds(self) -> Any: ...
+    @property
+    def left_out(self) -> Any: ...
+    def operations(self, runs: object = ..., columns: Iterable[str] | None = ...) -> Any: ...
+
+def results(store: str | os.PathLike[str], *, spark: Any = ...) -> _Results: ...
 
 class InputError(Exception): ...
 class Refused(Exception): ...  # noqa: N818  an answer, not an error
