@@ -8,8 +8,9 @@ clients such as Kafka Streams set them explicitly; every other value is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import Field, dataclass, fields
+from functools import partial
+from typing import Any, Final
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode, ProtocolError
@@ -25,9 +26,6 @@ REMOTE_STORAGE: Final = "remote.storage.enable"
 MIN_INSYNC_REPLICAS: Final = "min.insync.replicas"
 FROM_LAST_TIERED: Final = "follower.fetch.last.tiered.offset.enable"
 LEAD_LAST: Final = "tiered.replicas.lead.last.enable"
-CLUSTER_WIDE: Final = frozenset({MIN_INSYNC_REPLICAS})
-"""The keys whose default is the cluster's, in the metadata log, instead of each broker's own: the controller and the
-leaders must use the same number to decide what is committed (KIP-966)."""
 
 
 @dataclass(frozen=True)
@@ -86,78 +84,41 @@ class FixedKey:
             raise ProtocolError(ErrorCode.INVALID_CONFIG, message)
 
 
+def _declared(spec: Field[Any], name: str) -> Key:
+    """The key `name` of topics or of all brokers, whose default is a setting of the broker."""
+    declared = spec.metadata
+    kinds = {bool: "boolean", float: "double", str: "list", int: "int" if declared["most"] == MAX_INT32 else "long"}
+    kind = kinds[type(spec.default)]
+    allowed = ("true", "false") if kind == "boolean" else declared["allowed"]
+    default = _flush_messages if name == "flush.messages" else partial(_text_of, spec.name)
+    return Key(name, kind, default, declared["key"], declared["least"] or 0, declared["most"], allowed)
+
+
+def _text_of(field_name: str, config: BrokerConfig) -> str:
+    value = getattr(config, field_name)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _flush_messages(config: BrokerConfig) -> str:
     return str(config.log_flush_interval_messages or MAX_INT64)
 
 
+def _switch(name: str) -> Key:
+    """A key of topics that is off unless the topic sets it."""
+    return Key(name, "boolean", lambda _: "false", "", allowed=("true", "false"))
+
+
+_SETTINGS: Final = [spec for spec in fields(BrokerConfig) if "key" in spec.metadata]
 KEYS: Final[Mapping[str, Key]] = {
-    key.name: key
-    for key in (
-        Key("cleanup.policy", "list", lambda c: c.log_cleanup_policy, "log.cleanup.policy", allowed=(DELETE, COMPACT)),
-        Key(
-            "delete.retention.ms", "long", lambda c: str(c.log_cleaner_delete_retention_ms),
-            "log.cleaner.delete.retention.ms",
-        ),
-        Key(
-            "file.delete.delay.ms", "long", lambda c: str(c.log_segment_delete_delay_ms), "log.segment.delete.delay.ms",
-        ),
-        Key("flush.messages", "long", _flush_messages, "log.flush.interval.messages", 1),
-        Key(
-            "index.interval.bytes", "int", lambda c: str(c.log_index_interval_bytes), "log.index.interval.bytes", 1,
-            MAX_INT32,
-        ),
-        Key(
-            "local.retention.bytes", "long", lambda c: str(c.log_local_retention_bytes), "log.local.retention.bytes",
-            AS_TOTAL,
-        ),
-        Key("local.retention.ms", "long", lambda c: str(c.log_local_retention_ms), "log.local.retention.ms", AS_TOTAL),
-        Key("max.message.bytes", "int", lambda c: str(c.message_max_bytes), "message.max.bytes", 0, MAX_INT32),
-        Key(
-            "message.timestamp.after.max.ms", "long", lambda c: str(c.log_message_timestamp_after_max_ms),
-            "log.message.timestamp.after.max.ms",
-        ),
-        Key(
-            "message.timestamp.before.max.ms", "long", lambda c: str(c.log_message_timestamp_before_max_ms),
-            "log.message.timestamp.before.max.ms",
-        ),
-        Key(
-            "min.cleanable.dirty.ratio", "double", lambda c: str(c.log_cleaner_min_cleanable_ratio),
-            "log.cleaner.min.cleanable.ratio",
-        ),
-        Key(
-            "min.compaction.lag.ms", "long", lambda c: str(c.log_cleaner_min_compaction_lag_ms),
-            "log.cleaner.min.compaction.lag.ms",
-        ),
-        Key(MIN_INSYNC_REPLICAS, "int", lambda c: str(c.min_insync_replicas), MIN_INSYNC_REPLICAS, 1, MAX_INT32),
-        Key("remote.log.copy.disable", "boolean", lambda _: "false", "", allowed=("true", "false")),
-        Key("remote.log.delete.on.disable", "boolean", lambda _: "false", "", allowed=("true", "false")),
-        Key(REMOTE_STORAGE, "boolean", lambda _: "false", "", allowed=("true", "false")),
-        Key("retention.bytes", "long", lambda c: str(c.log_retention_bytes), "log.retention.bytes", NEVER),
-        Key("retention.ms", "long", lambda c: str(c.log_retention_ms), "log.retention.ms", NEVER),
-        Key("segment.bytes", "int", lambda c: str(c.log_segment_bytes), "log.segment.bytes", 4096, MAX_INT32),
-        Key("segment.ms", "long", lambda c: str(c.log_roll_ms), "log.roll.ms", 1),
-        Key(
-            "unclean.leader.election.enable", "boolean",
-            lambda c: str(c.unclean_leader_election_enable).lower(), "unclean.leader.election.enable",
-            allowed=("true", "false"),
-        ),
-    )
-}  # fmt: skip
-
-
+    spec.metadata["topic"]: _declared(spec, spec.metadata["topic"]) for spec in _SETTINGS if spec.metadata["topic"]
+} | {name: _switch(name) for name in ("remote.log.copy.disable", "remote.log.delete.on.disable", REMOTE_STORAGE)}
+_DYNAMIC: Final = [spec for spec in _SETTINGS if spec.metadata["dynamic"]]
+CLUSTER_WIDE: Final = frozenset(spec.metadata["topic"] for spec in _DYNAMIC if spec.metadata["topic"])
+"""The keys whose default is the cluster's, in the metadata log, instead of each broker's own: the controller and the
+leaders must use the same number to decide what is committed (KIP-966)."""
 BROKER_KEYS: Final[Mapping[str, Key]] = {
-    key.name: key
-    for key in (
-        Key(
-            FROM_LAST_TIERED, "boolean", lambda c: str(c.follower_fetch_last_tiered_offset_enable).lower(),
-            FROM_LAST_TIERED, allowed=("true", "false"),
-        ),
-        Key(
-            LEAD_LAST, "boolean", lambda c: str(c.tiered_replicas_lead_last_enable).lower(), LEAD_LAST,
-            allowed=("true", "false"),
-        ),
-    )
-}  # fmt: skip
+    spec.metadata["key"]: _declared(spec, spec.metadata["key"]) for spec in _DYNAMIC if not spec.metadata["topic"]
+}
 """The keys of brokers that a value for all brokers, in the metadata log, overrides while the brokers run."""
 
 

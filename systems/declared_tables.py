@@ -9,12 +9,8 @@ A shape is the JSON Schema of one key, as msgspec makes it. Reader and schema sh
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
-import itertools
 import re
-import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import date, datetime
 from types import MappingProxyType
@@ -23,6 +19,7 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 from msgspec.structs import FieldInfo, fields
 
+from broker.field_texts import field_texts
 from installation.sanitize import brief
 from systems.errors import InputError
 from systems.toml_tables import KeyPath, Table, TomlSource, suggestion
@@ -274,16 +271,5 @@ def _with_words(shape: Shape, words: Collection[str]) -> Shape:
 @functools.cache
 def texts(declared: type[msgspec.Struct]) -> Mapping[str, str]:
     """By key: the text below its field."""
-    keys = {field.name: field.encode_name for field in fields(declared)}
-    owners = [
-        base for base in reversed(declared.__mro__) if issubclass(base, msgspec.Struct) and base is not msgspec.Struct
-    ]
-    text_by_key = dict[str, str]()
-    sources = [textwrap.dedent(inspect.getsource(owner)) for owner in owners]
-    for statement in (statement for source in sources for statement in ast.parse(source).body):
-        assert isinstance(statement, ast.ClassDef)
-        for pair in itertools.pairwise(statement.body):
-            match pair:
-                case ast.AnnAssign(ast.Name(name)), ast.Expr(ast.Constant(str(text))) if name in keys:
-                    text_by_key[keys[name]] = " ".join(text.split())
-    return text_by_key
+    by_name = field_texts(declared)
+    return {field.encode_name: by_name[field.name] for field in fields(declared) if field.name in by_name}

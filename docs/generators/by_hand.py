@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from broker.config import BrokerConfig
-from broker.setting_descriptions import OPTIONAL, REQUIRED
+from broker.config import BrokerConfig, setting_texts
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "by-hand.md"
@@ -140,12 +139,14 @@ def _stop(brokers: list[int]) -> str:
 
 def _table() -> Iterator[str]:
     yield "\n| key | default | meaning |\n|---|---|---|\n"
-    for key, doc in REQUIRED.items():
-        yield f"| `{key}` | needed | {doc} |\n"
-    yield "| `trace.path` | none | file for the broker's trace: one JSON object per line for each event |\n"
-    for spec in fields(BrokerConfig):
-        if "key" in spec.metadata:
-            yield f"| `{spec.metadata['key']}` | {_default(spec.default)} | {OPTIONAL[spec.metadata['key']]} |\n"
+    settings = [(spec, spec.metadata.get("key", "")) for spec in fields(BrokerConfig)]
+    for spec, _ in settings:
+        if key := spec.metadata.get("needed"):
+            yield f"| `{key}` | needed | {setting_texts()[key]} |\n"
+    yield "| `trace.path` | none | File for the broker's trace: one JSON object per line for each event. |\n"
+    for spec, key in settings:
+        if key:
+            yield f"| `{key}` | {_default(spec.default)} | {setting_texts()[key]} |\n"
 
 
 def _default(value: object) -> str:

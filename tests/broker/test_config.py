@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, setting_texts
 from broker.errors import StartupError
-from broker.properties import parse_properties
+from broker.properties import MAX_INT32, MAX_INT64, parse_properties
+from broker.topic_settings import BROKER_KEYS, CLUSTER_WIDE, FROM_LAST_TIERED, KEYS, LEAD_LAST
 
 LEAST = "node.id=1\nlisteners=n:9092\nquorum.voters=1@n:9092\nlog.dir=log\n"
 
@@ -85,3 +86,24 @@ def test_policies_and_ratios_are_read_and_invalid_ones_are_refused() -> None:
     ):
         with pytest.raises(StartupError, match=words):
             BrokerConfig.from_properties(parse_properties(LEAST + line, "p"), "p")
+
+
+def test_the_text_of_a_setting_is_the_one_below_its_field() -> None:
+    texts = setting_texts()
+    assert texts["quorum.retry.backoff.max.ms"] == "The longest of these delays."
+    assert texts["metadata.log.max.record.bytes.between.snapshots"].startswith("A new snapshot is written after this")
+    assert texts["node.id"].endswith("its id as a voter.")
+
+
+def test_a_key_of_topics_has_the_bounds_and_the_default_of_its_setting() -> None:
+    config = BrokerConfig.from_properties(
+        {"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d", "log.roll.ms": "7"}
+    )
+    shown = {name: (key.kind, key.inherited, key.least, key.most, key.default(config)) for name, key in KEYS.items()}
+    assert len(shown) == 21
+    assert shown["segment.ms"] == ("long", "log.roll.ms", 1, MAX_INT64, "7")
+    assert shown["flush.messages"] == ("long", "log.flush.interval.messages", 1, MAX_INT64, str(MAX_INT64))
+    assert shown["max.message.bytes"] == ("int", "message.max.bytes", 0, MAX_INT32, str(8 << 20))
+    assert shown["local.retention.ms"] == ("long", "log.local.retention.ms", -2, MAX_INT64, "-2")
+    assert shown["unclean.leader.election.enable"][::4] == ("boolean", "false")
+    assert [*CLUSTER_WIDE, *BROKER_KEYS] == ["min.insync.replicas", FROM_LAST_TIERED, LEAD_LAST]

@@ -6,9 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, setting_texts
 from broker.errors import StartupError
-from broker.setting_descriptions import OPTIONAL, REQUIRED
 from docs.generators.by_hand import PAGE, page
 
 
@@ -18,7 +17,7 @@ def test_the_page_is_up_to_date() -> None:
 
 def test_exactly_the_listed_settings_are_required() -> None:
     values = {"node.id": "1", "listeners": "h:1", "quorum.voters": "1@h:1", "log.dir": "d"}
-    assert values.keys() == REQUIRED.keys()
+    assert list(values) == [spec.metadata["needed"] for spec in fields(BrokerConfig) if "needed" in spec.metadata]
     BrokerConfig.from_properties(values)
     for key in values:
         with pytest.raises(StartupError, match=rf"{key} is missing"):
@@ -26,4 +25,5 @@ def test_exactly_the_listed_settings_are_required() -> None:
 
 
 def test_every_key_has_a_text() -> None:
-    assert list(OPTIONAL) == [spec.metadata["key"] for spec in fields(BrokerConfig) if "key" in spec.metadata]
+    assert all(text.endswith(".") for text in setting_texts().values())
+    assert len(setting_texts()) == sum(bool({"key", "needed"} & spec.metadata.keys()) for spec in fields(BrokerConfig))

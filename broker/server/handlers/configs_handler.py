@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from broker.config import BrokerConfig
+from broker.config import BrokerConfig, setting_texts
 from broker.controller.image import MetadataImage
 from broker.effective_configs import BrokerValues, Source
 from broker.errors import ErrorCode, ProtocolError
@@ -36,7 +36,6 @@ from broker.protocol.messages.config_apis import (
     ListConfigResourcesResponse,
 )
 from broker.server.work_budget import Work
-from broker.setting_descriptions import OPTIONAL
 from broker.topic_settings import is_for_all_brokers
 
 # ---- DescribeClientQuotas: this broker throttles no clients and has no quotas.
@@ -153,7 +152,7 @@ class ConfigsHandler:
                 key,
                 self._broker_values.shared(key, _text(value), self._image().defaults),
                 _kind(value),
-                OPTIONAL.get(key),
+                setting_texts().get(key),
                 read_only=not is_for_all_brokers(key),
             )
             for key, value in sorted(self._broker_values.values.items())
@@ -168,7 +167,7 @@ class ConfigsHandler:
                 setting.name,
                 setting.sources,
                 setting.kind,
-                setting.meaning or OPTIONAL.get(setting.inherited),
+                setting.meaning or setting_texts().get(setting.inherited),
                 read_only=False,
             )
             for setting in self._broker_values.of_topic(topic.configs, self._image().defaults)
