@@ -99,7 +99,7 @@ class FollowedPartition:
         except OSError as error:
             partition.fail(error)
             return
-        self.follower.truncated(Truncate(offset, "remote-start", restart=True), log.log_end_offset)
+        self.follower.truncated(Truncate(offset, "remote-start", restart=True), log)
         partition.trace(
             "bootstrapped",
             from_offset=before,
@@ -178,7 +178,7 @@ class FollowedPartition:
                 partition.fail(error)
                 return
             # Batches are never split: the log may end lower than the step says.
-            self.follower.truncated(step, log.log_end_offset)
+            self.follower.truncated(step, log)
             partition.trace(
                 "truncated",
                 from_offset=before,

@@ -37,9 +37,9 @@ class AskEpochEnd:
 class Truncate:
     """Remove the records from `to_offset` on, and the epochs that start there or later, even without records (H8).
 
-    `final`: the logs match afterwards, and fetching may start. `restart`: drop the whole log and start it at
-    `to_offset`. `rule` names the reason: `epoch`, `high-watermark`, `none` (an empty log) or `leader-start`. `lossy`:
-    the truncation is below this replica's high watermark, so it removes committed records.
+    `final`: the logs match afterwards, and fetching may start. `restart`: drop the whole log, with its epochs and its
+    producers, and start it at `to_offset`. `rule` names the reason: `epoch`, `high-watermark`, `none` (an empty log) or
+    `leader-start`. `lossy`: the truncation is below this replica's high watermark, so it removes committed records.
     """
 
     to_offset: int
@@ -59,8 +59,10 @@ class PartitionFollower:
         leader_epoch: int,
         partition_epoch: int,
         high_watermark: int,
+        in_sync: bool = False,
         mutants: Mutants | None = None,
     ) -> None:
+        """`in_sync`: the replica is in the ISR that the leader was elected from, or has joined this leader's ISR."""
         self.leader_id = leader_id
         self.leader_epoch = leader_epoch
         self.partition_epoch = partition_epoch
@@ -70,16 +72,21 @@ class PartitionFollower:
         mutants = mutants or Mutants()
         self._truncate_to_hw = mutants.active("truncate_to_hw")
         self._keeps_high_watermark = mutants.active("full_truncate_keeps_hw")
-        self._is_verified = False  # whether all of the log is known to be the leader's
+        self._in_sync = in_sync
+        self._is_verified = in_sync  # whether all that the log ever had is known to be the leader's
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
     def next_step(self, log: LogView) -> AskEpochEnd | Truncate:
-        """The next step in the phase `TRUNCATING`."""
+        """The next step in the phase `TRUNCATING`.
+
+        The dialogue compares nothing of an empty log. Its producers may be those of records that the leader never had,
+        so it starts again without them, before a fetch can bring the replica into the ISR (H34).
+        """
         if self._truncate_to_hw:
             return Truncate(min(self.high_watermark, log.log_end_offset), "high-watermark")
         if log.log_end_offset == log.log_start_offset:
-            return Truncate(log.log_end_offset, "none")
+            return Truncate(log.log_end_offset, "none", restart=not self._in_sync and log.log_end_offset > 0)
         if log.epochs.latest_epoch == UNDEFINED:
             return self._weighed(Truncate(self.high_watermark, "high-watermark"))
         return AskEpochEnd(log.epochs.latest_epoch)
@@ -102,17 +109,18 @@ class PartitionFollower:
         end = min(own_end, end_offset, log.log_end_offset)
         # If the leader has more of this epoch, the two logs are equal up to here: an epoch has one leader. Otherwise
         # the leader may only know that its log starts here, with a later epoch (H2).
-        self._is_verified = end_offset > end
+        self._is_verified = self._in_sync or end_offset > end
         return self._weighed(Truncate(end, "epoch"))
 
-    def truncated(self, step: Truncate, log_end_offset: int) -> None:
+    def truncated(self, step: Truncate, log: LogView) -> None:
         """The step is on disk: first the epoch file, then the log (K101-7)."""
         if step.restart and not self._keeps_high_watermark:
             # H9: everything below is committed. If this replica becomes leader now, its high watermark does not go
             # back.
             self.high_watermark = step.to_offset
-        self.high_watermark = min(self.high_watermark, log_end_offset)
-        if step.final:
+        self.high_watermark = min(self.high_watermark, log.log_end_offset)
+        is_empty = log.log_start_offset == log.log_end_offset > 0
+        if step.final and (step.restart or self._in_sync or not is_empty):
             self.phase = Phase.FETCHING
 
     def _weighed(self, step: Truncate) -> Truncate:
@@ -127,7 +135,7 @@ class PartitionFollower:
     def diverged(self) -> None:
         """The logs diverge before the fetch offset: ask again, and adopt no high watermark (H7)."""
         self.phase = Phase.TRUNCATING
-        self._is_verified = False
+        self._is_verified = self._in_sync
 
     def in_range(self, log: LogView, leader_log_start: int) -> Truncate | None:
         """The leader has the offset. None: this log continues there; else it starts again at the leader's start (H34).

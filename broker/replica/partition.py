@@ -256,6 +256,7 @@ class Partition:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=self._high_watermark,
+                in_sync=self._config.node_id in state.isr,
                 mutants=self._mutants,
             )
             self.role = follower

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from broker.errors import ErrorCode
 from broker.log.remote_start import StateBelow
 from broker.replica.follower import PartitionFollower
 from broker.replica.leader import PartitionLeader
@@ -146,3 +147,42 @@ def test_a_producer_with_deleted_batches_is_kept() -> None:
 
         cluster.run(story())
         assert sentences(cluster) == []
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize("others", [2, 4])
+def test_a_batch_that_only_an_emptied_log_had_is_accepted_again(others: int) -> None:
+    """The leader that was elected uncleanly has `others` batches at the offsets of those that were deleted."""
+    properties = {**FLUSHED, "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
+    with SimulatedCluster(1, properties=properties) as cluster:
+
+        async def story() -> None:
+            producer = await Producer.of(cluster, 2)
+            await producer.send(0)
+            partitions = {name: replica(cluster, name) for name in cluster.machines if has(cluster, name)}
+            emptied = next(name for name, it in partitions.items() if isinstance(it.role, PartitionLeader))
+            behind = next(name for name in partitions if name != emptied)
+            await cluster.until(lambda: partitions[behind].log.log_end_offset == 1)
+            cluster.kill(behind)
+            await cluster.until(lambda: len(partitions[emptied].leader.isr) == 1, 60)
+            for sequence in (1, 2):
+                await producer.send(sequence)
+            error, start = await cluster.node(emptied).replicas.delete_records(TOPIC, 0, -1)
+            assert (error, start) == (ErrorCode.NONE, 3)
+            cluster.kill(emptied)
+            cluster.start(behind)
+            other = Producer(producer.client, await producer.client.init_producer_id())
+            for sequence in range(others):
+                await other.send(sequence)
+            cluster.start(emptied)
+            await cluster.until(lambda: len(replica(cluster, behind).leader.isr) == 2, 60)
+            cluster.kill(behind)
+            offset = await producer.send(2)
+            assert offset == 1 + others
+            assert replica(cluster, emptied).log.log_end_offset == offset + 1
+
+        cluster.run(story())
+
+
+def has(cluster: SimulatedCluster, name: str) -> bool:
+    return cluster.node(name).replicas.partition(TOPIC, 0) is not None

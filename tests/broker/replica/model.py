@@ -138,6 +138,7 @@ class Model:
                 leader_epoch=state.leader_epoch,
                 partition_epoch=state.partition_epoch,
                 high_watermark=broker.high_watermark,
+                in_sync=broker.node in state.isr,
                 mutants=Mutants(["truncate_to_hw"] if self.truncate_to_hw else ()),
             )
             return
@@ -208,7 +209,7 @@ class Model:
             raise ViolationError(f"broker {broker.node} would cut below its high watermark, to {step.to_offset}")
         broker.log.truncate(step.to_offset)
         broker.durable = min(broker.durable, broker.log.log_end_offset)
-        follower.truncated(step, broker.log.log_end_offset)
+        follower.truncated(step, broker.log)
 
     def receive(self, broker: Broker) -> None:
         """The answer to a fetch arrives."""

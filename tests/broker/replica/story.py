@@ -61,6 +61,9 @@ class MemoryLog:
         return self.records[offset - self.log_start_offset :]
 
     def truncate(self, offset: int) -> None:
+        if offset < self.log_start_offset:
+            self.restart_at(offset)
+            return
         del self.records[offset - self.log_start_offset :]
         self.epochs.truncate(offset)
 
@@ -107,6 +110,7 @@ class Story:
         self.truncate_to_hw = truncate_to_hw
         self.epoch = -1
         self.leader_id = -1
+        self.isr: list[int] = []
         self.now = 0.0
 
     def __getitem__(self, node: int) -> Replica:
@@ -127,13 +131,14 @@ class Story:
         """A new leader epoch; `hear` lists the followers that learn of it (all, unless said otherwise)."""
         self.epoch += 1
         self.leader_id = node
+        self.isr = isr or list(self.replicas)
         chosen = self[node]
         chosen.leave_role()
         chosen.log.epochs.assign(self.epoch, chosen.log.log_end_offset)
         chosen.role = PartitionLeader(
             node_id=node,
             replicas=self.replicas,
-            isr=isr or list(self.replicas),
+            isr=self.isr,
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
             epoch_start_offset=chosen.log.log_end_offset,
@@ -157,6 +162,7 @@ class Story:
             leader_epoch=self.epoch,
             partition_epoch=self.epoch,
             high_watermark=replica.high_watermark,
+            in_sync=node in self.isr,
             mutants=Mutants(["truncate_to_hw"] if self.truncate_to_hw else ()),
         )
 
@@ -180,7 +186,7 @@ class Story:
                 answer = answers_from.epochs.end_offset_for(step.epoch, answers_from.log_end_offset)
                 step = follower.epoch_end_answered(log, *answer)
             self._cut(log, step)
-            follower.truncated(step, log.log_end_offset)
+            follower.truncated(step, log)
             cuts.append(step)
         self[node].truncations += cuts
         return cuts
@@ -196,7 +202,7 @@ class Story:
             step = follower.out_of_range(log, source.log_start_offset)
             if step is not None:
                 self._cut(log, step)
-                follower.truncated(step, log.log_end_offset)
+                follower.truncated(step, log)
             return
         if divergence(source, offset, follower.last_fetched_epoch(log)) is not None:
             follower.diverged()
@@ -204,7 +210,7 @@ class Story:
         step = follower.in_range(log, source.log_start_offset)
         if step is not None:
             self._cut(log, step)
-            follower.truncated(step, log.log_end_offset)
+            follower.truncated(step, log)
             self[node].truncations.append(step)
         leader.follower_fetched(
             node,

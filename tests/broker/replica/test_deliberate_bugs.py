@@ -11,6 +11,7 @@ from broker.replica.follower import PartitionFollower, Truncate
 from broker.replica.leader import PartitionLeader
 from broker.replica.reads import FetchLimits, FetchPosition
 from tests.broker.replica.cluster import TOPIC, Cluster, batch, tell, three, values_of
+from tests.broker.replica.story import MemoryLog
 
 OFF_AND_ON = (False, True)
 
@@ -57,7 +58,7 @@ def test_only_the_mutant_shows_a_lagging_high_watermark(on: bool) -> None:
 def test_a_restarted_log_has_its_high_watermark_at_its_start(on: bool) -> None:
     mutants = Mutants(["full_truncate_keeps_hw"] if on else ())
     it = PartitionFollower(leader_id=2, leader_epoch=5, partition_epoch=1, high_watermark=3, mutants=mutants)
-    it.truncated(Truncate(20, "leader-start", restart=True), 20)
+    it.truncated(Truncate(20, "leader-start", restart=True), MemoryLog(log_start_offset=20))
     assert it.high_watermark == (3 if on else 20)
 
 

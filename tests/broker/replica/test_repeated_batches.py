@@ -129,3 +129,50 @@ def test_a_batch_below_the_leaders_start_that_was_never_committed_is_accepted_ag
             assert new.content()[-1] == "b"
 
     asyncio.run(story())
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize(
+    ("batches", "start"), [(["x", "y"], 0), (["x", "y"], 3), (["x", "y", "z"], 2), (["xy", "z"], 4), (["x", "yz"], 3)]
+)
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "restarted"])
+def test_a_deleted_batch_that_no_other_replica_had_is_accepted_again(
+    tmp_path: Path, restarted: bool, batches: list[str], start: int
+) -> None:
+    """The old leader alone has batches 1 and 2 and deletes its whole log. `batches`: those of its successor, which is
+    elected uncleanly and deletes the records below `start`."""
+
+    async def story() -> None:
+        async with Cluster(tmp_path, replica_lag_time_max_ms=60_000) as cluster:
+            await cluster.start(1, 2)
+            cluster.commit(ProducerIdsRecord(broker_id=1, broker_epoch=0, next_producer_id=1000))
+            await cluster.create_topic([1, 2])
+            old, new = cluster.nodes[1], cluster.nodes[2]
+            assert (await old.manager.produce(TOPIC, 0, numbered("a", 0), -1, 5.0)).error is ErrorCode.NONE
+            cluster.cut |= {(1, 2), (2, 1)}
+            cluster.elect(1, isr=[1])
+            await cluster.hear(1)
+            for sequence in (1, 2):
+                assert (await old.manager.produce(TOPIC, 0, numbered("b", sequence), -1, 5.0)).error is ErrorCode.NONE
+            await old.manager.delete_records(TOPIC, 0, 3, timeout_s=0.0)
+            cluster.elect(2, isr=[2])
+            await cluster.hear(2)
+            for values in batches:
+                assert (await new.produce(*values)).error is ErrorCode.NONE
+            end = 1 + sum(map(len, batches))
+            await new.manager.delete_records(TOPIC, 0, min(start, end), timeout_s=0.0)
+            if restarted:
+                await cluster.stop(1)
+                await cluster.start(1)
+                old = cluster.nodes[1]
+            await cluster.hear()
+            cluster.cut.clear()
+            await until(lambda: set(cluster.committed.topics[TOPIC].partitions[0].isr) == {1, 2})
+            assert old.partition().log.log_end_offset == end
+            cluster.elect(1, isr=[1, 2])
+            await cluster.hear()
+            again = await old.manager.produce(TOPIC, 0, numbered("b", 1), -1, 5.0)
+            assert (again.error, again.base_offset) == (ErrorCode.NONE, end)
+            assert new.content()[-1] == "b"
+
+    asyncio.run(story())

@@ -158,7 +158,7 @@ def test_an_answer_with_an_unknown_epoch_truncates_to_the_next_larger_and_querie
     step = follower.epoch_end_answered(log, 3, 6)
     assert step == Truncate(4, "epoch", final=False)
     log.truncate(step.to_offset)
-    follower.truncated(step, log.log_end_offset)
+    follower.truncated(step, log)
     assert follower.phase is Phase.TRUNCATING
     assert follower.next_step(log) == AskEpochEnd(2)
 
@@ -208,22 +208,22 @@ def test_no_high_watermark_is_taken_before_the_logs_match() -> None:
     with pytest.raises(AssertionError, match="H7"):
         follower.high_watermark_reported(7, log.log_end_offset)
     log.truncate(4)
-    follower.truncated(Truncate(4, "epoch"), 4)
+    follower.truncated(Truncate(4, "epoch"), log)
     follower.high_watermark_reported(7, log.log_end_offset)
     assert follower.high_watermark == 4
 
 
 @pytest.mark.conforms("H7")
 def test_a_divergence_seen_while_fetching_reopens_the_dialogue() -> None:
-    follower, _ = follower_of([(2, 0)], 3)
-    follower.truncated(Truncate(3, "epoch"), 3)
+    follower, log = follower_of([(2, 0)], 3)
+    follower.truncated(Truncate(3, "epoch"), log)
     follower.diverged()
     assert follower.phase is Phase.TRUNCATING
 
 
 def test_the_high_watermark_of_a_follower_never_falls() -> None:
     follower, log = follower_of([(2, 0)], 3, high_watermark=2)
-    follower.truncated(Truncate(3, "epoch"), 3)
+    follower.truncated(Truncate(3, "epoch"), log)
     follower.high_watermark_reported(1, log.log_end_offset)
     assert follower.high_watermark == 2
 
@@ -244,7 +244,7 @@ def test_a_follower_behind_the_leaders_log_start_restarts_there_with_that_high_w
 @pytest.mark.conforms("H9", "H25")
 def test_a_follower_ahead_of_the_leader_queries_again_and_keeps_its_log() -> None:
     follower, log = follower_of([(2, 0)], 7, high_watermark=5)
-    follower.truncated(Truncate(7, "epoch"), 7)
+    follower.truncated(Truncate(7, "epoch"), log)
     assert follower.out_of_range(log, leader_log_start=0) is None
     assert follower.phase is Phase.TRUNCATING
 
@@ -321,6 +321,64 @@ def test_a_log_that_its_leader_has_extended_is_kept_when_all_of_it_is_deleted() 
     story.fetch(1)
     assert not any(it.restart for it in story[1].truncations)
     assert (story[1].log.log_start_offset, story[1].log.epochs.entries) == (5, [(1, 5)])
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize("start", [0, 1, 2, 3, 5])
+@pytest.mark.parametrize(("common", "divergent", "written"), [(2, 1, 3), (2, 3, 3), (2, 3, 5), (0, 3, 5), (2, 3, 1)])
+@pytest.mark.parametrize("led_before", [False, True])
+def test_an_empty_log_of_other_records_restarts_without_them(
+    led_before: bool, common: int, divergent: int, written: int, start: int
+) -> None:
+    """The logs have `common` records. Then only 1 has `divergent` more, and deletes all of its log; only 2 has
+    `written` more, before 1 led (`led_before`) or after it, and deletes those below `start`."""
+    story = Story(2)
+    story.elect(2)
+    story.write(*(f"c{n}" for n in range(common)))
+    story.catch_up(1)
+    if led_before:
+        story.write(*(f"w{n}" for n in range(written)))
+    story.elect(1, isr=[1], hear=[])
+    story.write(*(f"d{n}" for n in range(divergent)))
+    story[1].log.advance_start(common + divergent)
+    story.elect(2, isr=[2])
+    if not led_before:
+        story.write(*(f"w{n}" for n in range(written)))
+    leaders = story[2].log
+    leaders.advance_start(min(start, leaders.log_end_offset))
+    assert story.reconcile(1) == [Truncate(common + divergent, "none", restart=True)]
+    for _ in range(3):
+        story.fetch(1)
+    own = story[1].log
+    assert (own.log_end_offset, own.records) == (leaders.log_end_offset, leaders.read(own.log_start_offset))
+    assert set(own.epochs.entries[1:]) <= set(leaders.epochs.entries)
+
+
+@pytest.mark.conforms("H34")
+def test_a_log_that_a_truncation_empties_restarts_there() -> None:
+    """All records above its start are divergent, and the deleted ones may have been."""
+    story = Story(2)
+    story.elect(2)
+    story.write("a", "b")
+    story.elect(1, isr=[1], hear=[])
+    story.write("c", "d", "e")
+    story[1].log.advance_start(2)
+    story.elect(2, isr=[2])
+    assert story.reconcile(1) == [Truncate(2, "epoch", lossy=True), Truncate(2, "none", restart=True)]
+
+
+@pytest.mark.conforms("H34")
+@pytest.mark.parametrize("leader", [1, 2])
+def test_an_empty_log_in_the_isr_is_kept(leader: int) -> None:
+    story = Story(2)
+    story.elect(1)
+    story.write("a", "b")
+    story.catch_up(2)
+    story[1].log.advance_start(2)
+    story.catch_up(2)
+    story.elect(leader)
+    story.catch_up(3 - leader)
+    assert story[3 - leader].truncations[-1] == Truncate(2, "none")
 
 
 @pytest.mark.conforms("H1", "H2")
