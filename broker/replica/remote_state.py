@@ -16,6 +16,8 @@ class RemoteState(Protocol):
     """What remote storage has of the logs that this broker follows."""
 
     async def below(self, partition: Partition, offset: int, epoch: int, log_start: int) -> StateBelow:
-        """The state of a log from `log_start` to before `offset`; the record at `offset` - 1 is of `epoch`. Raises
-        `RemoteStateError`."""
+        """The state of a log from `log_start` to before `offset`; the record at `offset` - 1 is of `epoch`.
+
+        The epochs, one at least, start above `log_start` if the log of the uploading leader did.
+        Raises `RemoteStateError`."""
         ...

@@ -8,12 +8,13 @@ meanwhile. Nothing of the replica changes before the last step, which is crash-s
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from broker.config import BrokerConfig
 from broker.errors import ErrorCode
+from broker.log.epochs import UNDEFINED, EpochEntry
 from broker.log.remote_start import StateBelow
 from broker.mutants import Mutants
 from broker.peers import Peers
@@ -166,11 +167,32 @@ class TieredStart:
             return False
         try:
             below = await remote.below(it.partition, step.offset, step.epoch, step.log_start)
+            below = below._replace(epochs=await self._epochs_from(it, step.log_start, below.epochs))
         except RemoteStateError as error:
             it.waits_for(str(error))
             return False
         await it.start_above(step.offset, self._mutated(below, step.offset))
         return True
+
+    async def _epochs_from(
+        self, it: FollowedPartition, log_start: int, epochs: Sequence[EpochEntry]
+    ) -> Sequence[EpochEntry]:
+        """The epochs of a log from its start on; those before the first of `epochs` are the leader's.
+
+        An uploading leader's log may have started above this leader's: a deletion that is not answered is known to one
+        replica only (KIP-107). The start of an epoch is the end of the one before, which the leader is asked for.
+        Raises `RemoteStateError`.
+        """
+        entries = list(epochs)
+        while entries[0].start_offset > log_start:
+            epoch, start = entries[0]
+            earlier = await self._epoch_end(it, epoch - 1) if epoch > 0 else LogPlace(log_start, UNDEFINED)
+            if not (0 <= earlier.offset <= start and earlier.epoch < epoch):
+                raise RemoteStateError(f"the leader has epoch {epoch} from offset {earlier.offset}, not from {start}")
+            entries[0] = EpochEntry(epoch, max(earlier.offset, log_start))
+            if earlier.offset > log_start:
+                entries.insert(0, EpochEntry(earlier.epoch, earlier.offset))
+        return entries
 
     def _mutated(self, below: StateBelow, offset: int) -> StateBelow:
         """The mutants lso_set_to_epuo, no_epoch_cache_from_remote and no_remote_producer_snapshot."""

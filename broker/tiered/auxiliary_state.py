@@ -72,8 +72,8 @@ class AuxiliaryState:
         except _FAILURES as error:
             raise RemoteStateError(str(error)) from error
         epochs = [entry for entry in entries if entry.start_offset < offset]
-        if not epochs or epochs[0].start_offset > log_start:
-            raise RemoteStateError(f"{segment.id}{EPOCHS}: the epoch of offset {log_start} is unknown")
+        if not epochs:
+            raise RemoteStateError(f"{segment.id}{EPOCHS}: the epoch of offset {offset - 1} is unknown")
         return StateBelow(log_start, epochs, producers)
 
     def _name(self, segment: TieredSegment, suffix: str) -> str:

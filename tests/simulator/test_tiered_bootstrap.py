@@ -242,3 +242,42 @@ def test_an_empty_follower_joins_a_log_that_starts_inside_a_batch(feature: bool,
         ]
 
     run(1, story, feature=feature)
+
+
+@pytest.mark.conforms("K1023-11", "K107-3")
+@pytest.mark.parametrize("feature", [False, True])
+@pytest.mark.parametrize("start", [RECORDS // 4, RECORDS // 2, RECORDS // 2 + 3])
+def test_an_empty_follower_joins_a_log_that_starts_below_the_uploaded_epochs(feature: bool, start: int) -> None:
+    """DeleteRecords was not answered: the leader alone has moved its start. It uploads a segment with the epochs from
+    there on, and the log of its successor starts at a segment below."""
+
+    async def story(joining: Joining) -> None:
+        cluster, store = joining.cluster, joining.cluster.objects
+        await joining.begin()
+        await joining.fill()
+        store.faults.failing["put"] = "refused"
+        await write(joining.client, RECORDS // 2, RECORDS)
+        await cluster.until(lambda: joining.led.high_watermark == RECORDS * 3 // 2)
+        former = joining.leader
+        [follower] = [name for name in replicas(cluster) if name != former]
+        cluster.partition([former], [follower])
+        answer = await cluster.node(former).replicas.delete_records(TOPIC, 0, start, timeout_s=0.1)
+        assert answer[0] is ErrorCode.REQUEST_TIMED_OUT
+        store.faults.failing.clear()
+        await cluster.until(joining.has_remote_records, 5)
+        cluster.kill(former)
+        cluster.heal()
+        await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()), 60)
+        joined, led = await joining.join(), joining.led.log
+        await cluster.until(lambda: joined.log.log_start_offset == led.log_start_offset)
+        assert led.log_start_offset < start
+        with_records = [entry for entry in led.epochs.entries if entry.start_offset < led.log_end_offset]
+        assert list(joined.log.epochs.entries) == with_records
+        cluster.start(former)
+        await cluster.ready()
+        await joining.lead()
+        await joining.client.refresh(TOPIC)
+        records = await joining.client.read_all(TOPIC, 0, 60.0, first=joining.led.log.log_start_offset)
+        assert [record.offset for record in records] == list(range(joining.led.log.log_start_offset, 3 * RECORDS // 2))
+
+    run(1, story, feature=feature)

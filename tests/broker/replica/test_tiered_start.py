@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from broker.errors import ErrorCode
+from broker.log.epochs import EpochEntry
 from broker.log.remote_start import StateBelow
 from broker.log.retention import RetainedSegment
 from broker.producers.snapshot_format import decode_snapshot, encode_snapshot
@@ -313,6 +314,42 @@ def test_the_follower_has_the_epochs_of_skipped_records(tmp_path: Path, mutants:
         assert len(theirs) == 3
 
     tell(tmp_path, story, mutants=mutants, **SETTINGS)
+
+
+@pytest.mark.conforms("K1023-11")
+@pytest.mark.parametrize("start", [1, 14, 15, 16, 30, PENDING - 1])
+def test_the_follower_has_the_epochs_below_those_that_were_uploaded(tmp_path: Path, start: int) -> None:
+    """The leader that uploaded the epochs had a log from `start` on; this leader's log starts at 0."""
+
+    async def story(cluster: Cluster) -> None:
+        tiered = Tiered(cluster)
+        await tiered.begin(feature=True)
+        log = tiered.leader.partition().log
+        above = [entry for entry in log.epochs.entries if entry.start_offset > start]
+        tiered.store.entries = (EpochEntry(log.epochs.epoch_at(start), start), *above)
+        await tiered.follow()
+        assert await tiered.join() == (0, PENDING, END)
+        theirs = [entry for entry in log.epochs.entries if entry.start_offset < END]
+        assert list(tiered.follower.partition().log.epochs.entries) == theirs
+
+    tell(tmp_path, story, **SETTINGS)
+
+
+@pytest.mark.conforms("K1023-11")
+def test_a_follower_takes_no_epochs_that_contradict_its_leader(tmp_path: Path) -> None:
+    async def story(cluster: Cluster) -> None:
+        tiered = Tiered(cluster)
+        await tiered.begin(feature=True)
+        second, third = tiered.leader.partition().log.epochs.entries[-2:]
+        tiered.store.entries = (EpochEntry(second.epoch, second.start_offset - 1), third)
+        await tiered.follow()
+        await until(lambda: bool(tiered.follower.traced("bootstrap_waits")), 20)
+        [event] = tiered.follower.traced("bootstrap_waits")
+        expected = f"the leader has epoch {second.epoch} from offset {second.start_offset}, not from 14"
+        assert event["reason"] == expected
+        assert tiered.follower.partition().log.log_end_offset == 0
+
+    tell(tmp_path, story, **SETTINGS)
 
 
 @pytest.mark.conforms("K1023-11")
