@@ -140,15 +140,17 @@ class FaultsInForce:
         self.withheld.clear()
 
     def disturbed(self) -> set[str]:
-        """The hosts whose services faults have ended or suspended."""
-        return {name for entry in self._entries if entry.hides & _SERVICE for name in entry.targets}
+        """The hosts whose services faults have ended or suspended, or keep from running."""
+        return {name for entry in self._entries if entry.hides & _SERVICE for name in entry.targets} | self.withheld
 
     def hiding(self, host: str, parts: Collection[Part], *, since: Fault | None = None) -> str:
         """The kind of a fault that hides one of these parts of a host; empty without one. `since`: only of those that
-        were injected after this one."""
+        were injected after this one. A service that is withheld has no process, whichever fault ended it."""
         entry_of_fault = None if since is None else self._entry(since)
         entries = self._entries if entry_of_fault is None else self._entries[self._entries.index(entry_of_fault) + 1 :]
         kinds = [entry.fault.kind for entry in entries if host in entry.targets and entry.hides & set(parts)]
+        if host in self.withheld and {"process", "execution"} & set(parts):
+            kinds += [entry.fault.kind for entry in self._entries if host in entry.targets and entry.hides & STARTS_ON]
         return kinds[0] if kinds else self._parting(host, entries) if "links" in parts else ""
 
     def linked(self, host: str, peer: str) -> bool:

@@ -3,7 +3,9 @@
 Marks on a host's disk, which show what survived a power loss: one mark that was synced, and one that was not.
 
 The synced mark is written when no other data is at risk: after the start of the services, and after a boot. The other
-one is written just before a cut, without a sync, because a sync would also save the service's unsynced data.
+one is written just before a cut, without a sync, because a sync would also save the service's unsynced data. Both are
+written over what the same files had before, so a full disk has room for them. A disk that a fault keeps from taking a
+new synced mark keeps the one before, which must survive the next cut as well.
 
 Checks that a power cut lost unsynced data: the tails of files that a scenario needs to lose.
 
@@ -86,19 +88,18 @@ _MOUNTED_S = 5
 
 @question
 def renew_mark_script(directory: str, mark: str) -> str:
-    """Write and sync this mark in a data directory, and remove the other mark; prints `synced`."""
-    # New files instead of overwritten ones: some filesystems write a truncated file back early.
+    """Write this mark in a data directory, and zeros in the place of the other one; sync both. Prints `synced`."""
     return (
         f"{_marks(directory)}\n"
-        'mkdir -p "$marks" && rm -f "$marks/synced" "$marks/unsynced" && '
-        f'printf %s {mark} > "$marks/synced" && sync "$marks/synced" "$marks" "$data" && echo synced=yes'
+        f'mkdir -p "$marks" && put {mark} synced && put {"0" * len(mark)} unsynced && '
+        'sync "$marks/synced" "$marks/unsynced" "$marks" "$data" && echo synced=yes'
     )
 
 
 @question
 def leave_mark_script(directory: str, mark: str) -> str:
-    """Write this mark without a sync; prints `written`."""
-    return f'{_marks(directory)}\nrm -f "$marks/unsynced"; printf %s {mark} > "$marks/unsynced" && echo written=yes'
+    """Write this mark over the zeros, without a sync; prints `written`."""
+    return f"{_marks(directory)}\nput {mark} unsynced && echo written=yes"
 
 
 @question
@@ -112,7 +113,10 @@ echo "synced=$(content synced)"; echo "unsynced=$(content unsynced)\""""
 
 
 def _marks(directory: str) -> str:
-    return f'data={shlex.quote(directory)}; marks="$data/.brownout"'
+    """`put MARK NAME` writes over a file in place: it needs no further space, and a file that is not truncated is not
+    written back early (auto_da_alloc)."""
+    put = 'put() { printf %s "$1" 1<> "$marks/$2"; }'
+    return f'data={shlex.quote(directory)}; marks="$data/.brownout"\n{put}'
 
 
 class Marks:
@@ -122,10 +126,10 @@ class Marks:
         self._looks = 10 * round(_MOUNTED_S * site.time_scale)
         self._new_mark = site.new_mark
         self._synced: dict[str, str] = {}
-        self._unsynced: dict[str, str] = {}
+        self._unsynced: dict[str, str | None] = {}  # of the hosts that were cut since the last look; None: not written
 
     def renew(self, host: Host) -> Evidence:
-        """Write a new synced mark, which must survive the next cut, and remove the other. Raises `HostError`."""
+        """Write a new synced mark, which must survive the next cut, and clear the other. Raises `HostError`."""
         mark = self._new_mark()
         ask(host, renew_mark_script(host.data_dir, mark))
         self._synced[host.name] = mark
@@ -133,36 +137,43 @@ class Marks:
         return Evidence("confirmed", {"synced_mark": mark})
 
     def leave_unsynced(self, host: Host) -> None:
-        """Write the mark that a cut should destroy; does nothing on a host without marks. Raises `HostError`."""
+        """Write the mark that a cut should destroy; does nothing on a host without marks. Raises `HostError`: the cut
+        is then proven by the synced mark alone."""
         if host.name not in self._synced:
             return
         mark = self._new_mark()
+        self._unsynced[host.name] = None
         ask(host, leave_mark_script(host.data_dir, mark))
         self._unsynced[host.name] = mark
 
-    def look_after_cut(self, host: Host) -> Evidence:
-        """The marks that survived the last cut; then writes the marks for the next one. Empty without a cut since the
-        last call.
+    def look_after_cut(self, host: Host, *, writable: bool) -> Evidence:
+        """The marks that survived the last cut; then writes the marks for the next one, if the disk is `writable`.
+        Empty without a cut since the last call.
 
         Raises `HostError`."""
-        unsynced = self._unsynced.get(host.name)
-        if unsynced is None:
+        if host.name not in self._unsynced:
             return Evidence("confirmed", {})
         answer = ask(host, read_marks_script(host.data_dir, self._looks), timeout_s=self._looks / 10 + 10)
+        unsynced = self._unsynced.pop(host.name)
         is_kept = answer.get("synced") == self._synced[host.name]
         detail: dict[str, Any] = {
             "synced_mark": "kept" if is_kept else "LOST",
-            "unsynced_mark": "kept" if answer.get("unsynced") == unsynced else "lost",
+            "unsynced_mark": _fate(unsynced, answer.get("unsynced")),
         }
         status: Status = "confirmed" if is_kept else "mismatch"
+        if not writable:
+            return Evidence(status, detail)
         try:
             self.renew(host)
         except HostError as error:
             # A host without marks proves nothing at the next cut; that must not hide the evidence of this one.
             self._synced.pop(host.name)
-            self._unsynced.pop(host.name)
             return Evidence(worst([status, "inconclusive"]), {**detail, "marks": str(error)})
         return Evidence(status, detail)
+
+
+def _fate(mark: str | None, content: str | None) -> str:
+    return "not written" if mark is None else "kept" if content == mark else "lost"
 
 
 _NOT_LOST = "the cut should lose its unsynced data, but all of it had been written back before"
@@ -249,7 +260,8 @@ class Power(Mechanism):
 
     def _back(self, host: Host, booted: dict[str, Any]) -> Evidence:
         boot_id, old_id = read_boot_id(host), self._boot_before.get(host.name)
-        marks = guarded(self._marks.look_after_cut, host)
+        is_writable = not self.in_force.hiding(host.name, {"disk"})
+        marks = guarded(lambda host: self._marks.look_after_cut(host, writable=is_writable), host)
         at_stake = guarded(self._at_stake.look_after_cut, host)  # before the service starts and repairs its files
         service = start_and_verify(host, self.site, self.in_force)
         boot: Status = "inconclusive" if old_id is None else "mismatch" if boot_id == old_id else "confirmed"
@@ -301,7 +313,6 @@ class PowerLossKind(Kind[Power]):
         EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
     )
     hides = frozenset({"machine", "process"})
-    rests_on = frozenset({"machine", "disk"})
     heal_rests_on = frozenset()
     mechanism = Power
     needs = frozenset[Need]({"power"})

@@ -28,6 +28,21 @@ def cuts(run_dir: str, filesystem: str) -> Any:
     return {"armed": armed.to_json(), "cuts": seen, "found": found}
 
 
+def cuts_of_a_full_disk(run_dir: str, filesystem: str) -> Any:
+    """Two cuts of a node whose disk has no space left, cleanly and torn; the evidence of each."""
+    seen = []
+    with world(run_dir, 1, filesystem=filesystem) as made:
+        made.start_services()
+        nemesis, host = Nemesis(made.site), made.hosts["n1"]
+        nemesis.arm()
+        for number, tear in enumerate((None, 7)):
+            host.run(f"for size in 1M 4k 1; do dd if=/dev/zero bs=$size of=/data/fill-{number}-$size; done", timeout_s=60)
+            is_full = not host.run("printf %4096s x > /data/more").ok
+            fault = Fault("power-loss", ("n1",), parameters={"tear": tear})
+            seen.append([is_full, nemesis.inject(fault).to_json(), nemesis.heal(fault).to_json()])
+    return seen
+
+
 def at_stake(run_dir: str, filesystem: str) -> Any:
     """What is said of a cut that was to take a tail: one after the kernel has written it back, and one before."""
     seen = []

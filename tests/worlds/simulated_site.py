@@ -49,7 +49,7 @@ def site_of(cluster: SimulatedCluster) -> Site:
         objects=SimulatedObjects(cluster, scheduler),
         answers=is_awake,
         first_word_s=first_word_s,
-        new_mark=lambda: f"mark {next(marks)}",
+        new_mark=lambda: f"{next(marks):032x}",
     )
 
 

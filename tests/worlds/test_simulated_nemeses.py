@@ -4,17 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
+from pathlib import Path
 
-from nemeses import Fault
+import pytest
+
+from analysis.checkers.faults import fault_doubts
+from history.journal import Journal
+from nemeses import KINDS, Fault
+from nemeses.kind import RandomDraw
 from nemeses.mechanisms.shell import QUESTIONS
+from orchestrator.running.faults import FaultLog
+from orchestrator.running.progress import Progress
 from orchestrator.worlds.simulation.host import SimulatedAnswers
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
+from orchestrator.worlds.simulation.world import SimulationWorld
 from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from simulator.oracles.findings import OracleFindings
+from tests.orchestrator.unwatched import Unwatched
 from tests.worlds.simulated_site import running
 
 FLUSHED = {"log.flush.interval.messages": "1"}
+
+
+def drawn(kind: str) -> dict[str, object]:
+    return KINDS[kind].draw(RandomDraw(0.5, "both", None))
 
 
 def of(kind: str, *targets: str, **parameters: object) -> Fault:
@@ -30,17 +46,44 @@ def test_a_simulated_machine_answers_each_question_with_its_parameters() -> None
         assert parameters == [*inspect.signature(question).parameters.values()], name
 
 
-def test_a_power_cut_on_a_full_disk_is_prevented() -> None:
-    """The marks that prove a cut cannot be written there."""
+@pytest.mark.parametrize("tear", [None, 7])
+@pytest.mark.parametrize("trouble", ["disk-full", "disk-error", "disk-hang"])
+def test_a_power_cut_is_proven_on_a_disk_that_takes_no_data(trouble: str, tear: int | None) -> None:
+    """The marks that prove a cut have their space, and the next cut has the same synced mark."""
     with SimulatedCluster(1, 3, properties=FLUSHED) as cluster:
         nemesis = running(cluster)
-        full, cut = of("disk-full"), of("power-loss")
-        assert nemesis.inject(full).status == "confirmed"
-        seen = nemesis.inject(cut)
-        assert (seen.status, seen.detail["n1"]) == ("prevented", {"prevented_by": "disk-full"})
-        assert nemesis.heal(full).status == "confirmed"
-        assert nemesis.heal(cut).status == "prevented"
+        fault = of(trouble)
+        assert nemesis.inject(fault).status == "confirmed"
+        for _ in range(2):
+            cut = of("power-loss", tear=tear)
+            assert nemesis.inject(cut).status == "confirmed"
+            healed = nemesis.heal(cut)
+            assert (healed.status, healed.detail["n1"]["synced_mark"]) == ("confirmed", "kept")
+            assert healed.detail["n1"]["unsynced_mark"] == "lost" or tear is not None
+            assert healed.detail["n1"]["service"] == {"withheld_by": trouble}
+        assert nemesis.heal(fault).status == "confirmed"
         assert nemesis.heal_all().status == "confirmed"
+
+
+@pytest.mark.parametrize("kind", sorted(SimulationWorld.capabilities))
+def test_each_fault_composes_with_a_service_that_a_disk_withholds(tmp_path: Path, kind: str) -> None:
+    """A hung disk keeps the service from running after a power cut. A pause from before ends after the disk's fault."""
+    with SimulatedCluster(1, 3, properties=FLUSHED) as cluster, Journal(tmp_path) as journal:
+        faults = FaultLog(running(cluster), journal, Progress(quiet=True), Unwatched())  # type: ignore[arg-type]
+        hang, pause, cut = of("disk-hang"), of("pause"), of("power-loss")
+        later = of(kind, **{key: value for key, value in drawn(kind).items() if value is not None})
+        for fault in (pause, hang, cut):
+            faults.inject(fault)
+        faults.heal(lambda fault: fault is cut)
+        faults.inject(later)
+        faults.heal(lambda fault: fault is pause)
+        faults.heal(lambda fault: fault is later)
+        faults.heal(lambda fault: fault is hang)
+        faults.heal_all()
+        lines = [json.loads(line) for line in (tmp_path / "history" / "journal.jsonl").read_text().splitlines()]
+        assert list(fault_doubts(lines, finished=True)) == []
+        if kind in {"disk-wipe", "old-disk"}:
+            cluster.watch.findings = OracleFindings(cluster.loop.time)
 
 
 def test_a_slow_disk_under_a_disk_error_is_prevented() -> None:

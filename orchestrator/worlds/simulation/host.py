@@ -135,23 +135,17 @@ class SimulatedAnswers:
 
     def renew_mark(self, directory: str, mark: str) -> Answers:
         disk = self._machine.disk
-        for path in (_SYNCED, _UNSYNCED):
-            if disk.exists(path):
-                disk.unlink(path)
         marks = _SYNCED.rpartition("/")[0]
         disk.make_directory(marks)
-        file = disk.open(_SYNCED, create=True)
-        file.append([mark.encode()])
-        finish(self._scheduler, self._node.name, file.sync(), _SYNC_S)
+        for path, content in ((_SYNCED, mark), (_UNSYNCED, "0" * len(mark))):
+            self._put(path, content)
+            finish(self._scheduler, self._node.name, disk.open(path).sync(), _SYNC_S)
         for directory in (marks, ""):
             finish(self._scheduler, self._node.name, disk.sync_directory(directory), _SYNC_S)
         return {"synced": "yes"}
 
     def leave_mark(self, directory: str, mark: str) -> Answers:
-        disk = self._machine.disk
-        if disk.exists(_UNSYNCED):
-            disk.unlink(_UNSYNCED)
-        disk.open(_UNSYNCED, create=True).append([mark.encode()])
+        self._put(_UNSYNCED, mark)
         return {"written": "yes"}
 
     def read_marks(self, directory: str, looks: int) -> Answers:
@@ -202,6 +196,15 @@ class SimulatedAnswers:
     @property
     def _machine(self) -> SimulatedMachine:
         return self._cluster.machines[self._node.name]
+
+    def _put(self, path: str, mark: str) -> None:
+        """Raises `HostError`."""
+        disk = self._machine.disk
+        try:
+            disk.open(path, create=True)
+            disk.overwrite(path, mark.encode())
+        except OSError as error:
+            raise HostError(f"{self._node.name}: {error}") from error
 
     def _runs(self, pid: int) -> bool:
         return self._machine.running and self._machine.pid == pid
