@@ -36,7 +36,9 @@ def cuts_of_a_full_disk(run_dir: str, filesystem: str) -> Any:
         nemesis, host = Nemesis(made.site), made.hosts["n1"]
         nemesis.arm()
         for number, tear in enumerate((None, 7)):
-            host.run(f"for size in 1M 4k 1; do dd if=/dev/zero bs=$size of=/data/fill-{number}-$size; done", timeout_s=60)
+            host.run(
+                f"for size in 1M 4k 1; do dd if=/dev/zero bs=$size of=/data/fill-{number}-$size; done", timeout_s=60
+            )
             is_full = not host.run("printf %4096s x > /data/more").ok
             fault = Fault("power-loss", ("n1",), parameters={"tear": tear})
             seen.append([is_full, nemesis.inject(fault).to_json(), nemesis.heal(fault).to_json()])

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from analysis.checkers.faults import fault_doubts
 from history.journal import Journal
-from nemeses import KINDS, Evidence, Fault, Nemesis
-from nemeses.kind import RandomDraw
+from nemeses import Evidence, Nemesis
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from systems.service import Place
 from tests.orchestrator.unwatched import Unwatched
+from tests.worlds.fault_rows import Row
 from tests.worlds.support import specification, stand_in_properties
 
 OBJECTS: Final = 3
@@ -26,15 +26,9 @@ def configure(node: Place) -> str:
     return f"{stand_in_properties(node)}# {node.shared_dir}\n"
 
 
-def drawn(kind: str, draw: float, nodes: tuple[str, ...]) -> Fault:
-    """A fault of n1, or of all nodes."""
-    parameters = KINDS[kind].draw(RandomDraw(draw, "both", None))
-    return Fault(kind, nodes if kind == "power-loss-all" else nodes[:1], draw, parameters)
-
-
 def pairs_of(run_dir: str, one: str, *others: str) -> Any:
-    """A fault with others on the same node. Each of these is a kind and which fault is healed first; by these texts,
-    whether the second fault was prevented, and what is wrong."""
+    """A fault with others on the same node. Each of these is a row and, after a colon, which fault is healed first; by
+    these texts, whether the second fault was prevented, and what is wrong."""
     made = NamespaceWorld(specification(Path(run_dir), configure=configure))
     made.up()
     try:
@@ -43,15 +37,21 @@ def pairs_of(run_dir: str, one: str, *others: str) -> Any:
             path = Path(run_dir, "shared", "log-0", f"{number:020d}-id.log")
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(bytes([number]) * 10_000)
-        return {each: _play(made, Path(run_dir, each.replace(" ", "-")), one, *each.split()) for each in others}
+        row = Row(*one.split())
+        return {each: _play(made, Path(run_dir, each), row, *_order(each)) for each in others}
     finally:
         made.down()
 
 
-def _play(made: NamespaceWorld, directory: Path, one: str, other: str, order: str) -> dict[str, Any]:
+def _order(text: str) -> tuple[Row, str]:
+    row, _, order = text.partition(":")
+    return Row(*row.split()), order
+
+
+def _play(made: NamespaceWorld, directory: Path, one: Row, other: Row, order: str) -> dict[str, Any]:
     nemesis, names = Nemesis(made.site), tuple(made.hosts)
     armed = nemesis.arm()
-    faults = drawn(one, 0.3, names), drawn(other, 0.8, names)
+    faults = one.drawn(0.3, names), other.drawn(0.8, names)
     healed, left = faults if order == "first" else faults[::-1]
     with Journal(directory) as journal:
         log = FaultLog(nemesis, journal, Progress(quiet=True), Unwatched())  # type: ignore[arg-type]
