@@ -46,9 +46,8 @@ def judged(
     described = SimpleNamespace(kind=kind, topic="log")
     names = ("client", "partition", "offsets")
     columns = [pa.array([row[at] for row in read], OPERATIONS.field(name).type) for at, name in enumerate(names)]
-    history = SimpleNamespace(
-        journal=journal or (STARTED,), parts=lambda *names: [pa.table(columns, list(names))] if read else []
-    )
+    logs = SimpleNamespace(parts=lambda *names: [pa.table(columns, list(names))] if read else [])
+    history = SimpleNamespace(journal=journal or (STARTED,), logs=logs)
     run = SimpleNamespace(
         directory=record.parents[2],
         description=described,
