@@ -10,9 +10,11 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
+import inspect
 import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
+from types import CoroutineType
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 from simulator.host import CURRENT_HOST, HostContext
@@ -428,8 +430,21 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 def _close_quietly(task: asyncio.Task[Any]) -> None:
     coroutine = task.get_coro()
+    if isinstance(coroutine, CoroutineType):
+        _close_unstarted(coroutine)
     with contextlib.suppress(BaseException):
         coroutine.close()
+
+
+def _close_unstarted(coroutine: CoroutineType[Any, Any, Any]) -> None:
+    """Close the coroutines that this one would have awaited, if it has not started. The process was killed before their
+    first step; Python would report each of them as never awaited."""
+    if coroutine.cr_frame is None or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED:
+        return
+    for value in coroutine.cr_frame.f_locals.values():
+        if isinstance(value, CoroutineType):
+            _close_unstarted(value)
+    coroutine.close()
 
 
 def new_loop() -> VirtualLoop:

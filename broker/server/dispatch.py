@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import traceback
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -302,7 +303,11 @@ class Dispatcher:
     def stop(self) -> None:
         """Cancel the requests that are still under way."""
         for task in list(self._running):
-            task.cancel()
+            if inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+                # Work whose task is cancelled before its first step never starts, and a parked fetch never leaves.
+                asyncio.get_running_loop().call_soon(task.cancel)
+            else:
+                task.cancel()
 
     def _failed(self, key: int, error: Exception) -> None:
         """A defect of a handler closes one connection; a disk error ends the broker."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import warnings
+from collections.abc import Awaitable
 
 import pytest
 
@@ -226,3 +228,33 @@ def test_no_task_of_a_killed_host_runs() -> None:
     gc.collect()
     assert seen == ["tidied up"], "only after the run is over"
     assert world.loop.unhandled == []
+
+
+def test_a_task_that_a_kill_keeps_from_its_first_step_gives_no_warning() -> None:
+    """Its coroutine has others as an argument and in its closure, as a parked fetch has. None of them has started."""
+    world = World()
+    seen: list[str] = []
+
+    async def innermost() -> None:
+        seen.append("started")
+
+    async def middle(inner: Awaitable[None]) -> None:
+        await inner
+
+    async def killer() -> None:
+        within = middle(innermost())
+
+        async def outermost() -> None:
+            await within
+
+        world.start("a", outermost())
+        world.hosts["a"].kill()
+
+    with warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("always")
+        world.run("b", killer())
+        world.loop.close()
+        world.loop.bury(world.hosts["a"])
+        gc.collect()
+    assert [str(each.message) for each in reported] == []
+    assert seen == []

@@ -1,9 +1,12 @@
-"""How many fetches wait on one connection: one of a consumer's, any number of a replica's."""
+"""How many fetches wait on one connection: one of a consumer's, any number of a replica's; and when they end."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,3 +69,53 @@ def test_a_consumer_has_one_fetch_parked_and_a_replica_more(replica: int, begun:
         await listener.stop()
 
     asyncio.run(story())
+
+
+class ParkedReplicas(Replicas):
+    """Knows which fetches are parked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parked: set[int] = set()
+
+    async def wait_for_fetch(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead]:
+        try:
+            return await super().wait_for_fetch(limits, positions)
+        finally:
+            self.parked -= {position.fetch_offset for position in positions}
+
+    def fetch_now(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> list[PartitionRead] | None:
+        self.parked |= {position.fetch_offset for position in positions}
+        return super().fetch_now(limits, positions)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2], ids=["in its turn", "in the next turn", "later"])
+def test_a_parked_fetch_leaves_when_its_broker_stops(turns: int) -> None:
+    """Also one that came in the turn in which the broker stops: its task has not started."""
+
+    async def story() -> None:
+        replicas: Any = ParkedReplicas()
+        dispatcher = Dispatcher(Tracer(1, lambda: 0, print), print)
+        dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, MetadataImage).serve)
+        connection: Any = SimpleNamespace(
+            peer="h:1",
+            principal=None,
+            address="h",
+            reserve=lambda blocking: SimpleNamespace(fill=print),  # noqa: ARG005
+            cancel_when_lost=lambda task: None,  # noqa: ARG005
+        )
+        dispatcher.dispatch(connection, memoryview(fetch(7, 2))[4:])
+        assert replicas.parked == {7}
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        dispatcher.stop()
+        waiting = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        await asyncio.wait(waiting)
+        assert all(task.cancelled() for task in waiting)
+        assert replicas.parked == set()
+
+    with warnings.catch_warnings(record=True) as reported:
+        warnings.simplefilter("always")
+        asyncio.run(story())
+        gc.collect()
+    assert [str(each.message) for each in reported if "never awaited" in str(each.message)] == []
