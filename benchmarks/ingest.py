@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from benchmarks.log_histories import history
 from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
-from history.client_reader import StreamRecord, read_log_clients
+from history.client_reader import StreamRecord, read_recordings
 from history.jsonl_reader import TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_index, write_operations
 from history.schemas import APPEND, NAMES, OPERATIONS
@@ -91,7 +91,7 @@ def ingest(scratch: Path) -> tuple[float, int, int]:
         for path in sorted(scratch.glob("client-?*-1.arrows"))
     ]
     start_s = _cpu_s()
-    parts = read_log_clients(records, tables=tables, keeps=False)
+    parts = read_recordings(LOG, records, tables=tables, keeps=False)
     write_index(LOG, [group for part in parts for group in part.groups], tables)
     return _used(start_s, tables, [defect for part in parts for defect in part.defects])
 

@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,9 +27,9 @@ from history.jsonl_columns import columns_of
 from history.jsonl_reader import parsed_line
 from history.operation_schema import BadLineError, Clock, clock_of, operation_of
 from history.regular_files import open_regular
-from history.schemas import INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
+from history.schemas import INF, OK
 from history.seconds import log_buckets
-from history.shapes import LOG, REGISTER
+from history.shapes import SHAPES, Shape
 
 PER_OCTAVE: Final = 16
 """Buckets of latency for each doubling: neighbouring bounds differ by 4.4 %."""
@@ -149,8 +150,10 @@ class _GrowingStream(_GrowingFile):
     """An Arrow stream. Its columns of text are read as the numbers of their entries, so no dictionary is needed to read
     a batch alone."""
 
-    schemas: tuple[pa.Schema, ...] = (OPERATIONS,)
-    _schema: pa.Schema = OPERATIONS
+    def __init__(self, path: Path, shape: Shape) -> None:
+        super().__init__(path)
+        self._schemas = [schema for schema in (shape.columns, shape.earlier) if schema is not None]
+        self._schema = shape.columns
 
     def _take(self, data: bytes, counts: OperationCounts, journal: Sequence[Line]) -> int:
         del journal
@@ -172,7 +175,7 @@ class _GrowingStream(_GrowingFile):
     def _count(self, message: Any, counts: OperationCounts) -> None:
         if message.type == "schema":
             self._schema = pa.ipc.read_schema(message)
-            self._is_understood = any(map(self._schema.equals, self.schemas))
+            self._is_understood = any(map(self._schema.equals, self._schemas))
         elif message.type == "record batch":
             batch = pa.ipc.read_record_batch(message, _plain(self._schema))
             inv, ret, outcome = (batch.column(name).to_numpy() for name in ("inv", "ret", "type"))
@@ -184,10 +187,6 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     """The schema with the type of the indices in place of each dictionary."""
     types = (data_type.index_type if pa.types.is_dictionary(data_type) else data_type for data_type in schema.types)
     return pa.schema([field.with_type(type_) for field, type_ in zip(schema, types, strict=True)])
-
-
-class _GrowingRegisters(_GrowingStream):
-    schemas = (REGISTERS, REGISTERS_WITHOUT_ENDPOINTS)
 
 
 class _GrowingLines(_GrowingFile):
@@ -249,8 +248,7 @@ class _GrowingLines(_GrowingFile):
         return operation_of({**invocation, **line})
 
 
-_FORMS: Final[Mapping[str, type[_GrowingFile]]] = {
-    LOG.stream: _GrowingStream,
-    REGISTER.stream: _GrowingRegisters,
+_FORMS: Final[Mapping[str, Callable[[Path], _GrowingFile]]] = {
+    **{shape.stream: partial(_GrowingStream, shape=shape) for shape in SHAPES.values()},
     LINES: _GrowingLines,
 }

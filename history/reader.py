@@ -22,7 +22,6 @@ from history.journal_reader import read_journal
 from history.operation_tables import remove_tables, write_index
 from history.operations import Operations
 from history.records import ClientRecord, Clients, read_clients
-from history.schemas import RESERVATIONS
 from history.seconds import SecondCounts, write_seconds
 from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
 from history.shapes import LOG, REGISTER, SHAPES, Shape
@@ -41,7 +40,6 @@ class History:
     """
 
     recorded: tuple[Operations, ...]
-    reservations: pa.Table
     journal: list[dict[str, Any]]
     unfinished: int = 0
     torn: list[str] = field(default_factory=list)
@@ -165,7 +163,6 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
         write_seconds(SecondCounts.union(clients.seconds), tables)
     return History(
         recorded=tuple(Operations(shape, _rows(shape, clients) if keeps or not tables else tables) for shape in shapes),
-        reservations=pa.concat_tables([*clients.reservations, RESERVATIONS.empty_table()]),
         journal=journal,
         unfinished=sum(rows.num_rows for shape in shapes for rows in clients.left[shape]),
         torn=[*clients.torn, *([str(directory / FILE_NAME)] if read.is_torn else [])],

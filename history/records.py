@@ -11,13 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 
 from history.client_files import LINES, owner, segment_of
-from history.client_reader import ClientRecording, PieceMap, StreamRecord, read_log_clients, read_register_clients
+from history.client_reader import ClientRecording, PieceMap, StreamRecord, read_recordings
 from history.journal import CLIENT, CLIENT_ENDED
 from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
 from history.operation_tables import IndexedGroup, record_name, write_operations
 from history.regular_files import sha256_of
 from history.seconds import SecondCounts
-from history.shapes import LOG, REGISTER, SHAPES, Shape
+from history.shapes import LOG, SHAPES, Shape
 from history.validation import written_values
 from history.value_runs import ValueRuns
 from history.values import producer_of
@@ -68,7 +68,6 @@ class Clients:
     left: dict[Shape, list[pa.Table]] = field(default_factory=_by_shape)
     groups: dict[Shape, list[IndexedGroup]] = field(default_factory=_by_shape)
     written: dict[Shape, list[ValueRuns]] = field(default_factory=_by_shape)
-    reservations: list[pa.Table] = field(default_factory=list)
     records: list[ClientRecord] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     seconds: list[SecondCounts] = field(default_factory=list)
@@ -83,9 +82,9 @@ def read_clients(
     clients = Clients()
     names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
     parts: dict[str, ClientRecording] = {}
-    for shape, read in ((LOG, read_log_clients), (REGISTER, read_register_clients)):
+    for shape in SHAPES.values():
         records = [StreamRecord(directory / first, numbers) for first, numbers in _segments(names, shape).items()]
-        recordings = read(records, tables=tables, keeps=keeps, each=each)
+        recordings = read_recordings(shape, records, tables=tables, keeps=keeps, each=each)
         for record, part in zip(records, recordings, strict=True):
             parts[record.stream.name] = part
             clients.completed[shape].append(part.completed)
@@ -94,7 +93,6 @@ def read_clients(
             clients.written[shape].append(part.used)
             clients.seconds += part.seconds
     for part in parts.values():
-        clients.reservations.append(part.reservations)
         clients.torn += part.torn
     lines = _read_elsewhere(directory, names, journal, parts, clients, tables=tables, keeps=keeps)
     clients.records = list(_Books(directory, names, journal, parts, lines).records())

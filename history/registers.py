@@ -19,7 +19,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
-import pyarrow as pa
 
 from history.announcements import Invocation
 from history.arrow_stream import SEGMENT_ROWS, BatchWriter
@@ -35,7 +34,6 @@ from history.schemas import (
     PHASE_MAIN,
     READ,
     REGISTERS,
-    REGISTERS_WITHOUT_ENDPOINTS,
     WRITE,
 )
 from history.shapes import REGISTER
@@ -202,12 +200,3 @@ def row_of(
         *(invocation.id, process, client, invocation.f, invocation.key, outcome, invocation.inv, ret),
         *(None if is_cas else value, invocation.expected, value if is_cas else None, invocation.phase, error, endpoint),
     )
-
-
-def with_endpoints(table: pa.Table) -> pa.Table:
-    """A table of the schema `REGISTERS`, from one of that schema or of `REGISTERS_WITHOUT_ENDPOINTS`, whose endpoints
-    are not recorded. Raises ValueError for other columns."""
-    if table.column_names != REGISTERS_WITHOUT_ENDPOINTS.names:
-        return table.cast(REGISTERS)
-    nothing = pa.array([""] * table.num_rows, pa.string())
-    return table.append_column("endpoint", nothing).cast(REGISTERS)

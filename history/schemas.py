@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-import pyarrow as pa
 
 from history.columns import Int8Column, Int32Column, Int64Column, Int64List, RepeatedText, schema_of
 
@@ -127,16 +126,3 @@ REGISTERS: Final = schema_of(RegisterColumns)
 
 REGISTERS_WITHOUT_ENDPOINTS: Final = REGISTERS.remove(REGISTERS.get_field_index("endpoint"))
 """`REGISTERS` as versions wrote it that did not record endpoints."""
-
-RESERVATIONS: Final = pa.schema(
-    [
-        pa.field("client", pa.string()),
-        pa.field("process", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("first", pa.int64()),
-        pa.field("count", pa.int64()),
-        pa.field("t", pa.int64()),
-    ]
-)
-"""Blocks of values a producer announced before using them: `first` .. `first + count - 1` for one partition."""

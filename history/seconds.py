@@ -30,7 +30,7 @@ PER_OCTAVE: Final = 4
 _SECOND: Final = 1_000_000_000
 _CELL: Final = 10_000_000
 _CELL_BITS: Final = 40  # INF / _CELL is less than 2^40
-_SHAPES: Final = tuple(SHAPES.values())
+_SHAPES: Final = tuple(SHAPES)
 _KINDS: Final = len(_SHAPES) * 5 * 3  # shape, f, type
 _SLOTS: Final = BUCKETS + 1  # the last one: it never returned
 
@@ -78,7 +78,7 @@ class SecondCounts:
     def of(cls, rows: pa.Table, shape: Shape) -> SecondCounts:
         """Of rows with the columns of the shape."""
         f, outcome, inv, ret = (rows[name].to_numpy() for name in ("f", "type", "inv", "ret"))
-        kind = (_SHAPES.index(shape) * 5 + f.astype(np.int64)) * 3 + outcome
+        kind = (_SHAPES.index(shape.name) * 5 + f.astype(np.int64)) * 3 + outcome
         returned = ret < INF
         at = np.where(returned, ret, inv)
         code = at // _SECOND * _KINDS + kind
@@ -114,7 +114,7 @@ class SecondCounts:
         )
         columns: dict[str, Any] = {
             "second": second,
-            "shape": [_SHAPES[code // 15].name for code in kind.tolist()],
+            "shape": [_SHAPES[code // 15] for code in kind.tolist()],
             "f": (kind // 3 % 5).astype(np.int8),
             "type": (kind % 3).astype(np.int8),
             "operations": latency.sum(axis=1),

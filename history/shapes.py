@@ -1,7 +1,7 @@
 """The shapes of operations: what the operations of one kind of workload have as columns, and how tables store them.
 
-A new kind of workload declares a `Shape` here. Tables, their index and their readers are the same for all shapes
-(`history/operation_tables.py`).
+A new kind of workload declares a `Shape` here. The readers of clients' records (`history/client_reader.py`) and the
+tables with their index (`history/operation_tables.py`) are the same for all shapes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.schemas import APPEND, CAS, OPERATIONS, REGISTERS, WRITE
+from history.schemas import APPEND, CAS, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
+from history.validation import Checks, wrong_operations, wrong_registers
+
+BLOCKS: Final = "blocks"
+EACH: Final = "each"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +32,10 @@ class Shape:
     """The suffix of the files in which a client records completed operations."""
     announced: str
     """The suffix of the file in which a client announces what it may send."""
+    announces: str
+    """How: `BLOCKS` of values, or `EACH` operation that writes (`history/announcements.py`)."""
+    invalid: Checks
+    """The errors of rows (`history/validation.py`)."""
     written: tuple[tuple[int, str], ...]
     """The codes of the functions that write, each with the column of the value that it writes."""
     stored: pa.Schema
@@ -55,6 +63,10 @@ class Shape:
     """The rows after which a row group of a sorted file may end."""
     most_rows: int = 1 << 17
     """The most rows of a row group."""
+    piece_rows: int = 1 << 20
+    """The operations that the reader of a stream has in memory at once."""
+    earlier: pa.Schema | None = None
+    """The columns of an earlier version, which lacked the last ones."""
 
     def table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         """Operations in the order of the columns, as a table."""
@@ -67,9 +79,16 @@ class Shape:
             [pc.cast(array, field.type) for array, field in zip(arrays, self.columns, strict=True)], schema=self.columns
         )
 
+    def current(self, rows: pa.Table) -> pa.Table:
+        """Rows of a stream with the columns of the shape; those that an earlier version did not have are empty."""
+        for field in self.columns:
+            if field.name not in rows.column_names:
+                rows = rows.append_column(field.name, pa.array([""] * rows.num_rows, pa.string()))
+        return rows.cast(self.columns)
+
     def __reduce__(self) -> tuple[Callable[[str], Shape], tuple[str]]:
         """A shape is one object in each process."""
-        return SHAPES.__getitem__, (self.name,)
+        return _shape_named, (self.name,)
 
 
 def _reach_of_log(rows: pa.Table) -> tuple[int, int]:
@@ -103,6 +122,8 @@ LOG: Final = Shape(
     columns=OPERATIONS,
     stream=".arrows",
     announced=".reserved",
+    announces=BLOCKS,
+    invalid=wrong_operations,
     written=((APPEND, "value"),),
     stored=OPERATIONS,
     folder="operations",
@@ -123,6 +144,8 @@ REGISTER: Final = Shape(
     columns=REGISTERS,
     stream=".registers",
     announced=".invoked",
+    announces=EACH,
+    invalid=wrong_registers,
     written=((WRITE, "value"), (CAS, "new")),
     stored=REGISTERS.set(REGISTERS.get_field_index("key"), _KEY_TEXT),
     folder="registers",
@@ -133,8 +156,14 @@ REGISTER: Final = Shape(
     sorted_by=("key", "inv", "id"),
     least_rows=1 << 10,
     most_rows=1 << 16,
+    piece_rows=1 << 17,
+    earlier=REGISTERS_WITHOUT_ENDPOINTS,
 )
 """Reads, writes and compare-and-sets of keys. A check of a key needs all operations on the key, and no operation on
 another one, so a file is ordered by key."""
 
 SHAPES: Final[Mapping[str, Shape]] = {shape.name: shape for shape in (LOG, REGISTER)}
+
+
+def _shape_named(name: str) -> Shape:
+    return SHAPES[name]

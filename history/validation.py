@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,19 +17,9 @@ from history.topic_folders import is_topic
 PROCESSES: Final = 1 << 30
 
 Mask = npt.NDArray[np.bool_]
+Checks = Callable[[pa.Table], Iterator[tuple[Mask, str]]]
 RowErrors = dict[str, tuple[int, int]]
 """Errors of rows: the first row that has it, -1 if all have it, and how many do."""
-
-
-def valid_part(table: pa.Table, errors: RowErrors, rows_before: int) -> pa.Table:
-    """The valid rows of a part of a table of the schema `OPERATIONS`; adds the errors of the others to `errors`.
-    `rows_before`: the number of rows before the part."""
-    return _kept(table, _wrong_operations, errors, rows_before)
-
-
-def valid_registers(table: pa.Table, errors: RowErrors, rows_before: int) -> pa.Table:
-    """The same of a part of a table of the schema `REGISTERS`."""
-    return _kept(table, _wrong_registers, errors, rows_before)
 
 
 def error_sentences(errors: RowErrors) -> list[str]:
@@ -40,7 +30,9 @@ def error_sentences(errors: RowErrors) -> list[str]:
     ]
 
 
-def _kept(table: pa.Table, checks: Any, errors: RowErrors, rows_before: int) -> pa.Table:
+def valid_part(table: pa.Table, checks: Checks, errors: RowErrors, rows_before: int) -> pa.Table:
+    """The valid rows of a part of a table; adds the errors of the others to `errors`. `rows_before`: the number of rows
+    before the part."""
     if not table.num_rows:
         return table
     missing = [field.name for field in table.schema if not field.nullable and table[field.name].null_count]
@@ -66,7 +58,8 @@ def _wrong_anywhere(columns: dict[str, npt.NDArray[Any]]) -> Iterator[tuple[Mask
     yield open_ & (ret != INF), "its outcome is unknown, but it has a return"
 
 
-def _wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+def wrong_operations(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """The rows of the schema `OPERATIONS` that are invalid, each with the error."""
     names = ("process", "f", "type", "inv", "ret", "partition", "offset", "hi", "lo", "value", "acks")
     columns = {name: table[name].to_numpy() for name in names}
     f, lo, hi, offset = columns["f"], columns["lo"], columns["hi"], columns["offset"]
@@ -102,7 +95,8 @@ def _wrong_records(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield mask, "it shows a record at an invalid offset"
 
 
-def _wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+def wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """The same of the schema `REGISTERS`."""
     columns = {name: table[name].to_numpy() for name in ("process", "id", "f", "type", "inv", "ret")}
     f, kind = columns["f"], columns["type"]
     yield ~np.isin(f, (READ, WRITE, CAS)), "it is not read, write or cas"
@@ -125,5 +119,5 @@ def _holds(condition: Any) -> Mask:
 
 def written_values(table: pa.Table, columns: Sequence[tuple[int, str]]) -> npt.NDArray[np.int64]:
     """The values that the rows write. `columns`: for each writing kind of operation, the column with its value."""
-    parts = [table.filter(pc.equal(table["f"], f))[name].drop_null().to_numpy() for f, name in columns]
+    parts = [table[name].filter(pc.equal(table["f"], f)).drop_null().to_numpy() for f, name in columns]
     return np.concatenate([np.empty(0, np.int64), *parts]).astype(np.int64)

@@ -37,7 +37,6 @@ from history.schemas import (
     OK,
     OPERATIONS,
     READ,
-    RESERVATIONS,
 )
 from history.shapes import LOG, Shape
 from history.timeline import INVOKED
@@ -66,7 +65,6 @@ def random_operations(rng: random.Random) -> pa.Table:
 def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
     return History(
         recorded=(Operations(LOG, recorded),),
-        reservations=RESERVATIONS.empty_table(),
         journal=[
             {"event": "client", "client": "client-1", "t": load_end // 3},
             {"event": "client_ended", "client": "client-1", "t": load_end},

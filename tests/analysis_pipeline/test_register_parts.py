@@ -21,7 +21,6 @@ from history.operation_tables import TablesError, write_operations
 from history.operations import Operations
 from history.reader import History, read_run
 from history.registers import RegisterWriter
-from history.schemas import RESERVATIONS
 from history.shapes import REGISTER, Shape
 from tests.analysis.register_histories import table
 from tests.analysis_pipeline.register_tables import many_keys, stored
@@ -44,7 +43,7 @@ def rows_of(history: History) -> list[str]:
 def test_parts_are_all_operations_on_registers(tmp_path: Path) -> None:
     rows = table(many_keys(random.Random("parts"), 6, hot=30))
     tables = stored(tmp_path, rows, pieces=3, least_rows=1, most_rows=5) / "tables"
-    empty = History((), RESERVATIONS.empty_table(), [])
+    empty = History((), [])
     here, there = (replace(empty, recorded=(Operations(REGISTER, source),)) for source in (rows, tables))
     for history in (here, there):
         parts = list(history.registers.parts("id", "key", "inv"))
@@ -118,7 +117,7 @@ def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeyp
     def loses(shape: Shape, rows: Any, *where: Any) -> Any:
         return write_operations(shape, rows.slice(1), *where)
 
-    monkeypatch.setattr("history.register_pieces.write_operations", loses)
+    monkeypatch.setattr("history.pieces.write_operations", loses)
     defects = list(read_run(run, tables=tmp_path / "tables").defects)
     assert "c1-1.registers: it has 9 operations, but its tables have 6" in defects
 
@@ -145,7 +144,7 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
     monkeypatch.setattr(operations, "read_parts", counted)
     monkeypatch.setattr(Operations, "rows", property(refused))
-    monkeypatch.setattr("history.register_pieces.write_operations", small_groups)
+    monkeypatch.setattr("history.pieces.write_operations", small_groups)
     monkeypatch.setattr("history.client_reader.write_operations", small_groups)
     found = analyze(run, engine="in-process", plots=True)
     assert (found.verdict, found.reasons, found.stats) == (expected.verdict, expected.reasons, expected.stats)

@@ -10,7 +10,6 @@ from analysis.plots import render
 from analysis.plots.data import view_of
 from analysis.plots.style import figure, png
 from history.reader import History
-from history.schemas import RESERVATIONS
 
 KEY = ("log", 0)
 START = {"t": 0, "wall": 100.0, "event": "run_started"}
@@ -31,7 +30,7 @@ def event(name: str, seconds: int, partition: int, **fields: int) -> dict[str, A
 
 def history() -> History:
     journal = [START, {"t": 20 * 10**9, "wall": 120.0, "event": "note", "text": "the end"}]
-    return History((), RESERVATIONS.empty_table(), journal)
+    return History((), journal)
 
 
 EVENTS = {

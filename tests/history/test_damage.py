@@ -15,7 +15,7 @@ from history.journal import Journal
 from history.journal_reader import read_journal
 from history.reader import read_run
 from history.schemas import END, INF, OPERATIONS, REGISTERS
-from history.validation import RowErrors, error_sentences, valid_part, valid_registers
+from history.validation import RowErrors, error_sentences, valid_part, wrong_operations, wrong_registers
 
 ROWS = 30
 STEP = 17  # of the bits that are tried
@@ -196,11 +196,11 @@ GOOD: dict[str, Any] = dict.fromkeys(OPERATIONS.names, 1) | {
 def test_an_impossible_row_is_omitted_and_reported(change: dict[str, Any], why: str) -> None:
     table = pa.Table.from_pylist([GOOD, GOOD | change, GOOD], OPERATIONS)
     errors: RowErrors = {}
-    kept = valid_part(table, errors, 0)
+    kept = valid_part(table, wrong_operations, errors, 0)
     assert kept.num_rows == 2
     assert any(defect.startswith("row 1: ") and why in defect for defect in error_sentences(errors))
     again: RowErrors = {}
-    assert valid_part(kept, again, 0).num_rows == 2
+    assert valid_part(kept, wrong_operations, again, 0).num_rows == 2
     assert again == {}
 
 
@@ -223,6 +223,6 @@ def test_an_impossible_register_row_is_omitted_and_reported(change: dict[str, An
     ]
     rows[1] |= change
     errors: RowErrors = {}
-    kept = valid_registers(pa.Table.from_pylist(rows, REGISTERS), errors, 100)
+    kept = valid_part(pa.Table.from_pylist(rows, REGISTERS), wrong_registers, errors, 100)
     assert kept.num_rows == 2
     assert any(defect.startswith("row 101: ") and why in defect for defect in error_sentences(errors))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from history import register_announcements
+from history import announcements
 from history.announcements import Invocation
 from history.checksummed_lines import read_lines, text_of
-from history.client_reader import ClientRecording, StreamRecord, read_register_clients
+from history.client_reader import ClientRecording, StreamRecord, read_recordings
 from history.registers import RegisterWriter
+from history.shapes import REGISTER
 from history.value_runs import ValueRuns
 
 SEEDS = 12
@@ -70,8 +72,9 @@ def damage(first: Path, seed: int) -> None:
 
 
 def read(first: Path, piece_rows: int, tables: Path | None = None) -> ClientRecording:
+    shape = replace(REGISTER, piece_rows=piece_rows)
     numbers = sorted(int(path.name.split(".")[1]) for path in first.parent.glob("c-1.*.registers"))
-    (part,) = read_register_clients([StreamRecord(first, [0, *numbers])], tables=tables, piece_rows=piece_rows)
+    (part,) = read_recordings(shape, [StreamRecord(first, [0, *numbers])], tables=tables)
     return part
 
 
@@ -107,7 +110,7 @@ def test_every_segmentation_reads_the_same(
     for number, (segment_rows, piece_rows, group_rows) in enumerate(
         [(1 << 20, 1 << 17, 1 << 14), (1 << 20, 1, 1), (3, 1 << 17, 2), (5, 2, 3), (1, 1, 1)]
     ):
-        monkeypatch.setattr(register_announcements, "GROUP_ROWS", group_rows)
+        monkeypatch.setattr(announcements, "GROUP_ROWS", group_rows)
         first = record(tmp_path / str(number), seed, segment_rows)
         if is_damaged:
             damage(first, seed)

@@ -23,7 +23,7 @@ from history.operation_tables import (
     write_operations,
 )
 from history.reader import read_run
-from history.registers import RegisterWriter, row_of, with_endpoints
+from history.registers import RegisterWriter, row_of
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
 from history.shapes import LOG, REGISTER, Shape
 from history.values import encode_value
@@ -216,7 +216,7 @@ def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path, monkeyp
         record(tmp_path / "then")
     assert read_run(tmp_path / "then").registers.rows.equals(whole)
     before = whole.drop_columns(["endpoint"])
-    assert with_endpoints(before).equals(whole)
+    assert REGISTER.current(before).equals(whole)
 
 
 def test_a_file_is_ordered_by_key_and_row_groups_end_with_keys(tmp_path: Path) -> None:

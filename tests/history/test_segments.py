@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,15 +17,14 @@ from history.client_files import belongs, left_by
 from history.client_reader import (
     ClientRecording,
     StreamRecord,
-    read_log_clients,
-    read_register_clients,
+    read_recordings,
 )
 from history.operation_tables import IndexedGroup, read_index, write_operations
 from history.operations import Operations
 from history.reader import read_run
 from history.registers import RegisterWriter
 from history.schemas import REGISTERS
-from history.shapes import LOG, Shape
+from history.shapes import LOG, REGISTER, Shape
 from history.writer import OperationWriter
 
 ROWS = 25
@@ -57,7 +57,7 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
 
 def read(first: Path) -> ClientRecording:
     numbers = [0] + [n for n in range(1, 9) if segment_path(first, n).exists()]
-    (part,) = read_log_clients([StreamRecord(first, numbers)])
+    (part,) = read_recordings(LOG, [StreamRecord(first, numbers)])
     return part
 
 
@@ -132,7 +132,7 @@ def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
     with RegisterWriter(tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
         for _ in range(10):
             writer.ok(writer.read("k"))
-    (part,) = read_register_clients([StreamRecord(tmp_path / "r-1.registers", [0, 1, 2])])
+    (part,) = read_recordings(REGISTER, [StreamRecord(tmp_path / "r-1.registers", [0, 1, 2])])
     assert (part.completed.num_rows, part.defects) == (10, [])
     with pytest.raises(FileExistsError):
         BatchWriter(tmp_path / "r-1.registers", REGISTERS, clock=lambda: 0)
@@ -170,16 +170,15 @@ def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.
     def loses(shape: Shape, rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
         return write_operations(shape, rows.slice(1), tables, piece)
 
-    monkeypatch.setattr("history.log_pieces.write_operations", loses)
-    (part,) = read_log_clients([StreamRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
+    monkeypatch.setattr("history.pieces.write_operations", loses)
+    (part,) = read_recordings(LOG, [StreamRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
     assert [defect for defect in part.defects if "but its tables have 22" in defect]
 
 
-def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_never_rotated_is_read_in_pieces(tmp_path: Path) -> None:
     first = record(tmp_path, per_segment=1_000)
     whole = read(first)
-    monkeypatch.setattr("history.log_pieces.SEGMENT_ROWS", 1)
-    (part,) = read_log_clients([StreamRecord(first)], tables=tmp_path / "tables")
+    (part,) = read_recordings(replace(LOG, piece_rows=1), [StreamRecord(first)], tables=tmp_path / "tables")
     assert part.completed.to_pylist() == whole.completed.to_pylist()
     assert part.believed == whole.believed
 

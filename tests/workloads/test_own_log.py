@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from history.client_reader import StreamRecord, read_log_clients
+from history.client_reader import StreamRecord, read_recordings
 from history.reader import read_run
 from history.schemas import APPEND, FAIL, INFO, OK, READ
+from history.shapes import LOG
 from history.values import NOT_A_VALUE, decode_value
 from tests.analysis.log_checks import check
 from tests.workloads.running import own, settings, start
@@ -84,7 +85,7 @@ def test_a_probe_reports_whether_a_partition_accepts_appends(tmp_path: Path) -> 
 
 def whole(tmp_path: Path, client: str) -> bool:
     stream = tmp_path / "history" / "operations" / f"{client}-1.arrows"
-    (part,) = read_log_clients([StreamRecord(stream)])
+    (part,) = read_recordings(LOG, [StreamRecord(stream)])
     return part.closed and part.defects == []
 
 

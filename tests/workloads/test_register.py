@@ -13,9 +13,10 @@ from typing import Any, Self, cast
 import pytest
 
 from analysis.core.registers import check
-from history.client_reader import StreamRecord, read_register_clients
+from history.client_reader import StreamRecord, read_recordings
 from history.registers import RegisterWriter
 from history.schemas import READ
+from history.shapes import REGISTER
 from history.values import NOT_A_VALUE
 from tests.workloads.running import own, settings
 from workloads.control import Control
@@ -186,7 +187,7 @@ def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
         assert client.probe(0) is None
         assert client.read_all(0, time.monotonic() + 60) == (True, 1, 1)
         assert {client.operate() for _ in range(20)} <= {"ok", "fail"}
-    (part,) = read_register_clients([StreamRecord(tmp_path / "history" / "operations" / "c-1.registers")])
+    (part,) = read_recordings(REGISTER, [StreamRecord(tmp_path / "history" / "operations" / "c-1.registers")])
     assert (part.closed, part.defects) == (True, [])
     found = [row["value"] for row in part.completed.to_pylist() if row["f"] == READ]
     assert set(found) == {NOT_A_VALUE}
@@ -199,7 +200,7 @@ def test_every_refusal_is_recorded_as_a_failure(tmp_path: Path, answer: str, err
     with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
         client = process(tmp_path, answer, cast(Record, writer))
         assert {client.operate() for _ in range(20)} == {"fail"}
-    (part,) = read_register_clients([StreamRecord(tmp_path / "history" / "operations" / "c-1.registers")])
+    (part,) = read_recordings(REGISTER, [StreamRecord(tmp_path / "history" / "operations" / "c-1.registers")])
     assert (part.closed, part.defects, part.completed.num_rows) == (True, [], 20)
     assert set(part.completed["error"].to_pylist()) == {error}
 
