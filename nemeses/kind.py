@@ -22,8 +22,9 @@ Need = Literal[
 ]
 """What a world may offer in addition to hosts with a service: a power switch, a network that can be cut, netem on its
 hosts, a suspender that stalls machines or that freezes them, clocks that may be set, clocks with a variable rate,
-simulated packets that can be manipulated, simulated disks that can fail, a directory that its nodes share, hosts with
-filesystems of their own that may be mounted, a simulated object store that can fail."""
+simulated packets that can be manipulated, simulated disks that can fail, a store whose objects can be changed (a
+directory that its nodes share, or a simulated one), hosts with filesystems of their own that may be mounted, a
+simulated object store that can fail."""
 
 ServiceUnder = Literal["runs", "ended", "stopped", "unseen"]
 """What happens to the targets' services during a fault: they run, they end, they are suspended, or they run after a
@@ -38,7 +39,8 @@ M = TypeVar("M", bound=Mechanism)
 @dataclass(frozen=True)
 class RandomDraw:
     """The random values of one fault of a schedule. Their number is the same for every kind, so that a change of one
-    kind does not change the faults after it. `draw` is in [0, 1), `tear` a seed or None."""
+    kind does not change the faults after it. `draw` is in [0, 1); `tear`: the seed of a mode that not every fault of
+    the kind has (a power cut tears, an object is replaced), or None."""
 
     draw: float
     direction: Direction

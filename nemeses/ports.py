@@ -272,6 +272,18 @@ class Objects(Protocol):
         stay until the run ends; returns the number of copies."""
         ...
 
+    def damage(self, change: str, seed: int) -> dict[str, str]:
+        """Change the stored objects of a segment that no other reason has changed: its object with the records is
+        `missing`, `cut` in its middle or `corrupt` there, or all of its objects are `replaced` by those of another
+        segment. `seed` chooses the segment. Returns the `object`, its `size` in bytes and its digests `before` and
+        `after`, or `absent` without such a segment."""
+        ...
+
+    def put_back(self) -> dict[str, str]:
+        """End that damage; returns which object is `restored` (`deleted`: the cluster has deleted it meanwhile;
+        `nothing`: none was damaged), and its `digest`."""
+        ...
+
     def work(self) -> None: ...
 
     def probe(self, operation: str, seconds: float) -> tuple[str, float | None]:

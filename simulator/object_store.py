@@ -12,8 +12,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError, chunks_of
+from broker.tiered.segments import LOG, SUFFIXES
 from broker.tiered.store_owner import OWNERS
 
 PROBE_PREFIX = "probe/"
@@ -26,7 +28,7 @@ class StoreFaults:
     additional delay of every operation. `partial`: the share of puts that leave an incomplete object if they do not
     end. `stale_s`: listings show the objects of this long ago. `failing_midway`: puts fail
     with this reason after their first chunk; empty: they do not. `mixed`: a read returns another segment's object of
-    the same kind."""
+    the same kind. `damaged`: by name, the bytes that an object has at rest instead of its own; None: it is missing."""
 
     failing: dict[str, str] = field(default_factory=dict)
     slow_s: float = 0.0
@@ -35,13 +37,16 @@ class StoreFaults:
     hung: bool = False
     failing_midway: str = ""
     mixed: bool = False
+    damaged: dict[str, bytes | None] = field(default_factory=dict)
 
 
 def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
     """What a store does that has all of these faults."""
     failing: dict[str, str] = {}
+    damaged: dict[str, bytes | None] = {}
     for fault in faults:
         failing.update(fault.failing)
+        damaged.update(fault.damaged)
     return StoreFaults(
         failing=failing,
         slow_s=sum(fault.slow_s for fault in faults),
@@ -50,6 +55,7 @@ def combined(faults: Sequence[StoreFaults]) -> StoreFaults:
         hung=any(fault.hung for fault in faults),
         failing_midway=next((fault.failing_midway for fault in faults if fault.failing_midway), ""),
         mixed=any(fault.mixed for fault in faults),
+        damaged=damaged,
     )
 
 
@@ -104,13 +110,22 @@ class SimulatedObjectStore:
 
     async def get(self, name: str, start: int, length: int) -> bytes:
         await self._operate("get")
-        if name not in self.objects:
+        faults = self._in_force
+        content = self._at_rest(self._partner(name) if faults.mixed and name in self.objects else name, faults)
+        if content is None:
             raise ObjectMissingError(f"{name}: {MISSING}", kind=MISSING)
-        return self.objects[self._partner(name) if self._in_force.mixed else name][start : start + length]
+        return content[start : start + length]
 
     async def list(self, prefix: str) -> Sequence[StoredObject]:
         await self._operate("list")
-        shown = self._as_of(_now() - self._in_force.stale_s) if self._in_force.stale_s else self._sizes()
+        faults = self._in_force
+        shown = self._as_of(_now() - faults.stale_s) if faults.stale_s else self._sizes()
+        for damaged in faults.damaged.keys() & shown.keys():
+            content = faults.damaged[damaged]
+            if content is None:
+                del shown[damaged]
+            else:
+                shown[damaged] = len(content)
         return [StoredObject(name, size) for name, size in sorted(shown.items()) if name.startswith(prefix)]
 
     async def delete(self, name: str) -> None:
@@ -120,6 +135,35 @@ class SimulatedObjectStore:
 
     async def close(self) -> None:
         """There is nothing to release."""
+
+    def damaged(self, change: str, seed: int) -> dict[str, bytes | None]:
+        """What is at rest instead of a segment's objects after a change: `missing`, `cut` or `corrupt`, of the object
+        with the records; or `replaced`, of all objects, by those of another segment, which has the same first offset
+        in another partition if there is one. `seed` chooses the segment. The object with the records comes first.
+        Empty if every segment is damaged already, or has no other one to be replaced by."""
+        whole = sorted(name for name in self.segment_objects if name.endswith(LOG) and self._is_whole(name))
+        damaged = combined([*self.reasons.values()]).damaged if self.reasons else {}
+        intact = [name for name in whole if name not in damaged]
+        if not intact or (change == "replaced" and len(whole) < 2):
+            return {}
+        name = intact[seed % len(intact)]
+        data = self.objects[name]
+        middle = len(data) // 2
+        if change == "replaced":
+            stem, other = name.removesuffix(LOG), self._partner(name).removesuffix(LOG)
+            return {stem + suffix: self.objects.get(other + suffix) for suffix in SUFFIXES}
+        return {
+            name: {
+                "missing": None,
+                "cut": data[:middle],
+                "corrupt": data[:middle] + bytes(byte ^ 1 for byte in data[middle : middle + 16]) + data[middle + 16 :],
+            }[change]
+        }
+
+    def digest(self, name: str) -> str:
+        """The SHA-256 of an object at rest; `missing` without one."""
+        content = self._at_rest(name, self._in_force)
+        return "missing" if content is None else sha256(content).hexdigest()
 
     async def put_strays(self, rng: random.Random) -> int:
         """Copy the objects of one segment to the names of a segment that no broker uploaded; returns their number."""
@@ -150,6 +194,15 @@ class SimulatedObjectStore:
         other_keys = [key for key in alike if key != name]
         nearest = [key for key in other_keys if _first_offset(key) == _first_offset(name)] or other_keys
         return next((key for key in nearest if key > name), nearest[0]) if nearest else name
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a segment has all of its objects. `name`: of the one with the records."""
+        return all(name.removesuffix(LOG) + suffix in self.objects for suffix in SUFFIXES)
+
+    def _at_rest(self, name: str, faults: StoreFaults) -> bytes | None:
+        """What readers get of an object; None without one."""
+        content = self.objects.get(name)
+        return content if content is None else faults.damaged.get(name, content)
 
     def _set(self, name: str, data: bytes) -> None:
         self.objects[name] = data

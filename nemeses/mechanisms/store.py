@@ -1,12 +1,13 @@
 """The store of remote segments, a directory that all nodes share: it is away, read-only or full for a node, or one of
-its objects is missing, cut or corrupt.
+its objects is missing, cut or corrupt, or the objects of a segment are those of another one.
 
 Theory of operation. What a node sees of the directory is changed by a mount on top of it in the node's own mount
 namespace, so the other nodes see the store as before. The mounts of several faults are stacked. The heal of
 the topmost removes its mount; the heal of another one removes the mounts down to its own and makes the others again. An
 object is changed in the directory itself, for all nodes, and no two faults change the same one. The original is kept
-beside the objects, in a directory of its fault in `.brownout-aside`, and the heal puts it back. A power cut removes a
-node's mounts, and no object.
+beside the objects, in a directory of its fault in `.brownout-aside`, and the heal puts it back, unless the cluster has
+deleted the segment meanwhile. A power cut removes a node's mounts, and no object. The simulated store has no directory:
+it changes its objects itself (`nemeses.ports.Objects`).
 """
 
 from __future__ import annotations
@@ -74,11 +75,23 @@ echo "removed=$removed"
 filesystems are removed, too."""
 _TAKE = f"""
 cd "$store" || exit
-object=$({_OBJECTS} | grep -Fxv "$(cat {ASIDE}/*/name 2>/dev/null)" | head -n 1)
-[ -n "$object" ] || {{ echo absent=yes; exit 0; }}
+all=$({_OBJECTS})
+intact=$(echo "$all" | grep -Fxv "$(cat {ASIDE}/*/name 2>/dev/null)")
+[ -n "$intact" ] || {{ echo absent=yes; exit 0; }}
+object=$(echo "$intact" | sed -n "$((seed % $(echo "$intact" | wc -l) + 1))p")
+segment=${{object%.log}}
+base=$(basename "$object") && base=${{base%%-*}}
+others=$(echo "$all" | grep -Fxv "$object")
+other=$(echo "$others" | grep -F "/$base-" | head -n 1)
+[ -n "$other" ] || other=$(echo "$others" | head -n 1)
+changed=$object
+if [ "$how" = replaced ]; then
+  [ -n "$other" ] || {{ echo absent=yes; exit 0; }}
+  changed=$(ls "$segment".*)
+fi
 digest() {{ sha256sum < "$1" 2>/dev/null | cut -c1-64; }}
 size=$(($(wc -c < "$object")))
-mkdir -p {ASIDE}/$change && cp "$object" {ASIDE}/$change/object && echo "$object" > {ASIDE}/$change/name || exit
+mkdir -p {ASIDE}/$change/objects && cp $changed {ASIDE}/$change/objects && echo "$object" > {ASIDE}/$change/name || exit
 echo "object=$object"
 echo "size=$size"
 echo "before=$(digest "$object")"
@@ -87,8 +100,9 @@ CHANGES = {
     "missing": 'rm "$object"',
     "cut": 'dd if=/dev/null of="$object" bs=1 seek=$((size / 2)) 2>/dev/null',
     "corrupt": 'printf %s brownout-corrupt | dd of="$object" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null',
+    "replaced": 'for own in $changed; do cp "${other%.log}.${own##*.}" "$own" 2>/dev/null || rm "$own"; done',
 }
-"""What is done to the first object that no other fault has changed, as shell commands."""
+"""What is done to an object that no other fault has changed, or to all objects of its segment, as shell commands."""
 _AFTER_CHANGE = """
 [ -e "$object" ] && echo "after=$(digest "$object")" || echo after=missing
 """
@@ -96,9 +110,13 @@ _PUT_BACK = f"""
 cd "$store" || exit
 aside={ASIDE}/$change
 [ -e "$aside" ] || {{ echo restored=nothing; exit 0; }}
-object=$(cat "$aside/name") && mkdir -p "$(dirname "$object")" && cp "$aside/object" "$object" || exit
-echo "restored=$object"
-echo "digest=$(sha256sum < "$object" | cut -c1-64)"
+object=$(cat "$aside/name")
+if ls "${{object%.log}}".* >/dev/null 2>&1; then
+  cp "$aside"/objects/* "$(dirname "$object")" && echo "restored=$object" || exit
+else
+  echo restored=deleted
+fi
+[ -e "$object" ] && echo "digest=$(sha256sum < "$object" | cut -c1-64)"
 rm -r "$aside"; rmdir {ASIDE} 2>/dev/null || true
 """
 
@@ -111,7 +129,8 @@ class _Cover(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """A fault that has changed an object: the name of the directory with the original, and the original's digest."""
+    """A fault that has changed an object: the name of the directory with the original (in the simulation, the reason of
+    the change), and the original's digest."""
 
     fault: Fault
     name: str
@@ -182,8 +201,7 @@ class StoreTroubles(Mechanism):
 
         def act(host: Host) -> Evidence:
             self._made += 1
-            change = f"{effect}-{self._made}"
-            answer = self._ask(host, f"change={change}\n{_TAKE}{CHANGES[effect]}\n{_AFTER_CHANGE}")
+            answer, change = self._changed(host, fault, effect)
             if "object" not in answer:
                 if self._changes:
                     return Evidence("prevented", {**answer, "prevented_by": self._changes[-1].fault.kind})
@@ -198,6 +216,16 @@ class StoreTroubles(Mechanism):
 
         return self._on_each(fault.targets[:1], act)
 
+    def _changed(self, host: Host, fault: Fault, effect: str) -> tuple[dict[str, str], str]:
+        """What the change of an object results in, and its name."""
+        seed = int(fault.parameters.get("replaced") or 0)
+        if self.site.objects is not None:
+            reason = f"{fault.kind} {effect}-{self._made}"
+            return self.site.objects.under(reason).damage(effect, seed), reason
+        change = f"{effect}-{self._made}"
+        script = f"change={change}\nhow={effect}\nseed={seed}\n{_TAKE}{CHANGES[effect]}\n{_AFTER_CHANGE}"
+        return self._ask(host, script), change
+
     def put_back(self, fault: Fault) -> Evidence:
         """Put the changed object of a fault back, and check its digest."""
         identical = [change for change in self._changes if change.fault is fault]
@@ -210,8 +238,14 @@ class StoreTroubles(Mechanism):
         change = changes[-1] if changes else _Change(Fault("", ()), "none", "")
 
         def act(host: Host) -> Evidence:
-            answer = self._ask(host, f"change={change.name}\n{_PUT_BACK}")
-            return Evidence("confirmed" if answer.get("digest", "") == change.digest else "mismatch", dict(answer))
+            objects = self.site.objects
+            answer = (
+                self._ask(host, f"change={change.name}\n{_PUT_BACK}")
+                if objects is None
+                else objects.under(change.name).put_back()
+            )
+            is_whole = answer["restored"] == "deleted" or answer.get("digest", "") == change.digest
+            return Evidence("confirmed" if is_whole else "mismatch", dict(answer))
 
         if changes:
             self._changes.remove(change)
@@ -234,7 +268,7 @@ class StoreTroubles(Mechanism):
         return combine(healed) if healed else Evidence("confirmed", {})
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host], Evidence]) -> Evidence:
-        if not self.site.store_dir:
+        if not self.site.store_dir and self.site.objects is None:
             return Evidence("inconclusive", {"error": LACKING})
         self._used = True
         return combine(on_each(self.site, targets, act))

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from nemeses import KINDS, Parameter
+from nemeses import KINDS, Choice, Parameter
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
@@ -86,14 +86,17 @@ class Chance:
     def _how(self, kind: str) -> dict[str, object]:
         if KINDS[kind].takes == "groups":
             return {"direction": self.rng.choice(("both", "both", "out", "in"))}
-        if kind.startswith("power-loss"):
-            return {"tear": self.rng.choice((None, 1))}
+        modes = {
+            parameter.name: self.rng.choice((None, 1))
+            for parameter in KINDS[kind].parameters
+            if isinstance(parameter, Choice) and parameter.scripted
+        }
         drawn = [
             parameter
             for parameter in KINDS[kind].parameters
             if isinstance(parameter, Parameter) and parameter.drawn is not None
         ]
-        return {
+        return modes | {
             parameter.name: round(self.rng.uniform(*parameter.drawn), 3)
             for parameter in drawn
             if parameter.drawn is not None

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from history.journal import FILE_NAME as JOURNAL
 from history.timeline import HEALED, INVOKED, RunClock, fault_spans, phases_of
-from nemeses import INJECTED_BY, KINDS, Files, Parameter
+from nemeses import INJECTED_BY, KINDS, Choice, Files, Parameter
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
@@ -124,7 +124,11 @@ def _begin_and_end(fault: InjectedFault, nodes: Sequence[str]) -> tuple[list[Ste
         for parameter in kind.parameters
         if _is_scripted(parameter, fault.parameters)
     }
-    parameters |= {"tear": True} if fault.parameters.get("tear") is not None else {}
+    parameters |= {
+        parameter.name: True
+        for parameter in kind.parameters
+        if isinstance(parameter, Choice) and parameter.scripted and fault.parameters.get(parameter.name) is not None
+    }
     begins = [{"do": injection, "node": node, **parameters} for node in fault.targets]
     return begins, [{"do": INJECTED_BY[injection].healed_by, "node": node} for node in fault.targets]
 

@@ -14,10 +14,11 @@ from broker.protocol.records import Record, build_batch
 from broker.replica.partition import ALL
 from broker.tiered.metadata_topic import metadata_partition
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
-from broker.tiered.segments import SUFFIXES
+from broker.tiered.segments import LOG, SUFFIXES
 from broker.tiered.tiered_storage import TieredStorage
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
+from simulator.object_store import StoreFaults
 from tests.simulator.test_tiered import (
     TIERED,
     TOPIC,
@@ -137,6 +138,51 @@ def test_a_mixed_up_store_loses_no_object_and_returns_no_foreign_record(mutants:
             await asyncio.sleep(LISTED_S)
             assert (not all(b" of 0 " in value for value in values)) == (mutants == ("digest_unchecked",))
             assert (not kept <= set(segment_objects(cluster))) == (mutants == ("sweep_by_manifest",))
+
+        cluster.run(story())
+
+
+@pytest.mark.kills("digest_unchecked")
+@pytest.mark.conforms("K405-2")
+@pytest.mark.parametrize("mutants", [(), ("digest_unchecked",)])
+@pytest.mark.parametrize("seed", range(2), ids=["log-0 damaged", "log-1 damaged"])
+def test_a_segment_that_is_replaced_at_rest_is_unreadable_until_the_heal(mutants: tuple[str, ...], seed: int) -> None:
+    """Two partitions with records of the same size; a new leader has no remote record in memory."""
+    with SimulatedCluster(6, properties=TIERED, mutants=mutants) as cluster:
+
+        async def story() -> None:
+            client = await tiered_topic(cluster, partitions=2)
+            for number in range(40):
+                for partition in range(2):
+                    await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
+            await cluster.until(lambda: only_remote(cluster, 30), 60)
+            store = cluster.objects
+            of_log = [name for name in sorted(store.segment_objects) if f"/{seed}/" in name and name.endswith(LOG)]
+            damaged = store.damaged(
+                "replaced", sorted(n for n in store.segment_objects if n.endswith(LOG)).index(of_log[0])
+            )
+            assert next(iter(damaged)) == of_log[0]
+            cluster.kill(leader(cluster))
+            store.reasons["replaced"] = StoreFaults(damaged=damaged)
+            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+            await client.refresh(TOPIC)
+
+            async def first_values() -> list[bytes]:
+                for _ in range(3):
+                    with contextlib.suppress(RefusedError):
+                        read = await client.fetch(TOPIC, seed, 0, max_wait=1.0)
+                        if read.records:
+                            return [it.value or b"" for it in read.records]
+                    await asyncio.sleep(1)
+                return []
+
+            foreign = [value for value in await first_values() if b" of %d " % seed not in value]
+            assert bool(foreign) == bool(mutants)
+            del store.reasons["replaced"]
+            if not mutants:
+                values = await first_values()
+                assert values
+                assert all(b" of %d " % seed in value for value in values)
 
         cluster.run(story())
 

@@ -15,6 +15,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "tear": {"tear": {"tear": 7}},
     "loses": {"loses": {"loses": STAKE}},
     "direction": {"out": {"direction": "out"}, "in": {"direction": "in"}},
+    "replaced": {"replaced": {"replaced": 7}},
     "pairs": {"pairs": {"pairs": [["n1", "n2"]]}},
 }
 """By option: its modes, with the parameters of each. The options that are numbers have a mode for each sign."""

@@ -37,6 +37,7 @@ def pairs_of(run_dir: str, one: str, *others: str) -> Any:
             path = Path(run_dir, "shared", "log-0", f"{number:020d}-id.log")
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(bytes([number]) * 10_000)
+            path.with_suffix(".index").write_bytes(bytes([number]))  # the cluster has not deleted the segment
         row = Row(*one.split())
         return {each: _play(made, Path(run_dir, each), row, *_order(each)) for each in others}
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from broker.tiered.segments import SUFFIXES
 from nemeses import Host, Nemesis, Site
 from orchestrator.worlds.base import Node
 from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
@@ -51,6 +52,13 @@ def site_of(cluster: SimulatedCluster) -> Site:
         first_word_s=first_word_s,
         new_mark=lambda: f"{next(marks):032x}",
     )
+
+
+def fill_store(cluster: SimulatedCluster) -> None:
+    """Three segments in the object store, for faults that change objects at rest."""
+    for number in range(3):
+        for suffix in SUFFIXES:
+            cluster.objects.objects[f"cluster/log-id/0/{number:020d}-id{suffix}"] = bytes([number]) * 100
 
 
 def running(cluster: SimulatedCluster) -> Nemesis:

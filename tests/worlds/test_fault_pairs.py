@@ -29,7 +29,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings
 from tests.orchestrator.unwatched import Unwatched
 from tests.worlds.fault_rows import STAKE, Row, rows
-from tests.worlds.simulated_site import site_of
+from tests.worlds.simulated_site import fill_store, site_of
 from tests.worlds.support import play
 
 FLUSHED: Final = {"log.flush.interval.messages": "1"}
@@ -121,6 +121,7 @@ async def _filled(cluster: SimulatedCluster) -> None:
     await client.create_topic("log", 1, 3)
     for _ in range(5):
         await client.produce("log", 0, [b"value" * 20])
+    fill_store(cluster)
 
 
 def state(run: Run) -> dict[str, Any]:
@@ -229,7 +230,9 @@ STORE: Final = {"store-down", "store-full", "store-read-only"}
 OBJECTS: Final = {"object-cut", "object-corrupt", "object-missing"}
 
 
-NAMESPACE_ROWS: Final = [row for row in rows(sorted(NamespaceWorld.capabilities)) if row.mode in {"", "tear"}]
+NAMESPACE_ROWS: Final = [
+    row for row in rows(sorted(NamespaceWorld.capabilities)) if row.mode in {"", "tear", "replaced"}
+]
 """The other modes have no code of their own in this world."""
 _NAMESPACE_BATCH: Final = 6
 

@@ -24,7 +24,7 @@ from simulator.client import SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings
 from tests.orchestrator.unwatched import Unwatched
-from tests.worlds.simulated_site import running
+from tests.worlds.simulated_site import fill_store, running
 
 FLUSHED = {"log.flush.interval.messages": "1"}
 
@@ -70,6 +70,7 @@ def test_each_fault_composes_with_a_service_that_a_disk_withholds(tmp_path: Path
     """A hung disk keeps the service from running after a power cut. A pause from before ends after the disk's fault."""
     with SimulatedCluster(1, 3, properties=FLUSHED) as cluster, Journal(tmp_path) as journal:
         faults = FaultLog(running(cluster), journal, Progress(quiet=True), Unwatched())  # type: ignore[arg-type]
+        fill_store(cluster)
         hang, pause, cut = of("disk-hang"), of("pause"), of("power-loss")
         later = of(kind, **{key: value for key, value in drawn(kind).items() if value is not None})
         for fault in (pause, hang, cut):

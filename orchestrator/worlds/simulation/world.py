@@ -186,6 +186,27 @@ class SimulatedObjects:
         rng = Random(f"{self._cluster.seed}/strays {self._reason}")
         return self._scheduler.run(self._cluster.objects.put_strays(rng))
 
+    def damage(self, change: str, seed: int) -> dict[str, str]:
+        store = self._cluster.objects
+        damaged = store.damaged(change, seed)
+        if not damaged:
+            return {"absent": "yes"}
+        name = next(iter(damaged))
+        facts = {"object": name, "size": str(len(store.objects[name])), "before": store.digest(name)}
+        self._faults.damaged = damaged
+        return {**facts, "after": store.digest(name)}
+
+    def put_back(self) -> dict[str, str]:
+        store = self._cluster.objects
+        damaged = self._faults.damaged
+        self.work()
+        name = next(iter(damaged), None)
+        if name is None:
+            return {"restored": "nothing"}
+        if name not in store.objects:
+            return {"restored": "deleted"}
+        return {"restored": name, "digest": store.digest(name)}
+
     def work(self) -> None:
         if self._reason is not None:
             self._cluster.objects.reasons.pop(self._reason, None)
@@ -391,7 +412,7 @@ class SimulationWorld(ServicesOnHosts):
 
     name = "simulation"
     capabilities: frozenset[str] = injectable(
-        ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "objects")
+        ("power", "network", "netem", "stall", "freeze", "clock", "drift", "wire", "disk", "objects", "store")
     )
     needs_sandbox = False
     time_scale = 1.0

@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Path:
     directory.mkdir(parents=True)
     for number in (0, 7):
         (directory / f"{number:020d}-id.log").write_bytes(bytes([number]) * 10_000)
-        (directory / f"{number:020d}-id.index").write_bytes(b"index")
+        (directory / f"{number:020d}-id.index").write_bytes(bytes([number]) * 100)
     return tmp_path / "store"
 
 
@@ -84,6 +84,48 @@ def test_an_object_changes_and_the_heal_puts_it_back(store: Path, kind: str) -> 
         assert first.stat().st_size == 5_000
     assert nemesis.heal(fault).status == "confirmed"
     assert digests(store) == before, "nothing else is left"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_segment_gets_the_objects_of_another_one_with_its_first_offset(store: Path, seed: int) -> None:
+    other = store / "log-1"
+    other.mkdir()
+    for number in (0, 7):
+        for suffix in (".log", ".index"):
+            (other / f"{number:020d}-id{suffix}").write_bytes(bytes([100 + number]) * 10)
+    before, contents = digests(store), {path: path.read_bytes() for path in store.rglob("*.*")}
+    nemesis, fault = Nemesis(site(store)), Fault("object-corrupt", ("n1",), 1.0, {"replaced": seed})
+    seen = nemesis.inject(fault)
+    assert seen.status == "confirmed", seen
+    changed = {Path(each) for each, digest in before.items() if digests(store).get(each) != digest}
+    records = store / seen.detail["n1"]["object"]
+    assert changed == {records, records.with_suffix(".index")}
+    partner = "log-1" if records.parent.name == "log-0" else "log-0"
+    for path in changed:
+        assert path.read_bytes() == contents[store / partner / path.name]
+    assert nemesis.heal(fault).status == "confirmed"
+    assert digests(store) == before, "nothing else is left"
+
+
+def test_the_only_segment_of_a_store_cannot_be_replaced(store: Path) -> None:
+    for path in (store / "log-0").glob(f"{7:020d}*"):
+        path.unlink()
+    seen = Nemesis(site(store)).inject(Fault("object-corrupt", ("n1",), 1.0, {"replaced": 1}))
+    assert seen.status == "inconclusive"
+    assert "no object to change" in str(seen.detail)
+
+
+@pytest.mark.parametrize("kind", ["object-missing", "object-cut", "object-corrupt"])
+def test_an_object_that_the_cluster_has_deleted_stays_deleted(store: Path, kind: str) -> None:
+    nemesis, fault, seen = inject(site(store), kind)
+    assert seen.status == "confirmed", seen
+    for path in (store / "log-0").glob(f"{0:020d}*"):
+        path.unlink()
+    left = digests(store).keys() - {*map(str, store.glob(".brownout-aside/**/*"))}
+    healed = nemesis.heal(fault)
+    assert healed.status == "confirmed", healed
+    assert healed.detail["n1"]["restored"] == "deleted"
+    assert digests(store).keys() == left
 
 
 def test_a_store_without_objects_is_inconclusive(tmp_path: Path) -> None:
