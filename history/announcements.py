@@ -32,7 +32,7 @@ from history.checksummed_lines import LineReader, Lines
 from history.errors import UNFINISHED
 from history.field_types import Int64
 from history.regular_files import require_regular
-from history.schemas import ACKS_ALL, APPEND, CAS, INF, INFO, PHASE_MAIN, READ, WRITE
+from history.schemas import APPEND, CAS, INF, INFO, READ, WRITE
 from history.shapes import BLOCKS, LOG, REGISTER, Shape
 from history.topic_folders import is_topic
 from history.value_runs import ValueRuns
@@ -83,9 +83,8 @@ class UnusedValues(msgspec.Struct):
     count: Count
 
 
-class Invocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operation on a register in progress. `value` is what it would write: a write's value, a compare-and-set's new
-    one."""
+class AnnouncedInvocation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A write or compare-and-set of a register. `value` is what it would write."""
 
     id: Natural
     f: int
@@ -236,23 +235,16 @@ class Blocks(Announcements):
                 missing = values[covered.missing(values)]
                 columns.append(np.stack((np.full(len(missing), number), missing)))
         block, values = np.concatenate(columns, axis=1)
-        n = len(values)
-        nothing = pa.ListArray.from_arrays(pa.array(np.zeros(n + 1, np.int32)), pa.array([], pa.int64()))
         return _open(
             LOG,
             header,
             {
                 "session": values >> SESSION_SHIFT,
-                "f": np.full(n, APPEND),
+                "f": np.full(len(values), APPEND),
                 "topic": [self.topics[code] for code in self.topic[block]],
                 "partition": self.partition[block],
                 "inv": self.t[block],
-                **{name: np.full(n, -1) for name in ("offset", "hi", "lo")},
                 "value": values,
-                "offsets": nothing,
-                "values": nothing,
-                "acks": np.full(n, ACKS_ALL),
-                "phase": [PHASE_MAIN] * n,
             },
         )
 
@@ -312,7 +304,7 @@ ANNOUNCED: Final = pa.schema(
         pa.field("phase", pa.string(), nullable=False),
     ]
 )
-"""One row per invocation, with the fields of `Invocation`."""
+"""One row per invocation, with the fields of `AnnouncedInvocation`."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +368,7 @@ class Invocations(Announcements):
         columns = {name: announced[name].combine_chunks() for name in ("id", "f", "key", "inv", "expected", "phase")}
         columns["value"] = pc.if_else(is_cas, nothing, announced["value"]).combine_chunks()
         columns["new"] = pc.if_else(is_cas, announced["value"], nothing).combine_chunks()
-        return _open(REGISTER, header, {**columns, "endpoint": [""] * announced.num_rows})
+        return _open(REGISTER, header, columns)
 
     def _read(self, groups: Sequence[int]) -> pa.Table:
         with pq.ParquetFile(require_regular(self.table)) as file:
@@ -391,7 +383,7 @@ class _ReadInvocations:
         self._groups: list[AnnouncedGroup] = []
         self._wrong = 0
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[Invocation] = []
+        self._waiting: list[AnnouncedInvocation] = []
         self._count = 0
         self._highest = -1
         self._is_ordered = True
@@ -400,7 +392,7 @@ class _ReadInvocations:
         """Takes a line that is an announcement."""
         if "id" not in line:
             return False
-        invocations, damaged_count = converted([line], Invocation)
+        invocations, damaged_count = converted([line], AnnouncedInvocation)
         announced = [invocation for invocation in invocations if invocation.is_announced]
         self._wrong += damaged_count + len(invocations) - len(announced)
         for invocation in announced:
@@ -467,15 +459,13 @@ def _equal(actual: pa.ChunkedArray, stated: pa.ChunkedArray) -> Mask:
 
 def _open(shape: Shape, header: RecordHeader, columns: Mapping[str, Any]) -> pa.Table:
     """Announced operations without completion, with the columns of the shape; `columns`: those that differ."""
-    n = len(columns["inv"])
-    common = {
-        "process": np.full(n, header.process),
-        "client": [header.client] * n,
-        "type": np.full(n, INFO),
-        "ret": np.full(n, INF),
-        "error": [UNFINISHED] * n,
-    }
-    content = {**common, **columns}
-    return pa.table(
-        {field.name: pa.array(content[field.name]).cast(field.type) for field in shape.columns}, shape.columns
-    )
+    defaults = {field.name: field.default for field in msgspec.structs.fields(shape.row)}
+    same = defaults | {"process": header.process, "client": header.client, "type": INFO, "ret": INF}
+    same["error"] = UNFINISHED
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type)
+        if field.name in columns
+        else pa.array([same[field.name]] * len(columns["inv"]), field.type)
+        for field in shape.columns
+    ]
+    return pa.table(arrays, shape.columns)

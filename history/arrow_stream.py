@@ -59,13 +59,13 @@ class BatchWriter:
         self._clock = clock
         self._flush_every_ns = flush_every_ns
         self._segment_rows = segment_rows
-        self._rows: list[tuple[Any, ...]] = []
+        self._rows: list[Sequence[Any]] = []
         self._last_flush = clock()
         self._nothing = pa.RecordBatch.from_pylist([], schema=schema)
         self._segment = 0
         self._start_segment()
 
-    def add(self, row: tuple[Any, ...]) -> None:
+    def add(self, row: Sequence[Any]) -> None:
         """One row, its values in the schema's order."""
         self._rows.append(row)
         if len(self._rows) >= min(FLUSH_ROWS, self._segment_rows - self._written):

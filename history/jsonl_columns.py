@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from history.operation_schema import OUTCOMES, Clock
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, MISMATCH, OK, OPERATIONS, PHASE_MAIN, READ
+from history.operation_schema import Clock
+from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, MISMATCH, OK, OPERATIONS, OUTCOMES, PHASE_MAIN, READ
 from history.topic_folders import is_topic
 
 I64 = npt.NDArray[np.int64]

@@ -9,12 +9,10 @@ from itertools import pairwise
 from typing import Any, Final
 
 from history.journal import wall_ahead
-from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.schemas import APPEND, CAS, END, INF, MISMATCH, OUTCOMES, READ, WRITE
 from history.shapes import LOG, REGISTER, Shape
 from history.topic_folders import is_topic
 from installation.sanitize import brief
-
-OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
 
 _MOST: Final = (1 << 63) - 1
 

@@ -21,11 +21,14 @@ WRITE: Final = 3
 CAS: Final = 4
 
 NAMES: Final = {APPEND: "append", READ: "read", END: "end", WRITE: "write", CAS: "cas"}
+FUNCTIONS: Final = {name: f for f, name in NAMES.items()}
 
 # How it ended (`type`): it happened; it certainly did not; it may have, now or at any later time.
 OK: Final = 0
 FAIL: Final = 1
 INFO: Final = 2
+
+OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
 
 ACKS_ALL: Final = -1
 
@@ -61,24 +64,24 @@ class OperationColumns(msgspec.Struct):
     """The time of the invocation, in nanoseconds of CLOCK_MONOTONIC on the machine of the clients."""
     ret: Int64Column
     """The time of the return; 2^60 stands for "never returned"."""
-    offset: Int64Column
+    offset: Int64Column = -1
     """Of an append: the reported offset, -1 unknown. Of a read: the first requested offset (the client's position,
     whatever offset the answer starts with). -1 for an end query."""
-    hi: Int64Column
+    hi: Int64Column = -1
     """The log held at most that many records, as a query showed it; -1: not shown."""
-    lo: Int64Column
+    lo: Int64Column = -1
     """The log held at least that many records, as a query showed it; -1: not shown."""
-    value: Int64Column
+    value: Int64Column = -1
     """Of an append: the value."""
-    offsets: Int64List
+    offsets: Int64List = ()
     """Of a read: the offsets of the returned records, in its order."""
-    values: Int64List
+    values: Int64List = ()
     """Of a read: the values of the returned records, in its order."""
-    acks: Int8Column
+    acks: Int8Column = ACKS_ALL
     """Of an append: the requested acknowledgements, -1 for all."""
-    phase: RepeatedText
+    phase: RepeatedText = PHASE_MAIN
     """`main`, or `final` for the reads after the last heal."""
-    error: RepeatedText
+    error: RepeatedText = ""
     """Why the operation did not succeed; empty if it did."""
 
 
@@ -105,18 +108,18 @@ class RegisterColumns(msgspec.Struct):
     """As of a log."""
     ret: Int64Column
     """As of a log."""
-    value: Int64Column | None
+    value: Int64Column | None = None
     """The answer of a read or the value of a write. Null is nil: the key is absent, as every key is before its first
     write."""
-    expected: Int64Column | None
+    expected: Int64Column | None = None
     """Of a compare-and-set: the value that the key must hold; null: none."""
-    new: Int64Column | None
+    new: Int64Column | None = None
     """Of a compare-and-set: the value that it writes."""
-    phase: RepeatedText
+    phase: RepeatedText = PHASE_MAIN
     """As of a log."""
-    error: RepeatedText
+    error: RepeatedText = ""
     """As of a log."""
-    endpoint: RepeatedText
+    endpoint: RepeatedText = ""
     """The `host:port` that the client asked, which answered if the outcome is an answer; empty if it is not
     recorded."""
 

@@ -10,10 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.schemas import APPEND, CAS, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
+from history.schemas import (
+    APPEND,
+    CAS,
+    OPERATIONS,
+    REGISTERS,
+    REGISTERS_WITHOUT_ENDPOINTS,
+    WRITE,
+    OperationColumns,
+    RegisterColumns,
+)
 from history.validation import Checks, wrong_operations, wrong_registers
 
 BLOCKS: Final = "blocks"
@@ -26,8 +36,10 @@ class Shape:
     offsets of a log, or keys."""
 
     name: str
+    row: type[msgspec.Struct]
+    """An operation."""
     columns: pa.Schema
-    """Of an operation."""
+    """Of `row`."""
     stream: str
     """The suffix of the files in which a client records completed operations."""
     announced: str
@@ -119,6 +131,7 @@ _KEY_TEXT: Final = pa.field("key", pa.string(), nullable=False)
 
 LOG: Final = Shape(
     name="log",
+    row=OperationColumns,
     columns=OPERATIONS,
     stream=".arrows",
     announced=".reserved",
@@ -141,6 +154,7 @@ ascending offsets, so a row group speaks of a narrow range of them."""
 
 REGISTER: Final = Shape(
     name="register",
+    row=RegisterColumns,
     columns=REGISTERS,
     stream=".registers",
     announced=".invoked",

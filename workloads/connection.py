@@ -32,13 +32,13 @@ MISTAKES: Final = (TypeError, AttributeError, NameError, ImportError, NotImpleme
 
 @dataclass(frozen=True)
 class Called:
-    """How a call ended. `ok`: with `value`. `refused`: the operation did not happen. `unknown`: it may have happened.
+    """How a call ended. `ok`: with `value`. `fail`: the operation did not happen. `info`: it may have happened.
 
     `mistake`: `error` is probably a mistake in the client's code; it has file and line. `is_broken`: the method
     returned something that it must not return, as `error` says. `endpoint`: the one that the client names, unchecked.
     """
 
-    outcome: Literal["ok", "refused", "unknown"]
+    outcome: Literal["ok", "fail", "info"]
     value: Any = None
     error: str = ""
     mistake: bool = False
@@ -144,13 +144,13 @@ class ClientConnection(Generic[C]):
         if isinstance(result, Refused):
             if self._refusals >= MOST_REFUSALS:
                 self.close()
-            return Called("refused", error=_whole_text(str(result)) or "refused", endpoint=endpoint)
+            return Called("fail", error=_whole_text(str(result)) or "refused", endpoint=endpoint)
         if isinstance(result, BaseException):
             self.close()
             mistake = isinstance(result, MISTAKES)
             is_broken = isinstance(result, ContractError)
             error = _whole_text(place_of(result) if mistake else str(result) if is_broken else _named(result))
-            return Called("unknown", error=error, mistake=mistake, is_broken=is_broken, endpoint=endpoint)
+            return Called("info", error=error, mistake=mistake, is_broken=is_broken, endpoint=endpoint)
         return Called("ok", result, endpoint=endpoint)
 
     def close(self) -> None:

@@ -16,7 +16,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from history.record_payload import value_of_record
 from history.values import NOT_A_VALUE
 from history.writer import OperationWriter
-from workloads.contiguous_reads import contiguous_runs
+from workloads.client_record import open_record
+from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (
     Close,
     Command,
@@ -136,7 +137,8 @@ class Reader:
             self._query_failed(partition, inv, "no answer")
             return None
         end = int(answer[1])
-        self._writer.end(topic, partition, inv=inv, ret=time.monotonic_ns(), end=end)
+        ret = time.monotonic_ns()
+        self._writer.add("end", "ok", inv=inv, ret=ret, topic=topic, partition=partition, lo=end, hi=end)
         return end
 
     def offset_of_time(self, partition: int, timestamp: int) -> int | None:
@@ -153,8 +155,8 @@ class Reader:
         self._consumer.close()
 
     def _query_failed(self, partition: int, inv: int, error: str) -> None:
-        ret = time.monotonic_ns()
-        self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error, is_end=True)
+        topic, ret = self.settings.topic, time.monotonic_ns()
+        self._writer.add("end", "fail", inv=inv, ret=ret, topic=topic, partition=partition, error=error)
 
     def _take(self, partition: int, messages: Sequence[Message], inv: int, ret: int, *, moved: bool) -> int:
         """Record the records of one partition as reads; returns how many reads. `moved`: the position was moved in
@@ -168,9 +170,8 @@ class Reader:
             if not moved:
                 self._next[partition] = offsets[-1] + 1
                 self._settled.add(partition)
-            self._writer.read(
-                self.settings.topic, partition, inv=inv, ret=ret, start=start, offsets=offsets, values=values
-            )
+            read = columns_of_read(start, offsets, values)
+            self._writer.add("read", "ok", inv=inv, ret=ret, topic=self.settings.topic, partition=partition, **read)
             if self.on_records is not None:
                 self.on_records(partition, run)
         if messages:
@@ -184,15 +185,15 @@ class Reader:
         since, topic = self._since.pop(partition, None), self.settings.topic
         if since is None or end != self._next.get(partition):
             return 0
-        self._writer.read(topic, partition, inv=since, ret=ret, start=end, offsets=(), values=(), hi=end)
+        self._writer.add("read", "ok", inv=since, ret=ret, topic=topic, partition=partition, offset=end, hi=end)
         return 1
 
     def _failed(self, partition: int, error: KafkaError, inv: int, ret: int) -> bool:
         """Record a read with an error; returns whether the log no longer has the offset, so that reading must restart
         at its beginning."""
         self._unanswered.pop(partition, None)
-        start = self._next.get(partition, -1)
-        self._writer.query_failed(self.settings.topic, partition, inv=inv, ret=ret, error=error.name(), start=start)
+        place = {"topic": self.settings.topic, "partition": partition, "offset": self._next.get(partition, -1)}
+        self._writer.add("read", "fail", inv=inv, ret=ret, error=error.name(), **place)
         return error.code() in _GONE
 
     def _start(self, partition: int) -> int:
@@ -347,9 +348,7 @@ class ReaderClient:
 
 
 def _main(kind: type[ConsumerClient] | type[ReaderClient], settings: ClientSettings, control: Control) -> None:
-    with OperationWriter(
-        settings.directory, client=settings.client, session=settings.session, process=settings.process
-    ) as writer:
+    with open_record(settings) as writer:
         kind(settings, control, writer).run()
 
 

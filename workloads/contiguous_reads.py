@@ -1,9 +1,9 @@
-"""Splits records into runs of consecutive offsets; each run is recorded as one read."""
+"""Splits records into runs of consecutive offsets, and records each run as one read."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -18,3 +18,8 @@ def contiguous_runs(items: Sequence[T], offset: Callable[[T], int]) -> Iterator[
         run.append(item)
     if run:
         yield run
+
+
+def columns_of_read(start: int, offsets: Sequence[int], values: Sequence[int]) -> dict[str, Any]:
+    """The columns of a read that requested `start` and got this run of records, which shows the log's least length."""
+    return {"offset": start, "offsets": offsets, "values": values, "lo": offsets[-1] + 1}

@@ -15,8 +15,9 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from history.groups import NO_OFFSET, GroupWriter
 from history.writer import OperationWriter
+from workloads.client_record import open_record
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
-from workloads.contiguous_reads import contiguous_runs
+from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import Close, Command, Control, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.settings import ClientSettings, consumer_config
@@ -109,7 +110,8 @@ class MemberClient:
             for run in contiguous_runs(batch, offset_of):
                 offsets = [offset_of(message) for message in run]
                 values = [value_of(message) for message in run]
-                self._writer.read(topic, partition, inv=inv, ret=ret, start=offsets[0], offsets=offsets, values=values)
+                read = columns_of_read(offsets[0], offsets, values)
+                self._writer.add("read", "ok", inv=inv, ret=ret, topic=topic, partition=partition, **read)
                 self._group.delivered(partition, offsets[0], offsets[-1], ret)
                 self._read_to[partition] = offsets[-1] + 1
                 self._counts.add("ok")
@@ -214,9 +216,7 @@ class GroupReaderClient(ReaderClient):
 
 def _main(kind: type[MemberClient] | type[GroupReaderClient], settings: ClientSettings, control: Control) -> None:
     with (
-        OperationWriter(
-            settings.directory, client=settings.client, session=settings.session, process=settings.process
-        ) as writer,
+        open_record(settings) as writer,
         GroupWriter(settings.directory, settings.client) as group,
     ):
         kind(settings, control, writer, group).run()

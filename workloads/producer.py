@@ -14,9 +14,10 @@ from confluent_kafka.admin import AdminClient
 
 from history.record_payload import record_bytes
 from history.schemas import ACKS_ALL, SENT_AGAIN
-from history.writer import OperationWriter
+from history.writer import Invocation, OperationWriter
 from workloads import outcomes
 from workloads.attempts import AttemptLog
+from workloads.client_record import open_record
 from workloads.control import (
     Append,
     Appended,
@@ -64,24 +65,22 @@ class Appender:
     def append(self, partition: int, done: Done) -> None:
         """Send one value; `poll` calls `done(outcome, offset, error)` when the outcome is known."""
         topic = self._settings.topic
-        value = self._writer.reserve(topic, partition)
-        payload = record_bytes(value, self._settings.parameters["record_bytes"])
+        invocation = self._writer.start("append", topic=topic, partition=partition, acks=self._acks)
+        payload = record_bytes(invocation.value, self._settings.parameters["record_bytes"])
         repeats = 0 if self._attempts is None else self._attempts.repeats(partition)
-        inv = time.monotonic_ns()
         try:
             self._producer.produce(
                 topic,
                 payload,
                 partition=partition,
                 on_delivery=lambda error, message: self._delivered(
-                    partition, value, inv, repeats, error, message, done
+                    partition, invocation, repeats, error, message, done
                 ),
             )
         except (BufferError, KafkaException) as refused:
             # The library rejected the record, so that no broker has seen it.
             error = str(refused) or "queue full"
-            ret = time.monotonic_ns()
-            self._writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=error, acks=self._acks)
+            self._writer.end(invocation, "fail", error=error)
             done("fail", -1, error)
             return
         self.in_flight += 1
@@ -96,11 +95,9 @@ class Appender:
             self._producer.poll(0.05)
 
     def _delivered(
-        self, partition: int, value: int, inv: int, repeats: int, error: Any, message: Message, done: Done
+        self, partition: int, invocation: Invocation, repeats: int, error: Any, message: Message, done: Done
     ) -> None:
-        ret = time.monotonic_ns()
         self.in_flight -= 1
-        topic, writer, acks = self._settings.topic, self._writer, self._acks
         sent_once = self._attempts is not None and self._attempts.sent_once(partition, repeats)
         outcome = outcomes.of_append(None if error is None else error.code(), sent_once=sent_once)
         offset = message.offset() if error is None else -1
@@ -108,12 +105,7 @@ class Appender:
         text = "" if error is None else error.name()
         repeat_note = SENT_AGAIN if self._attempts is not None and not sent_once else ""
         told = "; ".join(filter(None, (text, repeat_note)))
-        if outcome == "ok":
-            writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=offset, acks=acks, error=told)
-        elif outcome == "fail":
-            writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=told, acks=acks)
-        else:
-            writer.append_unknown(topic, partition, value, inv=inv, error=told, acks=acks)
+        self._writer.end(invocation, outcome, offset=offset, error=told)
         done(outcome, offset, text)
 
 
@@ -243,11 +235,5 @@ class ProducerClient:
 
 def main(settings: ClientSettings, control: Control, pacing: MakePacing = steady) -> None:
     """Run a producer process."""
-    with OperationWriter(
-        settings.directory,
-        client=settings.client,
-        session=settings.session,
-        process=settings.process,
-        producer=settings.producer,
-    ) as writer:
+    with open_record(settings) as writer:
         ProducerClient(settings, control, writer, pacing).run()

@@ -9,6 +9,7 @@ from confluent_kafka import Message
 
 from history.lookups import LookupWriter
 from history.writer import OperationWriter
+from workloads.client_record import open_record
 from workloads.consumer import ConsumerClient, offset_of
 from workloads.control import Control
 from workloads.known_times import KnownTimes
@@ -56,9 +57,5 @@ class TieredConsumer(ConsumerClient):
 
 def main(settings: ClientSettings, control: Control) -> None:
     """Run a consumer process."""
-    path = settings.directory
-    with (
-        LookupWriter(path, settings.client) as lookups,
-        OperationWriter(path, client=settings.client, session=settings.session, process=settings.process) as writer,
-    ):
+    with LookupWriter(settings.directory, settings.client) as lookups, open_record(settings) as writer:
         TieredConsumer(settings, control, writer, lookups).run()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from workloads.api import Client
 from workloads.connection import MAKE_S, Called, ClientConnection
@@ -36,22 +36,13 @@ from workloads.pacing import Pacer
 from workloads.settings import ClientSettings
 from workloads.user_module import ClientClassError, load_class, method_line
 
+if TYPE_CHECKING:
+    from history.writer import OperationWriter
+
 C = TypeVar("C", bound=Client)
 
 IDLE_S: Final = 0.05
 RETRY_S: Final = 0.1
-
-
-class HistoryWriter(Protocol):
-    """The common methods of the history's writers."""
-
-    phase: str
-
-    def new_session(self) -> None: ...
-
-    def tick(self) -> None: ...
-
-    def flush(self) -> None: ...
 
 
 class OwnProcess(ABC, Generic[C]):
@@ -60,12 +51,12 @@ class OwnProcess(ABC, Generic[C]):
     base: type[C]
     who: str
 
-    def __init__(self, settings: ClientSettings, control: Control, record: HistoryWriter) -> None:
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
         """Raises `ClientClassError` when the class cannot be loaded."""
         self.settings = settings
         self.rng = Random(settings.seed)
         self._control = control
-        self._record = record
+        self._writer = writer
         self._counts = Counts(control)
         self._pacer: Pacer | None = None
         self._acknowledged = False
@@ -109,7 +100,7 @@ class OwnProcess(ABC, Generic[C]):
                 self._counts.add(self.operate())
                 self._counts.report(time.monotonic())
             self._end_if_broken()
-            self._record.tick()
+            self._writer.tick()
         self._connection.close()
 
     def connected(self) -> str | None:
@@ -121,7 +112,7 @@ class OwnProcess(ABC, Generic[C]):
         self._is_answered = self._is_answered and not error
         if made_count and self._connection.made > made_count:
             # The new object may know less than the one before.
-            self._record.new_session()
+            self._writer.new_session()
         return error
 
     def call(self, method: str, operation: Callable[[C], Any]) -> Called:
@@ -133,7 +124,7 @@ class OwnProcess(ABC, Generic[C]):
             called = replace(called, error=f"{place} {called.error}")
             self._broken = called.error
         self._last_error = called.error or self._last_error
-        self._is_answered = called.outcome in ("ok", "refused") and not called.mistake
+        self._is_answered = called.outcome in ("ok", "fail") and not called.mistake
         if called.mistake and called.error not in self._told:
             self._told.add(called.error)
             self._control.tell(Trouble(called.error))
@@ -145,7 +136,7 @@ class OwnProcess(ABC, Generic[C]):
 
     def _end_if_broken(self) -> None:
         if self._broken:
-            self._record.flush()
+            self._writer.flush()
             raise ClientClassError(self._broken)
 
     def acknowledged(self) -> None:
@@ -160,14 +151,14 @@ class OwnProcess(ABC, Generic[C]):
                 self._pacer = Pacer(self.settings.rate, self.rng, start_s=time.monotonic())
             case StopLoad():
                 self._pacer = None
-                self._record.flush()
+                self._writer.flush()
                 self._counts.report(time.monotonic(), force=True)
                 self._control.tell(Stopped(0))  # an operation ends before the next command is taken
             case SetPhase():
-                self._record.phase = command.name
+                self._writer.phase = command.name
             case Probe():
                 error = self.probe(command.place)
-                self._record.flush()
+                self._writer.flush()
                 if error is not None:
                     time.sleep(RETRY_S)  # the run loop sends the next probe at once
                 self._control.tell(Probed(command.id, error is None, error or ""))
@@ -175,7 +166,7 @@ class OwnProcess(ABC, Generic[C]):
                 self._is_answered = False
                 self.advanced()
                 complete, end, read = self.read_all(command.place, time.monotonic() + command.timeout_s)
-                self._record.flush()
+                self._writer.flush()
                 error = "" if complete else self._last_error
                 idle_s = time.monotonic() - self._advanced_s if self._is_answered else 0.0
                 self._control.tell(ReadDone(command.id, complete, end, read, error, idle_s))
@@ -195,5 +186,5 @@ class OwnProcess(ABC, Generic[C]):
             results.append(result)
             if result.outcome != "ok":
                 break
-        self._record.flush()
+        self._writer.flush()
         self._control.tell(Appended(command.id, results))

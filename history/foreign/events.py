@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from history.foreign.history import INITIAL_TIMES, ForeignError
-from history.schemas import FAIL, INF, INFO, OK
+from history.schemas import INF, INFO, OUTCOMES
 
 INVOKE: Final = "invoke"
-OUTCOMES: Final = {"ok": OK, "fail": FAIL, "info": INFO}
 TYPES: Final = (INVOKE, *OUTCOMES)
 _STEP: Final = 1_000_000
 _PROCESSES: Final = 1 << 30

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from history.client_files import left_by
 from history.journal import Journal
-from history.registers import RegisterWriter
 from history.seal import seal
+from history.shapes import REGISTER
+from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_run import MS, NODES, Clock
 
@@ -91,7 +92,7 @@ class StoredRegisters:
             seal(self.path)
         return self.path
 
-    def _work(self, journal: Journal) -> tuple[list[RegisterWriter], Held, Held]:
+    def _work(self, journal: Journal) -> tuple[list[OperationWriter], Held, Held]:
         """The clients, and what each key held first and holds now."""
         (self.path / "clients").mkdir()
         for name in ("c0", "c1", *(["elsewhere"] if self.elsewhere else [])):
@@ -100,7 +101,7 @@ class StoredRegisters:
             journal.client(f"c{n}", process=n, role="client", session=1, producers=(n, 1))
         directory = self.path / "history" / "operations"
         clients = [
-            RegisterWriter(directory, client=f"c{n}", session=1, process=n, producer=n, clock=self._tick)
+            OperationWriter(REGISTER, directory, client=f"c{n}", session=1, process=n, producer=n, clock=self._tick)
             for n in (0, 1)
         ]
         if self.elsewhere:
@@ -111,16 +112,16 @@ class StoredRegisters:
             client = clients[number % 2]
             endpoint = self.asked.get(client.client, "")
             for key in self.keys:
-                write = client.write(key)
-                client.ok(write, endpoint=endpoint)
-                swap = client.compare_and_set(key, write.value)
-                client.ok(swap, endpoint=endpoint)
+                write = client.start("write", key=key)
+                client.end(write, "ok", endpoint=endpoint)
+                swap = client.start("cas", key=key, expected=write.value)
+                client.end(swap, "ok", endpoint=endpoint)
                 held[key] = swap.value
                 first.setdefault(key, write.value)
-                client.ok(client.read(key), held[key], endpoint=endpoint)
+                client.end(client.start("read", key=key), "ok", value=held[key], endpoint=endpoint)
         return clients, first, held
 
-    def _end(self, journal: Journal, clients: list[RegisterWriter]) -> None:
+    def _end(self, journal: Journal, clients: list[OperationWriter]) -> None:
         directory = self.path / "history" / "operations"
         for client in clients:
             client.close()
@@ -131,11 +132,11 @@ class StoredRegisters:
             files = left_by(directory, "elsewhere")
             journal.client_ended("elsewhere", exit_code=137 if self.torn else 0, files=files, killed=self.killed)
 
-    def _final(self, client: RegisterWriter, first: Held, held: Held) -> None:
+    def _final(self, client: OperationWriter, first: Held, held: Held) -> None:
         client.phase = "final"
         for key in self.keys if self.final_reads else ():
             shown = first[key] if self.stale and key == self.keys[-1] else held[key]
-            client.ok(client.read(key), shown, endpoint=self.asked.get(client.client, ""))
+            client.end(client.start("read", key=key), "ok", value=shown, endpoint=self.asked.get(client.client, ""))
 
     def _tick(self) -> int:
         self.clock.now += MS

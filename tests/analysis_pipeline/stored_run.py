@@ -15,6 +15,7 @@ from history.groups import GroupWriter
 from history.journal import Journal
 from history.schemas import PHASE_FINAL
 from history.seal import seal
+from history.shapes import LOG
 from history.values import encode_value
 from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
@@ -188,6 +189,7 @@ class StoredRun:
     def _appends(self, journal: Journal) -> None:
         self._client(journal, self._clients[0], process=0, role="producer", producers=(0, 1))
         writer = OperationWriter(
+            LOG,
             self.path / "history" / "operations",
             client=self._clients[0],
             session=1,
@@ -196,10 +198,9 @@ class StoredRun:
             clock=self.clock,
         )
         for offset in range(RECORDS):
-            value = writer.reserve("log", 0)
-            invoked = self.clock.now
+            append = writer.start("append", topic="log", partition=0)
             self.clock.now += 3 * MS
-            writer.append_ok("log", 0, value, inv=invoked, ret=self.clock.now, offset=offset)
+            writer.end(append, "ok", offset=offset)
             if offset == self.fault_behind:
                 self._fault(journal)
         writer.close()
@@ -208,7 +209,13 @@ class StoredRun:
     def _probe(self, journal: Journal) -> None:
         self._client(journal, "probe", process=2, role="producer", producers=(2, 1))
         OperationWriter(
-            self.path / "history" / "operations", client="probe", session=1, process=2, producer=2, clock=self.clock
+            LOG,
+            self.path / "history" / "operations",
+            client="probe",
+            session=1,
+            process=2,
+            producer=2,
+            clock=self.clock,
         ).close()
         self._left(journal, "probe")
 
@@ -225,14 +232,15 @@ class StoredRun:
     def _group(self, journal: Journal) -> None:
         self._client(journal, "member-0", process=2, role="member", producers=(0, 0))
         operations = OperationWriter(
-            self.path / "history" / "operations", client="member-0", session=1, process=2, clock=self.clock
+            LOG, self.path / "history" / "operations", client="member-0", session=1, process=2, clock=self.clock
         )
         read = range(self.shown_from, RECORDS)
         values = [self.values()[offset] for offset in read]
         with GroupWriter(self.path / "history" / "operations", "member-0", self.clock) as writer:
             writer.assigned([0])
             now = self.clock.now
-            operations.read("log", 0, inv=now, ret=now, start=read[0], offsets=list(read), values=values)
+            columns = {"offset": read[0], "offsets": list(read), "values": values, "lo": RECORDS}
+            operations.add("read", "ok", inv=now, ret=now, topic="log", partition=0, **columns)
             writer.delivered(0, self.shown_from, RECORDS - 1, now)
             self.clock.now += MS
             writer.committing(1, {0: RECORDS})
@@ -260,18 +268,17 @@ class StoredRun:
     def _final_read(self, journal: Journal) -> None:
         self._client(journal, self._clients[1], process=1, role="reader", producers=(0, 0))
         writer = OperationWriter(
-            self.path / "history" / "operations", client=self._clients[1], session=1, process=1, clock=self.clock
+            LOG, self.path / "history" / "operations", client=self._clients[1], session=1, process=1, clock=self.clock
         )
         writer.phase = PHASE_FINAL
         values = self.values()
-        invoked = self.clock.now
+        end = writer.start("end", topic="log", partition=0)
         self.clock.now += MS
-        writer.end("log", 0, inv=invoked, ret=self.clock.now, end=len(values))
-        invoked = self.clock.now
+        writer.end(end, "ok", lo=len(values), hi=len(values))
+        read = writer.start("read", topic="log", partition=0, offset=0)
         self.clock.now += MS
         offsets = list(range(self.shown_from, len(values)))
-        shown = values[self.shown_from :]
-        writer.read("log", 0, inv=invoked, ret=self.clock.now, start=0, offsets=offsets, values=shown)
+        writer.end(read, "ok", offsets=offsets, values=values[self.shown_from :], lo=len(values))
         writer.close()
         self._left(journal, self._clients[1])
 

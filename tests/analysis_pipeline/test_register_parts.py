@@ -20,8 +20,8 @@ from history import operation_tables, operations, reader
 from history.operation_tables import TablesError, write_operations
 from history.operations import Operations
 from history.reader import History, read_run
-from history.registers import RegisterWriter
 from history.shapes import REGISTER, Shape
+from history.writer import OperationWriter
 from tests.analysis.register_histories import table
 from tests.analysis_pipeline.register_tables import many_keys, stored
 from tests.analysis_pipeline.stored_registers import KEYS, StoredRegisters
@@ -64,13 +64,13 @@ def two_clients(run: Path, *, closes: bool = True) -> Path:
     """The records of two clients in several segments, one of them with an unfinished write, and one in JSON lines."""
     directory = run / "history" / "operations"
     for process in (1, 2):
-        client = RegisterWriter(
-            directory, client=f"c{process}", session=1, process=process, producer=process, segment_rows=4
+        client = OperationWriter(
+            REGISTER, directory, client=f"c{process}", session=1, process=process, producer=process, segment_rows=4
         )
         for number in range(9):
-            client.ok(client.write(f"k{number % 3}"))
+            client.end(client.start("write", key=f"k{number % 3}"), "ok")
         if not closes:
-            client.write("k1")
+            client.start("write", key="k1")
             client.flush()
         client.close()
     (directory / "x.jsonl").write_text('{"f": "read", "key": "k1", "value": null, "type": "ok", "inv": 1, "ret": 2}\n')
@@ -175,10 +175,16 @@ def test_a_value_that_two_clients_wrote_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", kept)
     write = {"f": "write", "key": "k0", "type": "ok", "inv": 1_030_000_000, "ret": 1_030_000_001}
     run = StoredRegisters(tmp_path / "run", elsewhere=(write | {"value": 1000 << 32},)).write()
-    with RegisterWriter(
-        run / "history" / "operations", client="other", session=0, process=7, producer=1000, clock=lambda: 1_040_000_000
+    with OperationWriter(
+        REGISTER,
+        run / "history" / "operations",
+        client="other",
+        session=0,
+        process=7,
+        producer=1000,
+        clock=lambda: 1_040_000_000,
     ) as client:
-        client.ok(client.write("k1"))
+        client.end(client.start("write", key="k1"), "ok")
     history = read_run(run)
     assert history.written.repeated == 0, "the line is left out"
     stranger = run / "history" / "operations" / "other-0.registers"

@@ -11,8 +11,8 @@ import pytest
 from history.errors import UNFINISHED
 from history.journal import Journal
 from history.reader import read_run
-from history.registers import RegisterWriter
 from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.shapes import LOG, REGISTER
 from history.writer import OperationWriter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
@@ -216,10 +216,10 @@ def test_a_file_with_an_invalid_first_line_is_refused_whole(tmp_path: Path) -> N
 
 
 def test_values_are_unique_across_clients_of_all_kinds(tmp_path: Path) -> None:
-    with RegisterWriter(
-        tmp_path / "history" / "operations", client="w", session=0, process=4, producer=0, clock=lambda: 1
+    with OperationWriter(
+        REGISTER, tmp_path / "history" / "operations", client="w", session=0, process=4, producer=0, clock=lambda: 1
     ) as writer:
-        writer.ok(writer.write("k"))
+        writer.end(writer.start("write", key="k"), "ok")
     taken = WRITTEN.replace("5", "0")
     assert "c.jsonl:1: value 0 was written before, by w" in complaints(client(tmp_path, taken))
     client(tmp_path, WRITTEN)
@@ -228,8 +228,8 @@ def test_values_are_unique_across_clients_of_all_kinds(tmp_path: Path) -> None:
 
 
 def test_a_producers_values_belong_to_one_client(tmp_path: Path) -> None:
-    writer = OperationWriter(tmp_path / "history" / "operations", client="p", session=0, process=0, producer=0)
-    writer.append_ok("t", 0, writer.reserve("t", 0), inv=1, ret=2, offset=0)
+    writer = OperationWriter(LOG, tmp_path / "history" / "operations", client="p", session=0, process=0, producer=0)
+    writer.end(writer.start("append", topic="t", partition=0), "ok", offset=0)
     writer.close()
     run = client(tmp_path, APPENDED)
     assert re.search(r"c\.jsonl:1: value 5 belongs to producer 0 .* whose values p appends", complaints(run))

@@ -12,10 +12,11 @@ from history.reader import read_run
 from history.record_payload import record_bytes, value_of_record
 from history.schemas import APPEND, INF, INFO
 from history.service_events import FatalLine, ServiceExit
+from history.shapes import LOG
 from history.timeline import FAULT_EVENTS
 from history.topic_folders import folder_of, partition_of
 from history.values import NOT_A_VALUE, Value, decode_value, encode_value
-from history.writer import OperationWriter
+from history.writer import Invocation, OperationWriter
 
 
 class Clock:
@@ -28,6 +29,7 @@ class Clock:
 
 def writer(run: Path, clock: Clock, client: str = "producer-0", block: int = 4) -> OperationWriter:
     return OperationWriter(
+        LOG,
         run / "history" / "operations",
         client=client,
         session=1,
@@ -36,6 +38,14 @@ def writer(run: Path, clock: Clock, client: str = "producer-0", block: int = 4) 
         clock=clock,
         reservation_block=block,
     )
+
+
+def append(client: OperationWriter, partition: int) -> Invocation:
+    return client.start("append", topic="log", partition=partition)
+
+
+def query_end(client: OperationWriter, end: int) -> None:
+    client.add("end", "ok", inv=1_000, ret=1_001, topic="log", partition=0, lo=end, hi=end)
 
 
 def test_a_value_names_its_origin() -> None:
@@ -67,13 +77,16 @@ def test_other_bytes_carry_no_value(record: bytes | None) -> None:
 def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     clock = Clock()
     with writer(tmp_path, clock) as client:
-        first, second, third = (client.reserve("log", 0) for _ in range(3))
-        client.append_ok("log", 0, first, inv=1_000, ret=1_010, offset=0)
-        client.append_failed("log", 0, second, inv=1_001, ret=1_011, error="TOPIC_AUTHORIZATION_FAILED")
-        client.append_unknown("log", 0, third, inv=1_002, error="timed out")
+        first, second, third = (append(client, 0) for _ in range(3))
+        client.end(first, "ok", offset=0)
+        client.end(second, "fail", error="TOPIC_AUTHORIZATION_FAILED")
+        client.end(third, "info", error="timed out")
         client.phase = "final"
-        client.read("log", 0, inv=1_020, ret=1_030, start=0, offsets=[0], values=[first])
-        client.end("log", 0, inv=1_040, ret=1_050, end=1)
+        shown = {"offset": 0, "offsets": [0], "values": [first.value], "lo": 1}
+        client.add("read", "ok", inv=1_020, ret=1_030, topic="log", partition=0, **shown)
+        query = client.start("end", topic="log", partition=0)
+        clock.now = 1_050
+        client.end(query, "ok", lo=1, hi=1)
     history = read_run(tmp_path)
     rows = history.logs.rows.to_pylist()
     assert [row["type"] for row in rows] == [0, 1, 2, 0, 0]
@@ -93,7 +106,7 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
         "lo": 1,
         "hi": -1,
         "offsets": [0],
-        "values": [first],
+        "values": [first.value],
         "acks": -1,
         "phase": "final",
         "error": "",
@@ -106,25 +119,25 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
 def test_announced_appends_of_a_killed_producer_are_indeterminate(tmp_path: Path) -> None:
     clock = Clock()
     client = writer(tmp_path, clock)
-    done = client.reserve("log", 2)
+    done = append(client, 2)
     clock.now = 2_000
-    elsewhere = client.reserve("log", 0)
-    client.append_ok("log", 2, done, inv=1_000, ret=1_010, offset=0)
+    elsewhere = append(client, 0)
+    client.end(done, "ok", offset=0)
     client.flush()
-    client.append_ok("log", 0, elsewhere, inv=2_000, ret=2_010, offset=0)  # still in memory when the process dies
+    client.end(elsewhere, "ok", offset=0)  # still in memory when the process dies
     history = read_run(tmp_path)
     left = history.logs.rows.slice(1).to_pylist()
     assert history.unfinished == len(left) == 7
     assert {(row["partition"], row["inv"], row["value"]) for row in left} == {
-        *((2, 1_000, done + i) for i in (1, 2, 3)),
-        *((0, 2_000, elsewhere + i) for i in range(4)),
+        *((2, 1_000, done.value + i) for i in (1, 2, 3)),
+        *((0, 2_000, elsewhere.value + i) for i in range(4)),
     }
     assert {(row["f"], row["type"], row["ret"], row["error"]) for row in left} == {(APPEND, INFO, INF, UNFINISHED)}
 
 
 def test_values_are_ordered_within_a_partition_and_unique_across(tmp_path: Path) -> None:
     client = writer(tmp_path, Clock(), block=2)
-    values = {partition: [client.reserve("log", partition) for _ in range(5)] for partition in (0, 1)}
+    values = {partition: [append(client, partition).value for _ in range(5)] for partition in (0, 1)}
     client.close()
     assert all(each == sorted(each) for each in values.values())
     assert len(set(values[0] + values[1])) == 10
@@ -136,7 +149,7 @@ def test_a_torn_stream_gives_back_every_whole_batch(tmp_path: Path, keep: float)
     client = writer(tmp_path, Clock())
     for batch in range(5):
         for row in range(10):
-            client.end("log", 0, inv=1_000, ret=1_001, end=batch * 10 + row)
+            query_end(client, batch * 10 + row)
         client.flush()
     client.close()
     path = tmp_path / "history" / "operations" / "producer-0-1.arrows"
@@ -153,13 +166,13 @@ def test_a_torn_stream_gives_back_every_whole_batch(tmp_path: Path, keep: float)
 def test_rows_are_flushed_by_age_and_by_number(tmp_path: Path) -> None:
     clock = Clock()
     client = writer(tmp_path, clock)
-    client.end("log", 0, inv=1, ret=2, end=0)
+    query_end(client, 0)
     assert read_run(tmp_path).logs.rows.num_rows == 0
     clock.now += 250_000_000
     client.tick()
     assert read_run(tmp_path).logs.rows.num_rows == 1
     for _ in range(FLUSH_ROWS):
-        client.end("log", 0, inv=1, ret=2, end=0)
+        query_end(client, 0)
     assert read_run(tmp_path).logs.rows.num_rows == 1 + FLUSH_ROWS
 
 
@@ -171,7 +184,7 @@ def test_two_recordings_are_never_mixed(tmp_path: Path) -> None:
 
 def test_a_torn_announcement_was_never_used(tmp_path: Path) -> None:
     client = writer(tmp_path, Clock())
-    client.reserve("log", 0)
+    append(client, 0)
     path = tmp_path / "history" / "operations" / "producer-0-1.reserved"
     path.write_bytes(path.read_bytes()[:-3])
     assert read_run(tmp_path).unfinished == 0

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ import pyarrow as pa
 import pytest
 
 from history import announcements
-from history.announcements import Invocation
 from history.checksummed_lines import read_lines, text_of
 from history.client_reader import ClientRecording, StreamRecord, read_recordings
-from history.registers import RegisterWriter
 from history.shapes import REGISTER
 from history.value_runs import ValueRuns
+from history.writer import NO_VALUE, Invocation, OperationWriter
 
 SEEDS = 12
 
@@ -28,28 +25,36 @@ def record(directory: Path, seed: int, segment_rows: int) -> Path:
     """The record of a client with concurrent operations, some of them never completed; its segment 0."""
     chance = random.Random(f"pieces {seed}")
     clock = itertools.count(1)
-    writer = RegisterWriter(
-        directory, client="c", session=1, process=3, producer=5, clock=lambda: next(clock), segment_rows=segment_rows
+    writer = OperationWriter(
+        REGISTER,
+        directory,
+        client="c",
+        session=1,
+        process=3,
+        producer=5,
+        clock=lambda: next(clock),
+        segment_rows=segment_rows,
     )
     under_way: list[Invocation] = []
     for _ in range(chance.randrange(60)):
         key = f"k{chance.randrange(3)}"
-        swap = partial(writer.compare_and_set, expected=chance.choice([None, 1]))
-        start: list[Callable[[str], Invocation]] = [writer.read, writer.write, swap]
-        under_way.append(chance.choice(start)(key))
+        swap = {"expected": chance.choice([None, 1])}
+        columns = {"read": {}, "write": {}, "cas": swap}
+        function = chance.choice(list(columns))
+        under_way.append(writer.start(function, key=key, **columns[function]))
         while under_way and chance.random() < 0.6:
             end(writer, under_way.pop(chance.randrange(len(under_way))), chance)
     writer.close()
     return directory / "c-1.registers"
 
 
-def end(writer: RegisterWriter, invocation: Invocation, chance: random.Random) -> None:
+def end(writer: OperationWriter, invocation: Invocation, chance: random.Random) -> None:
     if chance.random() < 0.2:
-        writer.unknown(invocation, "timeout")
+        writer.end(invocation, "info", error="timeout")
     elif chance.random() < 0.2:
-        writer.failed(invocation, "refused")
+        writer.end(invocation, "fail", error="refused")
     else:
-        writer.ok(invocation, 7)
+        writer.end(invocation, "ok", **({"value": 7} if invocation.value == NO_VALUE else {}))
 
 
 def damage(first: Path, seed: int) -> None:
@@ -124,10 +129,10 @@ def test_every_segmentation_reads_the_same(
 
 def test_a_row_of_another_segment_with_the_same_id_is_a_defect(tmp_path: Path) -> None:
     directory = tmp_path / "a"
-    writer = RegisterWriter(directory, client="c", session=1, process=3, producer=5, segment_rows=1)
+    writer = OperationWriter(REGISTER, directory, client="c", session=1, process=3, producer=5, segment_rows=1)
     for _ in range(2):
-        writer.ok(writer.write("k"))
-        writer._invoked = 0  # as a client would that starts again and continues the same record
+        writer.end(writer.start("write", key="k"), "ok")
+        writer._started = 0  # as a client would that starts again and continues the same record
     writer.close()
     part = read(directory / "c-1.registers", 1)
     assert "c-1.registers: an id is that of several rows" in part.defects
@@ -136,8 +141,8 @@ def test_a_row_of_another_segment_with_the_same_id_is_a_defect(tmp_path: Path) -
 
 
 def test_an_invocation_with_half_a_character_is_invalid(tmp_path: Path) -> None:
-    with RegisterWriter(tmp_path, client="c", session=1, process=3, producer=5) as writer:
-        writer.ok(writer.write("k"))
+    with OperationWriter(REGISTER, tmp_path, client="c", session=1, process=3, producer=5) as writer:
+        writer.end(writer.start("write", key="k"), "ok")
     path = tmp_path / "c-1.invoked"
     header, line, closing = (content for _, content in read_lines(path).contents)
     path.write_bytes(text_of([header, line | {"key": "\ud800"}, closing]))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history import registers
 from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
 from history.operation_tables import (
@@ -23,10 +24,22 @@ from history.operation_tables import (
     write_operations,
 )
 from history.reader import read_run
-from history.registers import RegisterWriter, row_of
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS, WRITE
+from history.schemas import (
+    CAS,
+    FAIL,
+    INF,
+    INFO,
+    MISMATCH,
+    OK,
+    READ,
+    REGISTERS,
+    REGISTERS_WITHOUT_ENDPOINTS,
+    WRITE,
+    RegisterColumns,
+)
 from history.shapes import LOG, REGISTER, Shape
 from history.values import encode_value
+from history.writer import OperationWriter
 
 
 class Clock:
@@ -40,9 +53,11 @@ class Clock:
         return self.now
 
 
-def writer(run: Path, name: str = "c", process: int = 3) -> RegisterWriter:
+def writer(run: Path, name: str = "c", process: int = 3) -> OperationWriter:
     directory = run / "history" / "operations"
-    return RegisterWriter(directory, client=name, session=1, process=process, producer=process, clock=Clock())
+    return OperationWriter(
+        REGISTER, directory, client=name, session=1, process=process, producer=process, clock=Clock()
+    )
 
 
 def rewrite(stream: Path, at: int, change: dict[str, object]) -> None:
@@ -59,16 +74,16 @@ def rewrite(stream: Path, at: int, change: dict[str, object]) -> None:
 
 def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
     with writer(tmp_path) as client:
-        written = client.write("k")
-        client.ok(written)
-        client.ok(client.read("k"), written.value)
-        client.ok(client.read("other"), None)
-        client.mismatched(client.compare_and_set("k", None))
-        swap = client.compare_and_set("k", written.value)
-        client.ok(swap)
-        client.failed(client.write("k"), "no quorum")
+        written = client.start("write", key="k")
+        client.end(written, "ok")
+        client.end(client.start("read", key="k"), "ok", value=written.value)
+        client.end(client.start("read", key="other"), "ok", value=None)
+        client.end(client.start("cas", key="k", expected=None), "fail", error=MISMATCH)
+        swap = client.start("cas", key="k", expected=written.value)
+        client.end(swap, "ok")
+        client.end(client.start("write", key="k"), "fail", error="no quorum")
         client.phase = "final"
-        client.unknown(client.write("k"), "timed out")
+        client.end(client.start("write", key="k"), "info", error="timed out")
     history = read_run(tmp_path)
     rows = history.registers.rows.to_pylist()
     value = encode_value(1, 3, 0)
@@ -90,12 +105,12 @@ def test_a_clean_run_reads_back_whole(tmp_path: Path) -> None:
 
 def test_a_killed_client_leaves_only_its_announced_operations(tmp_path: Path) -> None:
     client = writer(tmp_path)
-    client.ok(client.write("a"))
+    client.end(client.start("write", key="a"), "ok")
     client.flush()
-    swap = client.compare_and_set("b", None)
-    client.ok(swap)  # still in memory when the process dies
-    client.read("b")
-    client.write("c")
+    swap = client.start("cas", key="b", expected=None)
+    client.end(swap, "ok")  # still in memory when the process dies
+    client.start("read", key="b")
+    client.start("write", key="c")
     history = read_run(tmp_path)
     done, *left = history.registers.rows.to_pylist()
     assert done["type"] == OK
@@ -108,7 +123,7 @@ def test_a_killed_client_leaves_only_its_announced_operations(tmp_path: Path) ->
 
 
 def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: Path) -> None:
-    writer(tmp_path).write("a")
+    writer(tmp_path).start("write", key="a")
     path = tmp_path / "history" / "operations" / "c-1.invoked"
     whole = path.read_bytes()
     path.write_bytes(whole[:-4])
@@ -134,9 +149,9 @@ def test_a_torn_announcement_is_unsent_and_a_damaged_one_is_reported(tmp_path: P
 def test_a_write_counts_only_as_announced(change: dict[str, object], count: int, defect: str, tmp_path: Path) -> None:
     """The recorded end proves nothing, so the announced write may have happened."""
     with writer(tmp_path) as client:
-        written = client.write("k")
-        client.ok(written)
-        client.ok(client.read("k"), written.value)
+        written = client.start("write", key="k")
+        client.end(written, "ok")
+        client.end(client.start("read", key="k"), "ok", value=written.value)
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, change)
     history = read_run(tmp_path)
     assert f"c-1.registers: it has {count} operation {defect}" in list(history.defects)
@@ -145,7 +160,7 @@ def test_a_write_counts_only_as_announced(change: dict[str, object], count: int,
     assert (left["id"], left["f"], left["key"], left["value"], left["inv"]) == (
         written.id,
         written.f,
-        written.key,
+        "k",
         written.value,
         written.inv,
     )
@@ -156,8 +171,8 @@ def test_a_write_counts_only_as_announced(change: dict[str, object], count: int,
 @pytest.mark.parametrize(("column", "value"), [("expected", 7), ("new", encode_value(1, 3, 9))])
 def test_a_compare_and_set_counts_only_as_announced(column: str, value: int, tmp_path: Path) -> None:
     with writer(tmp_path) as client:
-        swap = client.compare_and_set("k", None)
-        client.ok(swap)
+        swap = client.start("cas", key="k", expected=None)
+        client.end(swap, "ok")
     rewrite(tmp_path / "history" / "operations" / "c-1.registers", 0, {column: value})
     history = read_run(tmp_path)
     assert "c-1.registers: it has 1 operation with a different announcement" in list(history.defects)
@@ -167,53 +182,55 @@ def test_a_compare_and_set_counts_only_as_announced(column: str, value: int, tmp
 
 def test_an_operation_ends_once_and_in_its_own_way(tmp_path: Path) -> None:
     client = writer(tmp_path)
-    written = client.write("k")
-    with pytest.raises(ValueError, match="is not a compare-and-set"):
-        client.mismatched(written)
-    with pytest.raises(ValueError, match="is not an error"):
-        client.failed(written, "")
-    client.ok(written)
+    written = client.start("write", key="k")
+    with pytest.raises(ValueError, match="failed without an error"):
+        client.end(written, "fail", error="")
+    with pytest.raises(KeyError, match="offset"):
+        client.end(written, "ok", offset=3)
+    with pytest.raises(ValueError, match="write of c was not announced"):
+        client.add("write", "ok", inv=1, ret=2, key="k")
+    with pytest.raises(ValueError, match="returned at 1, before its invocation at 2"):
+        client.add("read", "ok", inv=2, ret=1, key="k")
+    client.end(written, "ok")
     with pytest.raises(ValueError, match="is not under way"):
-        client.ok(written)
+        client.end(written, "ok")
     client.close()
     with pytest.raises(ValueError, match="is closed"):
-        client.read("k")
+        client.start("read", key="k")
     with pytest.raises(FileExistsError):
         writer(tmp_path)
-    reader = RegisterWriter(tmp_path, client="r", session=1, process=0)
+    reader = OperationWriter(REGISTER, tmp_path, client="r", session=1, process=0)
     with pytest.raises(ValueError, match="has no producer number"):
-        reader.write("k")
+        reader.start("write", key="k")
 
 
 def test_each_outcome_has_the_endpoint_that_was_asked(tmp_path: Path) -> None:
     with writer(tmp_path) as client:
-        client.ok(client.write("k"), endpoint="n1:1")
-        client.mismatched(client.compare_and_set("k", 7), endpoint="n2:1")
-        client.failed(client.write("k"), "no quorum", endpoint="n3:1")
-        client.unknown(client.write("k"), "timed out", endpoint="n1:1")
-        client.ok(client.read("k"), None)
-        client.write("k")
+        client.end(client.start("write", key="k"), "ok", endpoint="n1:1")
+        client.end(client.start("cas", key="k", expected=7), "fail", error=MISMATCH, endpoint="n2:1")
+        client.end(client.start("write", key="k"), "fail", error="no quorum", endpoint="n3:1")
+        client.end(client.start("write", key="k"), "info", error="timed out", endpoint="n1:1")
+        client.end(client.start("read", key="k"), "ok", value=None)
+        client.start("write", key="k")
     endpoints = read_run(tmp_path).registers.rows["endpoint"].to_pylist()
     assert endpoints == ["n1:1", "n2:1", "n3:1", "n1:1", "", ""]
 
 
-def record(run: Path) -> None:
+def record(run: Path, shape: Shape = REGISTER) -> None:
     """A few operations in two segments, and one that was not completed."""
-    with RegisterWriter(
-        run / "history" / "operations", client="c", session=1, process=3, producer=3, clock=Clock(), segment_rows=2
-    ) as client:
+    directory, numbers = run / "history" / "operations", {"session": 1, "process": 3, "producer": 3}
+    with OperationWriter(shape, directory, client="c", clock=Clock(), segment_rows=2, **numbers) as client:
         for _ in range(3):
-            client.ok(client.write("k"))
-        client.write("k")
+            client.end(client.start("write", key="k"), "ok")
+        client.start("write", key="k")
 
 
-def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path) -> None:
     record(tmp_path / "now")
     whole = read_run(tmp_path / "now").registers.rows
-    with monkeypatch.context() as earlier:
-        earlier.setattr(registers, "REGISTERS", REGISTERS_WITHOUT_ENDPOINTS)
-        earlier.setattr(registers, "row_of", lambda *fields: row_of(*fields)[:-1])
-        record(tmp_path / "then")
+    fields = [(field.name, Any, field.default) for field in msgspec.structs.fields(RegisterColumns)[:-1]]
+    row = msgspec.defstruct("EarlierRow", fields)
+    record(tmp_path / "then", replace(REGISTER, row=row, columns=REGISTERS_WITHOUT_ENDPOINTS))
     assert read_run(tmp_path / "then").registers.rows.equals(whole)
     before = whole.drop_columns(["endpoint"])
     assert REGISTER.current(before).equals(whole)
@@ -222,7 +239,7 @@ def test_a_record_of_a_version_without_endpoints_is_read(tmp_path: Path, monkeyp
 def test_a_file_is_ordered_by_key_and_row_groups_end_with_keys(tmp_path: Path) -> None:
     with writer(tmp_path) as client:
         for number in range(30):
-            client.ok(client.write(f"k{number % 4}"))
+            client.end(client.start("write", key=f"k{number % 4}"), "ok")
     history = read_run(tmp_path)
     groups = write_operations(sized(9, 16), history.registers.rows, tmp_path, "c-1")
     assert [(each.rows, each.lowest, each.highest) for each in groups] == [(16, "k0", "k1"), (14, "k2", "k3")]
@@ -235,7 +252,7 @@ def test_a_file_is_ordered_by_key_and_row_groups_end_with_keys(tmp_path: Path) -
 def test_a_key_with_many_operations_has_row_groups_of_its_own(tmp_path: Path) -> None:
     with writer(tmp_path) as client:
         for number in range(50):
-            client.ok(client.write("a" if number < 5 else "b" if number < 45 else "c"))
+            client.end(client.start("write", key="a" if number < 5 else "b" if number < 45 else "c"), "ok")
     groups = write_operations(sized(4, 16), read_run(tmp_path).registers.rows, tmp_path, "c-1")
     keys = [(each.rows, each.lowest, each.highest) for each in groups]
     assert keys == [(5, "a", "a"), (16, "b", "b"), (16, "b", "b"), (8, "b", "b"), (5, "c", "c")]

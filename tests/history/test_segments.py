@@ -22,7 +22,6 @@ from history.client_reader import (
 from history.operation_tables import IndexedGroup, read_index, write_operations
 from history.operations import Operations
 from history.reader import read_run
-from history.registers import RegisterWriter
 from history.schemas import REGISTERS
 from history.shapes import LOG, REGISTER, Shape
 from history.writer import OperationWriter
@@ -35,6 +34,7 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
     """The record of a client with 25 operations, half of them appends; the file of its segment 0."""
     clock = iter(range(1, 1 << 30))
     writer = OperationWriter(
+        LOG,
         directory,
         client="c",
         session=1,
@@ -46,9 +46,9 @@ def record(directory: Path, *, closes: bool = True, per_segment: int = PER_SEGME
     )
     for n in range(ROWS):
         if n % 2:
-            writer.append_ok("log", n % 3, writer.reserve("log", n % 3), inv=n, ret=n + 1, offset=n)
+            writer.end(writer.start("append", topic="log", partition=n % 3), "ok", offset=n)
         else:
-            writer.end("log", 0, inv=n, ret=n + 1, end=n)
+            writer.add("end", "ok", inv=n, ret=n + 1, topic="log", partition=0, lo=n, hi=n)
     writer.flush()
     if closes:
         writer.close()
@@ -129,9 +129,9 @@ def test_every_segment_is_among_the_files_of_a_client(tmp_path: Path) -> None:
 
 
 def test_a_registers_record_has_segments_too(tmp_path: Path) -> None:
-    with RegisterWriter(tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
+    with OperationWriter(REGISTER, tmp_path, client="r", session=1, process=1, producer=1, segment_rows=4) as writer:
         for _ in range(10):
-            writer.ok(writer.read("k"))
+            writer.end(writer.start("read", key="k"), "ok")
     (part,) = read_recordings(REGISTER, [StreamRecord(tmp_path / "r-1.registers", [0, 1, 2])])
     assert (part.completed.num_rows, part.defects) == (10, [])
     with pytest.raises(FileExistsError):

@@ -14,6 +14,7 @@ import pytest
 from broker.errors import ErrorCode
 from history.reader import read_run
 from history.schemas import APPEND, FAIL, INFO, OK, SENT_AGAIN
+from history.shapes import LOG
 from history.writer import OperationWriter
 from tests.workloads.running import settings
 from tests.workloads.scripted_cluster import SILENT, TOPIC, scripted
@@ -52,7 +53,7 @@ def test_a_refusal_is_fail_only_if_the_record_was_sent_once(name: str, acks: int
     outcomes: list[tuple[str, int, str]] = []
     with scripted(answers, leaves=leaves) as cluster:
         its = settings(tmp_path, "log", "p1", 1, bootstrap=cluster.bootstrap, topic=TOPIC, partitions=1)
-        writer = OperationWriter(its.directory, client="p1", session=1, process=1, producer=1)
+        writer = OperationWriter(LOG, its.directory, client="p1", session=1, process=1, producer=1)
         with writer:
             appender = Appender(its, writer, acks, timeout_s=3.0)
             appender.append(0, lambda *outcome: outcomes.append(outcome))

@@ -50,7 +50,7 @@ def test_a_result_is_ok_and_a_refusal_keeps_the_object(make: Callable[[], Script
     assert connection.open() is None
     assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
     refused = connection.call(raising(Refused("the queue is full")))
-    assert (refused.outcome, refused.error) == ("refused", "the queue is full")
+    assert (refused.outcome, refused.error) == ("fail", "the queue is full")
     assert connection.open() is None
     assert connection.call(lambda client: client.read("k")).value == 3
     assert connection.made == 1
@@ -61,10 +61,10 @@ def test_an_object_that_only_refuses_is_replaced(make: Callable[[], Scripted]) -
     connection = ClientConnection(make, 5.0)
     for number in range(1, 2 * MOST_REFUSALS + 1):
         assert connection.open() is None
-        assert connection.call(raising(Refused("the port is closed"))).outcome == "refused"
+        assert connection.call(raising(Refused("the port is closed"))).outcome == "fail"
         assert connection.made == 1 + (number > MOST_REFUSALS)
     assert connection.open() is None
-    assert connection.call(raising(Refused("the port is closed"))).outcome == "refused"
+    assert connection.call(raising(Refused("the port is closed"))).outcome == "fail"
     assert connection.call(lambda client: client.write("k", 3)).outcome == "ok"
     for _ in range(MOST_REFUSALS - 1):  # only those in a row count
         connection.call(raising(Refused("the port is closed")))
@@ -76,7 +76,7 @@ def test_any_other_error_is_an_unknown_outcome_and_needs_a_new_object(make: Call
     connection = ClientConnection(make, 5.0)
     connection.open()
     lost = connection.call(raising(ConnectionResetError("gone")))
-    assert (lost.outcome, lost.error, lost.mistake) == ("unknown", "ConnectionResetError: gone", False)
+    assert (lost.outcome, lost.error, lost.mistake) == ("info", "ConnectionResetError: gone", False)
     assert connection.open() is None
     assert connection.made == 2
     assert connection.call(lambda client: client is Scripted.made[1]).value is True
@@ -94,11 +94,11 @@ def test_system_exit_and_cancellation_are_recorded_as_unknown_outcomes(make: Cal
     connection = ClientConnection(make, 20.0)
     connection.open()
     ended = connection.call(raising(SystemExit(0)))
-    assert (ended.outcome, ended.mistake) == ("unknown", True)
+    assert (ended.outcome, ended.mistake) == ("info", True)
     assert re.search(r"test_connection\.py:\d+: SystemExit: 0$", ended.error)
     assert connection.open() is None
     given_up = connection.call(raising(asyncio.CancelledError("too late")))
-    assert (given_up.outcome, given_up.error) == ("unknown", "CancelledError: too late")
+    assert (given_up.outcome, given_up.error) == ("info", "CancelledError: too late")
 
 
 def test_a_call_that_does_not_return_is_abandoned(make: Callable[[], Scripted]) -> None:
@@ -106,7 +106,7 @@ def test_a_call_that_does_not_return_is_abandoned(make: Callable[[], Scripted]) 
     connection = ClientConnection(make, 0.05)
     connection.open()
     called = connection.call(lambda _: held.wait())
-    assert (called.outcome, called.error) == ("unknown", "TimeoutError: the client did not return within 0.05 s")
+    assert (called.outcome, called.error) == ("info", "TimeoutError: the client did not return within 0.05 s")
     assert connection.open() is None
     assert connection.call(lambda client: client is Scripted.made[1]).value is True
     held.set()

@@ -12,16 +12,18 @@ import pytest
 
 from history.reader import read_run
 from history.schemas import INFO, OK
+from history.shapes import LOG, REGISTER
 from history.writer import OperationWriter
 from tests.analysis.log_checks import check
 from tests.workloads.own_clients import Careless, CarelessLog
 from tests.workloads.running import own, settings, start
 from workloads import contract
 from workloads.api import NO_OFFSET
+from workloads.client_record import open_record
 from workloads.contract import ContractError
 from workloads.control import Control
 from workloads.kinds.append_log import _Log, _Producer
-from workloads.kinds.register import RegisterProcess, open_writer
+from workloads.kinds.register import RegisterProcess
 from workloads.process import ClientError
 from workloads.user_module import ClientClassError
 
@@ -88,7 +90,7 @@ def control() -> Control:
 @pytest.mark.parametrize("what", ["append", "read", "end"])
 def test_a_log_client_is_ended_at_the_first_operation_that_breaks_its_contract(what: str, tmp_path: Path) -> None:
     its = settings(tmp_path, "append-log", "p1", 1, own=own(tmp_path, "CarelessLog"))
-    with OperationWriter(its.directory, client="p1", session=1, process=1, producer=1) as writer:
+    with OperationWriter(LOG, its.directory, client="p1", session=1, process=1, producer=1) as writer:
         process: _Log = _Producer(its, control(), writer)
         operate: Callable[[], object] = {
             "append": lambda: process.append(0),
@@ -106,7 +108,7 @@ def test_a_log_client_is_ended_at_the_first_operation_that_breaks_its_contract(w
 @pytest.mark.parametrize("what", ["read", "write", "compare_and_set"])
 def test_a_register_client_is_ended_at_the_first_operation_that_breaks_its_contract(what: str, tmp_path: Path) -> None:
     its = settings(tmp_path, "register", "client-1", 1, own=own(tmp_path, "Careless"))
-    with open_writer(its) as writer:
+    with open_record(its, REGISTER) as writer:
         process = RegisterProcess(its, control(), writer)
         operate: Callable[[], object] = {
             "read": lambda: process._read("k0"),

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from history.groups import GroupWriter
+from history.shapes import LOG
 from history.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer, member
@@ -108,7 +109,7 @@ def read(
     its = settings(tmp_path, "group", "reader-1", 1)
     began_s = time.now_s
     with (
-        OperationWriter(its.directory, client="reader-1", session=1, process=1) as writer,
+        OperationWriter(LOG, its.directory, client="reader-1", session=1, process=1) as writer,
         GroupWriter(its.directory, "reader-1") as group,
     ):
         GroupReaderClient(its, commands, writer, group).run()  # type: ignore[arg-type]

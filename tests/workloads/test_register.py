@@ -14,10 +14,10 @@ import pytest
 
 from analysis.core.registers import check
 from history.client_reader import StreamRecord, read_recordings
-from history.registers import RegisterWriter
 from history.schemas import READ
 from history.shapes import REGISTER
 from history.values import NOT_A_VALUE
+from history.writer import OperationWriter
 from tests.workloads.running import own, settings
 from workloads.control import Control
 from workloads.kinds.register import KIND, RegisterProcess
@@ -50,7 +50,7 @@ class Scripted(RegisterClient):
 class Invoked:
     f: str
     key: str
-    value: int | None
+    value: int
     expected: int | None = None
 
 
@@ -65,34 +65,13 @@ class Record:
         self.endpoints: list[str] = []
         self.invoked: list[Invoked] = []
 
-    def _invoke(self, *fields: Any) -> Invoked:
-        self.invoked.append(Invoked(*fields))
+    def start(self, function: str, **columns: Any) -> Invoked:
+        self.invoked.append(Invoked(function, value=len(self.invoked), **columns))
         return self.invoked[-1]
 
-    def read(self, key: str) -> Invoked:
-        return self._invoke("read", key, None)
-
-    def write(self, key: str) -> Invoked:
-        return self._invoke("write", key, len(self.invoked))
-
-    def compare_and_set(self, key: str, expected: int | None) -> Invoked:
-        return self._invoke("cas", key, len(self.invoked), expected)
-
-    def _end(self, invocation: Any, outcome: str, said: Any, endpoint: str) -> None:
-        self.rows.append((invocation.f, outcome, said))
+    def end(self, invocation: Any, outcome: str, *, error: str, endpoint: str, value: int | None = None) -> None:
+        self.rows.append((invocation.f, "mismatch" if error == "mismatch" else outcome, error or value))
         self.endpoints.append(endpoint)
-
-    def ok(self, invocation: Any, value: int | None = None, *, endpoint: str = "") -> None:
-        self._end(invocation, "ok", value, endpoint)
-
-    def mismatched(self, invocation: Any, *, endpoint: str = "") -> None:
-        self._end(invocation, "mismatch", None, endpoint)
-
-    def failed(self, invocation: Any, error: str, *, endpoint: str = "") -> None:
-        self._end(invocation, "fail", error, endpoint)
-
-    def unknown(self, invocation: Any, error: str, *, endpoint: str = "") -> None:
-        self._end(invocation, "info", error, endpoint)
 
     def tick(self) -> None: ...
 
@@ -111,7 +90,7 @@ def process(tmp_path: Path, client_class: str, record: Record, **parameters: int
         (tmp_path / "scripted.py").write_text(ANSWERS)
         mine = own(tmp_path, "", client_class=f"{tmp_path / 'scripted.py'}:Scripted", options=options)
     its = settings(tmp_path, "register", "c", 1, own=mine, parameters={"keys": 1, **parameters})
-    return RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, record))
+    return RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(OperationWriter, record))
 
 
 def only(what: str) -> Mapping[str, int]:
@@ -132,7 +111,7 @@ def test_a_compare_and_set_expects_the_last_value_seen_by_the_client(tmp_path: P
     mine, other = (process(tmp_path, "Registers", record, **only("cas")) for _ in range(2))
     assert [mine.operate(), mine.operate(), other.operate()] == ["ok", "ok", "fail"]
     assert [each.expected for each in record.invoked] == [None, 0, None]
-    assert record.rows[-1] == ("cas", "mismatch", None)
+    assert record.rows[-1] == ("cas", "mismatch", "mismatch")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +155,15 @@ class Naming(Registers):
     mine = own(tmp_path, "", client_class=f"{tmp_path / 'naming.py'}:Naming", options=options)
     record = Record()
     its = settings(tmp_path, "register", "c", 1, own=mine, parameters={"keys": 1, **only("writes")})
-    naming = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, record))
+    naming = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(OperationWriter, record))
     assert naming.operate() == "ok"
     assert record.endpoints == [""]
 
 
 def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
-    with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
+    with OperationWriter(
+        REGISTER, tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1
+    ) as writer:
         client = process(tmp_path, "Overflowing", cast(Record, writer))
         assert client.probe(0) is None
         assert client.read_all(0, time.monotonic() + 60) == (True, 1, 1)
@@ -197,7 +178,9 @@ def test_an_impossible_value_is_recorded_and_found(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("answer", "error"), [("mismatch", "refused: mismatch"), ("garbled", "no ?")])
 def test_every_refusal_is_recorded_as_a_failure(tmp_path: Path, answer: str, error: str) -> None:
-    with RegisterWriter(tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1) as writer:
+    with OperationWriter(
+        REGISTER, tmp_path / "history" / "operations", client="c", session=1, process=1, producer=1
+    ) as writer:
         client = process(tmp_path, answer, cast(Record, writer))
         assert {client.operate() for _ in range(20)} == {"fail"}
     (part,) = read_recordings(REGISTER, [StreamRecord(tmp_path / "history" / "operations" / "c-1.registers")])
@@ -226,7 +209,7 @@ def test_the_first_connection_timeout_grows_with_the_time_scale(
     moments_s = iter((0.0, 0.0, 119.0, 119.0, 121.0, 121.0))  # the clock is asked before and after each try
     monkeypatch.setattr("workloads.connection.time", SimpleNamespace(monotonic=lambda: next(moments_s)))
     its = settings(tmp_path, "register", "c", 1, own=own(tmp_path, "Unreachable"), time_scale=4.0)
-    client = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(RegisterWriter, Record()))
+    client = RegisterProcess(its, Control(io.StringIO(), io.StringIO()), cast(OperationWriter, Record()))
     for _ in range(2):
         assert "ConnectionRefusedError: not yet" in str(client.connected())
     with pytest.raises(ClientClassError, match="ConnectionRefusedError: not yet"):

@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from history.reader import read_run
 from history.schemas import FAIL, OK
+from history.shapes import LOG
 from history.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer
@@ -75,7 +76,7 @@ def test_the_reader_reads_again_from_the_start(
     library = Library(seeks)
     monkeypatch.setattr(consumer, "Consumer", lambda _: library)
     its = settings(tmp_path, "log", "c1", 1)
-    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+    with OperationWriter(LOG, its.directory, client="c1", session=1, process=1) as writer:
         reader = Reader(its, writer)
         reader.assign({0: 5, 1: 7})
         out_of_range = KafkaError(KafkaError.OFFSET_OUT_OF_RANGE)
@@ -95,7 +96,7 @@ def test_the_reader_goes_to_the_start_of_a_log_after_a_deletion(
     library.start = 4
     monkeypatch.setattr(consumer, "Consumer", lambda _: library)
     its = settings(tmp_path, "log", "c1", 1)
-    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+    with OperationWriter(LOG, its.directory, client="c1", session=1, process=1) as writer:
         reader = Reader(its, writer)
         reader.assign({0: 0})
         library.polls = [[Message(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))], [Message(4)]]
@@ -114,7 +115,7 @@ def test_a_reader_that_assigns_again_keeps_the_positions_of_other_partitions(
     library = Library(seeks=False)
     monkeypatch.setattr(consumer, "Consumer", lambda _: library)
     its = settings(tmp_path, "log", "c1", 1)
-    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+    with OperationWriter(LOG, its.directory, client="c1", session=1, process=1) as writer:
         reader = Reader(its, writer)
         reader.assign({0: 0, 1: 0, 2: 0})
         error = Message(0, KafkaError(KafkaError.OFFSET_OUT_OF_RANGE))
@@ -129,7 +130,7 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polls: list[list[M
     library = Library(seeks=True)
     monkeypatch.setattr(consumer, "Consumer", lambda _: library)
     its = settings(tmp_path, "log", "c1", 1)
-    with OperationWriter(its.directory, client="c1", session=1, process=1) as writer:
+    with OperationWriter(LOG, its.directory, client="c1", session=1, process=1) as writer:
         reader = Reader(its, writer, **options)
         reader.assign({0: 5})
         library.polls = polls

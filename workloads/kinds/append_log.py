@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from workloads import command_client, contract
 from workloads.api import LogClient
-from workloads.contiguous_reads import contiguous_runs
+from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import AppendResult, Control
 from workloads.kind import ClientRole, WorkloadKind
 from workloads.kinds.log import CONSUMERS, PRODUCERS, clients, mix, partitions
@@ -29,7 +29,6 @@ class _Log(OwnProcess[LogClient]):
 
     def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
         super().__init__(settings, control, writer)
-        self._writer = writer
         self._next = dict.fromkeys(range(settings.partitions), 0)
 
     def probe(self, place: int) -> str | None:
@@ -40,19 +39,11 @@ class _Log(OwnProcess[LogClient]):
         """One append; recorded if a client object existed to send it."""
         if error := self.connected():
             return AppendResult("fail", -1, error)
-        topic = self.settings.topic
-        value = self._writer.reserve(topic, partition)
-        inv = time.monotonic_ns()
-        called = self.call("append", lambda client: contract.appended(client.append(partition, value)))
-        ret = time.monotonic_ns()
-        if called.outcome == "ok":
-            self._writer.append_ok(topic, partition, value, inv=inv, ret=ret, offset=called.value)
-            return AppendResult("ok", called.value, "")
-        if called.outcome == "refused":
-            self._writer.append_failed(topic, partition, value, inv=inv, ret=ret, error=called.error)
-            return AppendResult("fail", -1, called.error)
-        self._writer.append_unknown(topic, partition, value, inv=inv, error=called.error)
-        return AppendResult("info", -1, called.error)
+        invocation = self._writer.start("append", topic=self.settings.topic, partition=partition)
+        called = self.call("append", lambda client: contract.appended(client.append(partition, invocation.value)))
+        offset = called.value if called.outcome == "ok" else -1
+        self._writer.end(invocation, called.outcome, offset=offset, error=called.error)
+        return AppendResult(called.outcome, offset, called.error)
 
     def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
         end = self._end(place)
@@ -74,7 +65,7 @@ class _Log(OwnProcess[LogClient]):
         """Read on from the position; returns the number of records, or None without an answer."""
         if self.connected():
             return None
-        topic, start = self.settings.topic, self._next[partition]
+        start, place = self._next[partition], {"topic": self.settings.topic, "partition": partition}
         inv = time.monotonic_ns()
         called = self.call(
             "read",
@@ -85,16 +76,15 @@ class _Log(OwnProcess[LogClient]):
         )
         ret = time.monotonic_ns()
         if called.outcome != "ok":
-            self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, start=start)
+            self._writer.add("read", "fail", inv=inv, ret=ret, offset=start, error=called.error, **place)
             return None
         records, shows_end = called.value
         if not records and shows_end:
-            self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
+            self._writer.add("read", "ok", inv=inv, ret=ret, offset=start, hi=start, **place)
         for run in contiguous_runs(records, lambda record: record[0]):
             offsets, values = [offset for offset, _ in run], [value for _, value in run]
-            self._writer.read(
-                topic, partition, inv=inv, ret=ret, start=self._next[partition], offsets=offsets, values=values
-            )
+            read = columns_of_read(self._next[partition], offsets, values)
+            self._writer.add("read", "ok", inv=inv, ret=ret, **place, **read)
             self._next[partition] = offsets[-1] + 1
         return len(records)
 
@@ -102,15 +92,13 @@ class _Log(OwnProcess[LogClient]):
         """Query the log's end. If it is below the position, the log was truncated: reading restarts at offset 0."""
         if self.connected():
             return None
-        topic = self.settings.topic
-        inv = time.monotonic_ns()
+        invocation = self._writer.start("end", topic=self.settings.topic, partition=partition)
         called = self.call("end", lambda client: contract.ended(client.end(partition)))
-        ret = time.monotonic_ns()
         if called.outcome != "ok":
-            self._writer.query_failed(topic, partition, inv=inv, ret=ret, error=called.error, is_end=True)
+            self._writer.end(invocation, "fail", error=called.error)
             return None
         end: int = called.value
-        self._writer.end(topic, partition, inv=inv, ret=ret, end=end)
+        self._writer.end(invocation, "ok", lo=end, hi=end)
         if end < self._next[partition]:
             self._next[partition] = 0
         return end
@@ -136,16 +124,14 @@ class _Consumer(_Log):
         return "fail" if self._read(partition) is None else "ok"
 
 
-def _main(kind: type[_Log], *, appends: bool) -> Callable[[ClientSettings, Control], None]:
+def _main(kind: type[_Log]) -> Callable[[ClientSettings, Control], None]:
     def main(settings: ClientSettings, control: Control) -> None:
-        from history.writer import OperationWriter
+        from workloads.client_record import open_record
 
         if settings.own.client_command:
             command_client.main(settings, control, kind.who)
             return
-        identity: dict[str, Any] = {"session": settings.session, "process": settings.process}
-        producer = settings.producer if appends else None
-        with OperationWriter(settings.directory, client=settings.client, producer=producer, **identity) as writer:
+        with open_record(settings) as writer:
             kind(settings, control, writer).run()
 
     return main
@@ -159,8 +145,8 @@ KIND: Final = WorkloadKind(
     own_client=True,
     parameters=(PRODUCERS, CONSUMERS),
     roles={
-        "producer": ClientRole(_main(_Producer, appends=True), changes=True),
-        "consumer": ClientRole(_main(_Consumer, appends=False), changes=False),
+        "producer": ClientRole(_main(_Producer), changes=True),
+        "consumer": ClientRole(_main(_Consumer), changes=False),
     },
     clients=clients,
     mix=mix,

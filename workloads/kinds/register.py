@@ -16,8 +16,7 @@ from workloads.settings import ClientSettings
 from workloads.user_process import RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
-    from history.announcements import Invocation
-    from history.registers import RegisterWriter
+    from history.writer import Invocation, OperationWriter
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
@@ -29,9 +28,8 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     base = RegisterClient
     who = "client"
 
-    def __init__(self, settings: ClientSettings, control: Control, writer: RegisterWriter) -> None:
+    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter) -> None:
         super().__init__(settings, control, writer)
-        self._writer = writer
         self._keys = settings.parameters["keys"]
         self._weights = [settings.parameters[name] for name in WEIGHTS]
         self._seen: dict[str, int | None] = {}  # the last value of each key that this client knows
@@ -46,7 +44,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         outcome = self._write(key).outcome if operation == "writes" else self._compare_and_set(key)
         if outcome == "ok":
             self.acknowledged()
-        return {"ok": "ok", "refused": "fail", "unknown": "info"}[outcome]
+        return outcome
 
     def probe(self, place: int) -> str | None:
         if error := self.connected():
@@ -62,72 +60,63 @@ class RegisterProcess(OwnProcess[RegisterClient]):
         return False, 1, 0
 
     def _read(self, key: str) -> str:
-        invocation = self._writer.read(key)
+        invocation = self._writer.start("read", key=key)
         called = self.call("read", lambda client: contract.held(client.read(key)))
         if called.outcome != "ok":  # a read has no effect: one without an answer counts as failed
-            self._failed(invocation, called)
+            self._end(invocation, "fail", called)
             return "fail"
-        self._writer.ok(invocation, called.value, endpoint=self._asked(called))
+        self._end(invocation, "ok", called, value=called.value)
         self._seen[key] = called.value
         return "ok"
 
     def _write(self, key: str) -> Called:
-        invocation = self._writer.write(key)
-        value = _written(invocation)
-        called = self.call("write", lambda client: contract.written(client.write(key, value)))
+        invocation = self._writer.start("write", key=key)
+        called = self.call("write", lambda client: contract.written(client.write(key, invocation.value)))
+        self._end(invocation, called.outcome, called)
         if called.outcome == "ok":
-            self._writer.ok(invocation, endpoint=self._asked(called))
-        self._changed(invocation, called)
+            self._seen[key] = invocation.value
         return called
 
     def _compare_and_set(self, key: str) -> str:
         expected = self._seen.get(key)
-        invocation = self._writer.compare_and_set(key, expected)
-        value = _written(invocation)
+        invocation = self._writer.start("cas", key=key, expected=expected)
         called = self.call(
-            "compare_and_set", lambda client: contract.was_set(client.compare_and_set(key, expected, value))
+            "compare_and_set",
+            lambda client: contract.was_set(client.compare_and_set(key, expected, invocation.value)),
         )
         if called.outcome == "ok" and not called.value:
-            self._writer.mismatched(invocation, endpoint=self._asked(called))
+            self._end(invocation, "fail", called, is_mismatch=True)
             self._seen.pop(key, None)
-            return "refused"
+            return "fail"
+        self._end(invocation, called.outcome, called)
         if called.outcome == "ok":
-            self._writer.ok(invocation, endpoint=self._asked(called))
-        self._changed(invocation, called)
+            self._seen[key] = invocation.value
         return called.outcome
 
-    def _changed(self, invocation: Invocation, called: Called) -> None:
-        """Record a change that failed or is unknown; remember the value of one that succeeded."""
-        if called.outcome == "ok":
-            self._seen[invocation.key] = invocation.value
-        elif called.outcome == "refused":
-            self._failed(invocation, called)
-        else:
-            self._writer.unknown(invocation, called.error, endpoint=self._asked(called))
+    def _end(
+        self, invocation: Invocation, outcome: str, called: Called, *, is_mismatch: bool = False, **columns: int | None
+    ) -> None:
+        """Record how an operation ended. If its error is the word that marks a failed compare-and-set in a record,
+        another text is recorded, because the refusal says nothing about the key's value."""
+        from history.schemas import MISMATCH
+
+        error = f"refused: {called.error}" if called.error == MISMATCH else called.error
+        error = MISMATCH if is_mismatch else error
+        self._writer.end(invocation, outcome, error=error, endpoint=self._asked(called), **columns)
 
     def _asked(self, called: Called) -> str:
         """The endpoint of a call, empty if the client names none of those that it was given."""
         return called.endpoint if called.endpoint in self.settings.endpoints else ""
-
-    def _failed(self, invocation: Invocation, called: Called) -> None:
-        """Record an operation that did not happen. If its error is the word that marks a failed compare-and-set in a
-        record, another text is recorded, because the refusal says nothing about the key's value."""
-        from history.schemas import MISMATCH
-
-        error = f"refused: {called.error}" if called.error == MISMATCH else called.error
-        self._writer.failed(invocation, error, endpoint=self._asked(called))
-
-
-def _written(invocation: Invocation) -> int:
-    assert invocation.value is not None, "a change has a value"
-    return invocation.value
 
 
 def _main(settings: ClientSettings, control: Control) -> None:
     if settings.own.client_command:
         command_client.main(settings, control, "client" if settings.producer >= 0 else "reader")
         return
-    with open_writer(settings) as writer:
+    from history.shapes import REGISTER
+    from workloads.client_record import open_record
+
+    with open_record(settings, REGISTER) as writer:
         RegisterProcess(settings, control, writer).run()
 
 
@@ -179,16 +168,3 @@ KIND: Final = WorkloadKind(
     read_means="each key is read by a fresh client",
     problem=_problem,
 )
-
-
-def open_writer(settings: ClientSettings) -> RegisterWriter:
-    """The record of one client process. Raises FileExistsError instead of mixing two recordings."""
-    from history.registers import RegisterWriter
-
-    return RegisterWriter(
-        settings.directory,
-        client=settings.client,
-        session=settings.session,
-        process=settings.process,
-        producer=settings.producer if settings.producer >= 0 else None,
-    )

@@ -19,6 +19,7 @@ from history.groups import NO_OFFSET, GroupWriter
 from history.lookups import LookupWriter
 from history.writer import OperationWriter
 from simulator.group_client import LEFT, GroupClient, GroupError
+from workloads.client_record import open_record
 from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.kinds import log_bursts
@@ -305,15 +306,7 @@ KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
 
 async def serve(kind: str, role: str, settings: ClientSettings, control: VirtualControl, clock: ClockNs) -> None:
     """Run a client from its start to its end. `clock`: nanoseconds of the run's time."""
-    with OperationWriter(
-        settings.directory,
-        client=settings.client,
-        session=settings.session,
-        process=settings.process,
-        producer=settings.producer if settings.producer >= 0 else None,
-        clock=clock,
-        flush_every_ns=FLUSH_EVERY_NS,
-    ) as writer:
+    with open_record(settings, clock=clock, flush_every_ns=FLUSH_EVERY_NS) as writer:
         client = KINDS[kind][role](settings, control, writer, clock)
         control.tell(Ready())
         while not isinstance(command := await control.next(), Close):

@@ -15,7 +15,7 @@ from history.schemas import ACKS_ALL
 from history.values import NOT_A_VALUE
 from history.writer import OperationWriter
 from simulator.client import RefusedError, SimulatedClient, UncertainError
-from workloads.contiguous_reads import contiguous_runs
+from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (
     Append,
     Appended,
@@ -170,17 +170,10 @@ class VirtualProducer:
 
     async def _send(self, partition: int, acks: int, timeout_s: float) -> AppendResult:
         """One append, recorded with its outcome."""
-        topic, writer = self._settings.topic, self._writer
-        value = writer.reserve(topic, partition)
-        payload = record_bytes(value, self._settings.parameters["record_bytes"])
-        inv = self._clock()
+        invocation = self._writer.start("append", topic=self._settings.topic, partition=partition, acks=acks)
+        payload = record_bytes(invocation.value, self._settings.parameters["record_bytes"])
         outcome, offset, text = await self._sender.send(partition, payload, acks, timeout_s)
-        if outcome == "ok":
-            writer.append_ok(topic, partition, value, inv=inv, ret=self._clock(), offset=offset, acks=acks)
-        elif outcome == "fail":
-            writer.append_failed(topic, partition, value, inv=inv, ret=self._clock(), error=text, acks=acks)
-        else:
-            writer.append_unknown(topic, partition, value, inv=inv, error=text, acks=acks)
+        self._writer.end(invocation, outcome, offset=offset, error=text)
         self._counts.add(outcome)
         return AppendResult(outcome, offset, text)
 
@@ -221,16 +214,16 @@ class VirtualRead:
                 topic, partition, start, max_wait=wait_s, timeout=self._settings.query_timeout_s
             )
         except (RefusedError, UncertainError) as error:
-            self._failed(partition, inv, _name(error), start=start)
+            place = {"topic": topic, "partition": partition, "offset": start}
+            self._writer.add("read", "fail", inv=inv, ret=self._clock(), error=_name(error), **place)
             if isinstance(error, RefusedError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 await self.restart(partition)
             return 0, 1
         ret, reads = self._clock(), 0
         for run in contiguous_runs(fetched.records, _offset):
             offsets, values = [record.offset for record in run], [_value(record) for record in run]
-            self._writer.read(
-                topic, partition, inv=inv, ret=ret, start=self.next[partition], offsets=offsets, values=values
-            )
+            read = columns_of_read(self.next[partition], offsets, values)
+            self._writer.add("read", "ok", inv=inv, ret=ret, topic=topic, partition=partition, **read)
             self.next[partition] = offsets[-1] + 1
             if self._on_records is not None:
                 self._on_records(partition, offsets[0], offsets[-1], ret)
@@ -239,7 +232,7 @@ class VirtualRead:
             reads += 1
         self.next[partition] = max(self.next[partition], fetched.next_offset)
         if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
-            self._writer.read(topic, partition, inv=inv, ret=ret, start=start, offsets=(), values=(), hi=start)
+            self._writer.add("read", "ok", inv=inv, ret=ret, topic=topic, partition=partition, offset=start, hi=start)
             reads += 1
         return reads, 0
 
@@ -261,19 +254,15 @@ class VirtualRead:
 
     async def end(self, partition: int) -> int | None:
         """Ask the leader for the log's end and record the answer; None without an answer."""
-        topic, inv = self._settings.topic, self._clock()
+        topic = self._settings.topic
+        invocation = self._writer.start("end", topic=topic, partition=partition)
         try:
             end = await self._client.end(topic, partition, timeout=self._settings.query_timeout_s)
         except (RefusedError, UncertainError) as error:
-            self._failed(partition, inv, _name(error), is_end=True)
+            self._writer.end(invocation, "fail", error=_name(error))
             return None
-        self._writer.end(topic, partition, inv=inv, ret=self._clock(), end=end)
+        self._writer.end(invocation, "ok", lo=end, hi=end)
         return end
-
-    def _failed(self, partition: int, inv: int, error: str, *, start: int = -1, is_end: bool = False) -> None:
-        self._writer.query_failed(
-            self._settings.topic, partition, inv=inv, ret=self._clock(), error=error, start=start, is_end=is_end
-        )
 
 
 class Consumer:
