@@ -8,9 +8,8 @@ An operation without a completion, or with one of type `info`, may have happened
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from history.foreign.history import INITIAL_TIMES, ForeignError
 from history.schemas import INF, INFO, OUTCOMES
@@ -21,8 +20,7 @@ _STEP: Final = 1_000_000
 _PROCESSES: Final = 1 << 30
 
 
-@dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """One line: `type` is one of TYPES; `time` in ns, or None if the format has no times; `value` as the format has
     it."""
 
@@ -35,8 +33,7 @@ class Event:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class ForeignOperation:
+class ForeignOperation(NamedTuple):
     """An invocation with its completion. `answer`: the completion's value, None without completion. `line`,
     `completed_in`: the lines of the two, 0 without completion. `completed`: when the completion was observed, also one
     of type `info`, after which the operation may still happen (`ret` is INF)."""

@@ -31,7 +31,7 @@ their operation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -443,13 +443,21 @@ def read(path: Path, directory: Path, *, independent: bool | None = None, initia
     return _Log(path, directory).history(all_operations, order)
 
 
-def events_of(path: Path, functions: Mapping[str, bool] = ANSWERED, model: str = "") -> Iterator[Event]:
+def events_of(
+    path: Path,
+    functions: Mapping[str, bool] = ANSWERED,
+    model: str = "",
+    *,
+    line_fields: Callable[[str], dict[str, Any] | None] | None = None,
+    absent: Mapping[str, Any] | None = None,
+) -> Iterator[Event]:
     """The events of clients. `functions`: the known operations, and whether the value of an answered one is needed;
-    `model`: whose they are, if the user named one. Raises ForeignError. The value of an event with a `:key` is a
-    `KeyedValue`."""
+    `model`: whose they are, if the user named one; `line_fields`: a faster reader of plain lines, which gives the
+    fields of the event; `absent`: what fields are that the file omits. Raises ForeignError. The value of an event with
+    a `:key` is a `KeyedValue`."""
     last_index = -1
-    for number, form in forms_of(path):
-        fields = _fields(form)
+    for number, form in forms_of(path, line_fields):
+        fields = form if isinstance(form, dict) else {**(absent or {}), **_fields(form)}
         process, kind, f = fields.get("process"), _name(fields.get("type")), _name(fields.get("f"))
         if kind is None or f is None or process is None:
             raise ForeignError(path, number, "is not an operation: a map with :type, :f, :process and :value is needed")

@@ -21,6 +21,8 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 MODEL_NAMES: Final = ("mutex", "set", "fifo-queue", "unordered-queue", "counter", "multi-register", "key-value")
 """The sequential models, as `--model` takes them (`analysis.core.models`)."""
+TRANSACTION_NAMES: Final = ("list-append", "rw-register")
+"""The workloads of transactions, as `--model` takes them (`history.foreign.transaction_rows`)."""
 STEPS: Final[Mapping[str, str]] = {
     "append": "transactions that append to lists (list-append)",
     "r": "transactions on registers or lists (rw-register or list-append)",
@@ -41,7 +43,10 @@ MODELS_OF: Final[Mapping[str, str]] = {
     "add": "set or --model counter",
     **dict.fromkeys(("enqueue", "dequeue"), "fifo-queue or --model unordered-queue"),
     **dict.fromkeys(("get", "put", "append", "delete"), "key-value"),
-    **dict.fromkeys(("[:read ...]", "[:write ...]", "[:r ...]", "[:w ...]"), "multi-register"),
+    **dict.fromkeys(("[:read ...]", "[:write ...]"), "multi-register"),
+    "[:append ...]": "list-append",
+    "[:r ...]": "list-append or --model rw-register",
+    "[:w ...]": "rw-register or --model multi-register",
 }
 """The models that judge a history of Jepsen's with an operation or step of this name, as `--model` takes them."""
 

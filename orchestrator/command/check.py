@@ -18,6 +18,7 @@ from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKN
 from orchestrator.printing import say, verdict_line
 
 if TYPE_CHECKING:
+    from analysis.foreign.judgement import ForeignJudgement
     from history.foreign.history import ForeignHistory
 
 JSONL: Final = "jsonl"
@@ -100,14 +101,13 @@ def _form_of(path: Path) -> str:
 
 def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     from analysis.foreign.files import PlaceError, replaced, write
-    from analysis.foreign.judgement import judge
     from history.foreign.history import ForeignError
 
     before = _states(task.paths)
     try:
         with replaced(task.place) as draft:
             history = _read(task, options, draft)
-            judgement = judge(history, upper_bound=options.upper_bound, budget=options.budget)
+            judgement = _judge(history, options)
             content = write(task.paths, task.form, history, judgement)
             for path, old, new in zip(task.paths, before, _states(task.paths), strict=True):
                 if old != new:
@@ -121,6 +121,18 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     return {**content, "directory": str(task.place)}
 
 
+def _judge(history: ForeignHistory, options: argparse.Namespace) -> ForeignJudgement:
+    from history.foreign.kinds import TRANSACTION_NAMES
+
+    if history.model in TRANSACTION_NAMES:
+        from analysis.foreign.transaction_judgement import judge_transactions
+
+        return judge_transactions(history, consistency=options.consistency_model, key_order=options.key_order)
+    from analysis.foreign.judgement import judge
+
+    return judge(history, upper_bound=options.upper_bound, budget=options.budget)
+
+
 def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:
     """What changes with a file's content, for each file that exists."""
     found = (path.stat() if path.is_file() else None for path in paths)
@@ -131,12 +143,16 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
     """The history, whose operations are written below the directory. Raises ForeignError, and UsageError for another
     model than the files have."""
     from history.foreign import jepsen_edn, json_lines, porcupine
-    from history.foreign.kinds import MODEL_NAMES
+    from history.foreign.kinds import MODEL_NAMES, TRANSACTION_NAMES
 
     if options.independent is not None and task.form != JEPSEN:
         raise UsageError(
             f"--independent and --no-independent are for the format {JEPSEN}: {task.paths[0]} is {task.form}"
         )
+    if options.model in TRANSACTION_NAMES:
+        return _read_transactions(task, options, directory)
+    if options.key_order is not None:
+        raise UsageError(f"--keys is for --model rw-register; omit --keys {options.key_order}")
     if options.model in MODEL_NAMES:
         return _read_model(task, options, directory)
     if task.form == JSONL:
@@ -169,6 +185,23 @@ def _read_model(task: _Task, options: argparse.Namespace, directory: Path) -> Fo
         raise UsageError(f"--initial {options.initial}: {error}") from error
     values = {"independent": options.independent, "initial": initial}
     return read_model(task.paths[0], directory, options.model, model.functions, model.values, **values)
+
+
+def _read_transactions(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:
+    """The history of transactions. Raises as `_read`."""
+    from history.foreign.transaction_rows import LIST_APPEND, read_transactions
+
+    if task.form != JEPSEN:
+        problem = f"{task.paths[0]}: --model {options.model} is for the format {JEPSEN}"
+        raise UsageError(f"{problem}, and the file is {task.form}; give the history.edn that Jepsen or Elle wrote")
+    if options.independent is not None:
+        raise UsageError(f"--model {options.model} names the key in each step; omit --independent")
+    if options.model == LIST_APPEND and (options.initial, options.key_order) != (None, None):
+        raise UsageError(
+            f"--model {LIST_APPEND}: lists are empty at the start, and show their order; omit --initial and --keys"
+        )
+    initial = None if options.initial is None else _form(options.initial)
+    return read_transactions(task.paths[0], directory, options.model, initial=initial)
 
 
 def _form(text: str) -> Any:
@@ -205,7 +238,8 @@ def _print(task: _Task, content: Mapping[str, Any]) -> None:
 
 
 def _options(command: argparse.ArgumentParser) -> None:
-    from history.foreign.kinds import MODEL_NAMES
+    from analysis.core.consistency_models import PROHIBITED, STRICT_SERIALIZABLE
+    from history.foreign.kinds import MODEL_NAMES, TRANSACTION_NAMES
     from history.upper_bounds import UPPER_BOUNDS
 
     command.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a history; `.jsonl`: one client of it")
@@ -216,8 +250,20 @@ def _options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--model",
-        choices=("log", "register", *MODEL_NAMES),
+        choices=("log", "register", *MODEL_NAMES, *TRANSACTION_NAMES),
         help="what the operations are of (default: log or register, as the operations say; needed for the others)",
+    )
+    command.add_argument(
+        "--consistency-model",
+        choices=tuple(PROHIBITED),
+        default=STRICT_SERIALIZABLE,
+        help=f"what transactions (list-append, rw-register) must obey (default: {STRICT_SERIALIZABLE})",
+    )
+    command.add_argument(
+        "--keys",
+        dest="key_order",
+        choices=("linearizable", "sequential"),
+        help="assume this of each register of rw-register, also if the model does not say it (default: neither)",
     )
     command.add_argument(
         "--initial",
@@ -253,15 +299,18 @@ COMMAND: Final = Command(
     place=35,
     summary="judge a history that Brownout did not record",
     description="""\
-Decides whether the operations in a history are linearizable, and proves it: a pass has a certificate that a
-separate verifier confirms, a fail has the operations that contradict each other, as text and as a plot.
+Decides whether the operations in a history are linearizable, or its transactions consistent, and proves it: a pass
+has a certificate that a separate verifier confirms, a fail has the operations that contradict each other, as text and
+as a plot.
 
   brownout check history.edn                            Jepsen: linearizable-register, independent keys, kafka
   brownout check history.edn --model fifo-queue         Jepsen, Knossos, Porcupine: objects with a sequential model
+  brownout check history.edn --model list-append        Jepsen, Elle: transactions (also rw-register)
   brownout check etcd_000.log etcd_001.log              Porcupine's etcd logs
   brownout check clients/*.jsonl                        JSON lines (docs/operations.md): all files are one history
   brownout check history.txt --format jepsen-edn --out /tmp/result
 
+Transactions must obey --consistency-model: a pass has a serial order, or lacks all anomalies that the model prohibits.
 A search decides on models, and on registers whose values repeat; its budget ends in unknown. The result is about these
 operations only: completeness, faults and replicas are not judged. docs/foreign.md describes each format.
 

@@ -1,0 +1,30 @@
+"""Joins and groups of columns of integers, without loops over their rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from history.value_runs import I64
+
+
+def ranges(starts: I64, counts: I64) -> I64:
+    """The integers from each start on, as many as its count, one range after the other."""
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+
+
+def joined(left: I64, right: I64) -> tuple[I64, I64]:
+    """The places of all pairs of equal integers, in the order of the left ones."""
+    order = np.argsort(right, kind="stable")
+    ordered = right[order]
+    first = np.searchsorted(ordered, left, side="left")
+    counts = np.searchsorted(ordered, left, side="right") - first
+    return np.repeat(np.arange(len(left)), counts), order[ranges(first, counts)]
+
+
+def places_in(ordered: I64, integers: I64) -> I64:
+    """The place of each integer in the ascending ones, or -1."""
+    if not len(ordered):
+        return np.full(len(integers), -1, np.int64)
+    places = np.minimum(np.searchsorted(ordered, integers), len(ordered) - 1)
+    return np.where(ordered[places] == integers, places, -1)

@@ -1,0 +1,338 @@
+"""The graph of dependencies between transactions (Adya 1999, Elle 2020), its cycles, and an order without them.
+
+An edge leads from a transaction to one that must follow it: it overwrote a version (ww), read it (wr), or overwrote a
+version that the first one had read (rw); or the first one is the earlier one of its process, or returned before the
+other was invoked.
+
+Theory of operation. Where many transactions precede many, the edges pass through a node between them: the number of
+edges stays near that of the steps. The order of real time is a chain of such nodes, one for each return. No node
+between leads a transaction back to itself. Nodes without a predecessor are taken away one after another, then those
+without a successor. The remainder holds all cycles. It is empty if the graph has no cycle: then the order in which
+nodes were taken is one that explains all edges. Tarjan's algorithm runs on the remainder alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from analysis.core.consistency_models import PROCESS as SESSION_SUFFIX
+from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
+from analysis.core.grouping import joined, ranges
+from analysis.core.transactions import Bools, Observations, VersionOrders
+from history.schemas import INF
+from history.value_runs import I64
+
+CHAIN, WW, WR, RW, PROCESS, REALTIME = 0, 1, 2, 4, 8, 16
+"""What an edge is, as bits; `CHAIN` leaves a node between transactions. An order of versions that follows from the
+order of processes or of real time has both bits."""
+MOST_STARTS: Final = 16
+"""The edges from which a shortest cycle is looked for."""
+MOST_COMPONENTS: Final = 8
+
+
+class Edge(NamedTuple):
+    """From one transaction to the next one of a cycle. `version`: what was overwritten or read; -1 for an order of
+    processes or of real time."""
+
+    source: int
+    target: int
+    kind: int
+    version: int
+
+
+class Cycle(NamedTuple):
+    name: str
+    edges: tuple[Edge, ...]
+
+
+class Graph:
+    """Edges as columns. `count`: of transactions; numbers from there on are nodes between them."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.nodes = count
+        self._columns: list[tuple[I64, I64, I64, I64]] = []
+
+    def add(self, source: I64, target: I64, kind: int, version: I64 | int = -1) -> None:
+        """Adds edges, but none from a node to itself."""
+        is_other = source != target
+        of_version = np.broadcast_to(np.asarray(version, np.int64), source.shape)[is_other]
+        source, target = source[is_other], target[is_other]
+        self._columns.append((source, target, np.full(len(source), kind, np.int64), of_version))
+
+    def between(self, number: int) -> I64:
+        """New nodes between transactions."""
+        self.nodes += number
+        return np.arange(self.nodes - number, self.nodes, dtype=np.int64)
+
+    def edges(self) -> tuple[I64, I64, I64, I64]:
+        """Sources, targets, kinds and versions."""
+        empty = np.zeros(0, np.int64)
+        source, target, kind, version = map(np.concatenate, zip((empty,) * 4, *self._columns, strict=True))
+        return source, target, kind, version
+
+
+def dependency_graph(
+    seen: Observations, orders: list[tuple[VersionOrders, int]], *, process: bool, real_time: bool
+) -> Graph:
+    """The graph of the committed transactions. `orders`: orders of versions, with the bits of the reasons for them."""
+    table, graph = seen.table, Graph(len(seen.table.line))
+    answers, writes = seen.dependencies()
+    graph.add(table.txn[writes], table.txn[answers], WR, writes)
+    for order, bits in orders:
+        _add_version_order(graph, seen, order, bits)
+    committed = np.flatnonzero(seen.is_committed)
+    if process:
+        by_process = committed[np.lexsort((table.inv[committed], table.process[committed]))]
+        is_same = np.diff(table.process[by_process]) == 0
+        graph.add(by_process[:-1][is_same], by_process[1:][is_same], PROCESS)
+    if real_time:
+        returned = committed[table.ret[committed] < INF]
+        returned = returned[np.argsort(table.ret[returned], kind="stable")]
+        chain = graph.between(len(returned))
+        graph.add(returned, chain, REALTIME)
+        graph.add(chain[:-1], chain[1:], CHAIN)
+        before = np.searchsorted(table.ret[returned], table.inv[committed], side="left")
+        graph.add(chain[before[before > 0] - 1], committed[before > 0], CHAIN)
+    return graph
+
+
+def _add_version_order(graph: Graph, seen: Observations, order: VersionOrders, bits: int) -> None:
+    txn, count = seen.table.txn, len(seen.table.txn)
+    is_write = order.earlier < count
+    earlier, later = order.earlier[is_write], order.later[is_write]
+    graph.add(txn[earlier], txn[later], WW | bits, earlier)
+    versions, counts = np.unique(order.earlier, return_counts=True)
+    is_single = np.isin(order.earlier, versions[counts == 1])
+    reads = seen.external
+    at, next_ = joined(seen.version[reads], order.earlier[is_single])
+    graph.add(txn[reads[at]], txn[order.later[is_single][next_]], RW | bits, seen.version[reads[at]])
+    _add_many_successors(graph, seen, VersionOrders(order.earlier[~is_single], order.later[~is_single]), RW | bits)
+
+
+def _add_many_successors(graph: Graph, seen: Observations, order: VersionOrders, kind: int) -> None:
+    """The readers of a version precede all that wrote a later one. Readers that did both are apart, so that no node
+    between leads back to them: they precede each other in a circle, if there are several."""
+    txn = seen.table.txn
+    versions, of_order = np.unique(order.earlier, return_inverse=True)
+    reads = seen.external[np.isin(seen.version[seen.external], versions)]
+    of_read = np.searchsorted(versions, seen.version[reads])
+    width = max(graph.count, 1)
+    read_code, write_code = of_read * width + txn[reads], of_order * width + txn[order.later]
+    has_read, has_written = np.isin(write_code, read_code), np.isin(read_code, write_code)
+    others, both = graph.between(len(versions)), graph.between(len(versions))
+    graph.add(others[of_order[~has_read]], txn[order.later[~has_read]], CHAIN)
+    graph.add(both[of_order[has_read]], txn[order.later[has_read]], CHAIN)
+    graph.add(txn[reads], others[of_read], kind, versions[of_read])
+    graph.add(txn[reads[~has_written]], both[of_read[~has_written]], kind, versions[of_read[~has_written]])
+    circle = np.unique(read_code[has_written])
+    of_circle, member = circle // width, circle % width
+    starts = np.flatnonzero(np.concatenate(([True], np.diff(of_circle) != 0))[: len(circle)])
+    next_ = np.arange(1, len(circle) + 1)
+    next_[np.concatenate((starts[1:], [len(circle)]))[: len(starts)] - 1] = starts
+    graph.add(member, member[next_], kind, versions[of_circle] if len(circle) else -1)
+
+
+def order_of_accesses(seen: Observations, *, real_time: bool) -> VersionOrders:
+    """The order of the versions of registers, if all accesses of one key keep the order of real time, or that of each
+    process: an access precedes the next ones, and their versions follow each other. Real time needs only the accesses
+    that have no other one between them."""
+    table = seen.table
+    steps, version = seen.accesses()
+    txn = table.txn[steps]
+    if real_time:
+        times = np.unique(np.concatenate((table.inv, table.ret)))
+        inv, ret = (
+            table.key[steps] * len(times) + np.searchsorted(times, each[txn]) for each in (table.inv, table.ret)
+        )
+        order = np.argsort(inv, kind="stable")
+        inv, ret, version = inv[order], ret[order], version[order]
+        earliest = np.concatenate((np.minimum.accumulate(ret[::-1])[::-1], [np.iinfo(np.int64).max]))
+        first = np.searchsorted(inv, ret, side="right")
+        key_end = np.searchsorted(inv, (inv // len(times) + 1) * len(times), side="left")
+        end = np.minimum(np.searchsorted(inv, earliest[first], side="right"), key_end)
+        counts = np.maximum(end - first, 0)
+        earlier, later = np.repeat(version, counts), version[ranges(first, counts)]
+    else:
+        order = np.lexsort((steps, table.inv[txn], table.process[txn], table.key[steps]))
+        process, key, version = table.process[txn][order], table.key[steps][order], version[order]
+        is_same = (np.diff(process) == 0) & (np.diff(key) == 0)
+        earlier, later = version[:-1][is_same], version[1:][is_same]
+    is_order = (earlier != later) & (later < len(table.txn))
+    if not is_order.any():
+        return VersionOrders(earlier[is_order], later[is_order])
+    pairs = np.unique(np.stack((earlier[is_order], later[is_order])), axis=1)
+    return VersionOrders(pairs[0], pairs[1])
+
+
+class Successors:
+    """The targets of each node."""
+
+    def __init__(self, nodes: int, source: I64, target: I64) -> None:
+        order = np.argsort(source, kind="stable")
+        self.edge = order
+        self.target = target[order].tolist()
+        self.start = np.searchsorted(source[order], np.arange(nodes + 1)).tolist()
+
+
+def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
+    """The nodes in an order that keeps all edges, without those that follow a cycle; and which ones are missing."""
+    after = Successors(nodes, source, target)
+    targets, start = after.target, after.start
+    waiting = np.bincount(target, minlength=nodes)
+    order = np.flatnonzero(waiting == 0).tolist()
+    left = waiting.tolist()
+    for node in order:
+        for next_ in targets[start[node] : start[node + 1]]:
+            left[next_] -= 1
+            if not left[next_]:
+                order.append(next_)
+    is_missing = np.ones(nodes, np.bool_)
+    is_missing[order] = False
+    return order, is_missing
+
+
+def components(nodes: int, source: I64, target: I64) -> list[list[int]]:
+    """The strongly connected components with more than one node, the smallest first (Tarjan 1972)."""
+    after = Successors(nodes, source, target)
+    targets, start = after.target, after.start
+    index, low = [0] * nodes, [0] * nodes
+    is_open = [False] * nodes
+    found: list[list[int]] = []
+    counter = 0
+    stack: list[int] = []
+    for root in range(nodes):
+        if index[root]:
+            continue
+        path = [(root, start[root])]
+        while path:
+            node, at = path.pop()
+            if at == start[node]:
+                counter += 1
+                index[node] = low[node] = counter
+                stack.append(node)
+                is_open[node] = True
+            while at < start[node + 1]:
+                next_ = targets[at]
+                at += 1
+                if not index[next_]:
+                    path.append((node, at))
+                    path.append((next_, start[next_]))
+                    break
+                if is_open[next_]:
+                    low[node] = min(low[node], index[next_])
+            else:
+                if path:
+                    low[path[-1][0]] = min(low[path[-1][0]], low[node])
+                if low[node] == index[node]:
+                    members: list[int] = []
+                    while not members or members[-1] != node:
+                        members.append(stack.pop())
+                        is_open[members[-1]] = False
+                    if len(members) > 1:
+                        found.append(members)
+    return sorted(found, key=len)
+
+
+class CycleSearch:
+    """The cycles of the remainder of a graph."""
+
+    def __init__(self, graph: Graph, is_remaining: Bools) -> None:
+        source, target, kind, version = graph.edges()
+        is_inside = is_remaining[source] & is_remaining[target]
+        number = np.cumsum(is_remaining) - 1
+        self._original = np.flatnonzero(is_remaining)
+        self._transactions = graph.count
+        self._source, self._target = number[source[is_inside]], number[target[is_inside]]
+        self._kind, self._version = kind[is_inside], version[is_inside]
+
+    def cycles(self, allowed: int) -> Iterator[tuple[Cycle, int]]:
+        """A short cycle of each of the four kinds that edges of these bits make, with the number of components: of
+        overwrites; of overwrites and reads; without two anti-dependencies in succession; and any one."""
+        orders = allowed & (PROCESS | REALTIME)
+        for data, is_product, needed in ((WW, False, WW), (WW | WR, False, WR), (7, True, RW), (7, False, RW)):
+            found = self._shortest(data | orders, needed, is_product=is_product)
+            if found is not None:
+                yield found
+
+    def _shortest(self, allowed: int, needed: int, *, is_product: bool) -> tuple[Cycle, int] | None:
+        chosen = np.flatnonzero((self._kind & ~allowed) == 0)
+        nodes = len(self._original)
+        source, target, kind, edge = self._source[chosen], self._target[chosen], self._kind[chosen], chosen
+        if is_product:  # a node once for each: whether the last edge was an anti-dependency
+            is_rw, is_chain = (kind & RW) > 0, kind == CHAIN
+            other = ~is_rw
+            edge = np.concatenate((edge, edge[other]))
+            target = np.concatenate((target + nodes * is_rw, target[other] + nodes * is_chain[other]))
+            source, kind = np.concatenate((source, source[other] + nodes)), np.concatenate((kind, kind[other]))
+            nodes *= 2
+        groups = components(nodes, source, target)
+        if not groups:
+            return None
+        of_node = np.full(nodes, -1, np.int64)
+        for number, group in enumerate(groups):
+            of_node[group] = number
+        is_start = (of_node[source] >= 0) & (of_node[source] == of_node[target]) & ((kind & needed) > 0)
+        starts = np.flatnonzero(is_start)
+        if not len(starts):
+            return None
+        starts = starts[np.argsort(of_node[source[starts]], kind="stable")]
+        after = Successors(nodes, source, target)
+        best: list[int] | None = None
+        _, firsts = np.unique(of_node[source[starts]], return_index=True)
+        for first, end in zip(firsts[:MOST_COMPONENTS], [*firsts[1:], len(starts)], strict=False):
+            for start in starts[first:end][:MOST_STARTS].tolist():
+                path = self._path(after, of_node, int(target[start]), int(source[start]))
+                if path is not None and (best is None or len(path) + 1 < len(best)):
+                    best = [start, *path]
+        return None if best is None else (self._cycle(edge[best].tolist()), len(firsts))
+
+    def _path(self, after: Successors, of_node: I64, source: int, target: int) -> list[int] | None:
+        """The numbers of the edges of a shortest path inside a component."""
+        group, edge = of_node[source], after.edge
+        came: dict[int, tuple[int, int]] = {source: (-1, -1)}
+        waiting = deque([source])
+        while waiting and target not in came:
+            node = waiting.popleft()
+            for at in range(after.start[node], after.start[node + 1]):
+                next_ = after.target[at]
+                if next_ not in came and of_node[next_] == group:
+                    came[next_] = node, int(edge[at])
+                    waiting.append(next_)
+        if target not in came:
+            return None
+        path, node = [], target
+        while node != source:
+            node, number = came[node]
+            path.append(number)
+        return path[::-1]
+
+    def _cycle(self, numbers: list[int]) -> Cycle:
+        """The cycle of these edges, without the nodes between transactions."""
+        edges: list[Edge] = []
+        for number in numbers:
+            source, target = (int(self._original[ends[number]]) for ends in (self._source, self._target))
+            kind, version = int(self._kind[number]), int(self._version[number])
+            if source >= self._transactions:
+                edges[-1] = edges[-1]._replace(target=target)
+            else:
+                edges.append(Edge(source, target, kind, version))
+        return Cycle(_name([edge.kind for edge in edges]), tuple(edges))
+
+
+def _name(kinds: list[int]) -> str:
+    bits = 0
+    for kind in kinds:
+        bits |= kind
+    suffix = REALTIME_SUFFIX if bits & REALTIME else SESSION_SUFFIX if bits & PROCESS else ""
+    anti = [bool(kind & RW) for kind in kinds]
+    if not any(anti):
+        return f"{'G1c' if bits & WR else 'G0'}{suffix}"
+    if sum(anti) == 1:
+        return f"G-single{suffix}"
+    is_adjacent = any(this and next_ for this, next_ in zip(anti, [*anti[1:], anti[0]], strict=True))
+    return f"{'G2-item' if is_adjacent else 'G-nonadjacent'}{suffix}"

@@ -1,0 +1,281 @@
+"""Reads a history of transactions from Jepsen's EDN: `list-append` and `rw-register`, as Elle writes them.
+
+The value of an operation is a list of steps: `[:append KEY ELEMENT]` or `[:w KEY VALUE]`, and `[:r KEY ANSWER]`. The
+transactions are written below a directory:
+
+    operations.parquet   `TRANSACTIONS`, in the order of their completions
+    values.parquet       the text of each key and element that is not an integer of 62 bits
+
+A transaction of type `fail` did not happen. One of type `info`, or without a completion, may have happened; what it
+read is unknown.
+
+Theory of operation. Almost every line of a large history is one event whose keys and elements are integers. Such a
+line becomes JSON by a few replacements of text, and a decoder with types takes it or refuses it; each other line goes
+to the reader of EDN. Both give the same steps.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import chain, starmap
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from history.foreign.edn import Keyword, text_of
+from history.foreign.events import TYPES, ForeignOperation, TimeOrder, operations_of
+from history.foreign.history import ForeignError, ForeignHistory, alike_keys
+from history.foreign.jepsen_edn import contradiction, events_of, is_error
+from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
+from history.regular_files import require_regular
+from history.schemas import INFO, OK
+
+LIST_APPEND: Final = "list-append"
+RW_REGISTER: Final = "rw-register"
+WRITES: Final = {LIST_APPEND: "append", RW_REGISTER: "w"}
+"""The workloads of transactions, as `--model` takes them, and the name of the step that writes."""
+VALUES_FILE: Final = "values.parquet"
+LARGEST: Final = 1 << 62
+"""Keys and elements of a smaller absolute value are their own number; others get the numbers from -2 * LARGEST on."""
+
+OBJECT_ROWS: Final = 1 << 12
+"""The most transactions that are objects of Python at once."""
+
+TRANSACTIONS: Final = pa.schema(
+    [
+        *(("id", pa.int64()), ("line", pa.int64()), ("process", pa.int64()), ("type", pa.int8())),
+        *(("inv", pa.int64()), ("ret", pa.int64()), ("error", pa.string())),
+        *(("is_write", pa.list_(pa.bool_())), ("key", pa.list_(pa.int64()))),
+        ("elements", pa.list_(pa.list_(pa.int64()))),
+    ]
+)
+"""One transaction; the last three columns have an element for each step. `elements`: what it wrote, or the answer of a
+read: a list, or a register's value as a list of one, which is empty for the initial value; null if unknown."""
+
+Step = tuple[str, int | str, Any]
+"""`r` or the name of the write; the key; the element, a list of elements or None. Texts are EDN."""
+
+_Integer = Annotated[int, msgspec.Meta(gt=-LARGEST, lt=LARGEST)]
+_DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
+    LIST_APPEND: msgspec.json.Decoder(list[tuple[Literal["a", "r"], _Integer, _Integer | list[_Integer] | None]]),
+    RW_REGISTER: msgspec.json.Decoder(list[tuple[Literal["w", "r"], _Integer, _Integer | None]]),
+}
+_INTEGER_TEXT: Final = "(0|[1-9][0-9]{0,17})"
+_FIELDS: Final = {
+    "type": f":({'|'.join(TYPES)})",
+    "f": ":(txn)",
+    "value": r"(\[\[[\[\]0-9, :\-nilrapedw]*\]\])",
+    **dict.fromkeys(("process", "index", "time"), _INTEGER_TEXT),
+}
+"""What the fields of a plain line look like."""
+_FIELD_NAME: Final = re.compile(r"(?<![\[\w]):([a-z]+)(?= +[:\[0-9])")
+_KEYWORDS: Final = {name: Keyword(name) for name in (*TYPES, "txn")}
+_UNNAMED: Final = {"f": Keyword("txn"), "process": 0}
+"""The fields that Elle's own histories omit: all is one process."""
+
+
+class _PlainLines:
+    """Reads lines that are one event with integers only."""
+
+    def __init__(self, workload: str) -> None:
+        self._decode = _DECODERS[workload].decode
+        self._names: list[str] = []
+        self._form = re.compile("(?!)")
+        """Of the last plain line that was unlike the one before: the names of its fields, and what such lines match."""
+        answers = (list, type(None)) if workload == LIST_APPEND else (int, type(None))
+        self._types = {"r": answers, "a": (int,), "w": (int,)}
+        """The types of elements and answers that a step may have."""
+
+    def fields(self, line: str) -> dict[str, Any] | None:
+        """The fields of an event, or None if the reader of EDN must read the line."""
+        match = self._form.fullmatch(line)
+        if match is None:
+            names = _FIELD_NAME.findall(line)
+            if (
+                names == self._names
+                or len(set(names)) < len(names)
+                or not {"type", "value"} <= set(names) <= _FIELDS.keys()
+            ):
+                return None
+            self._names = names
+            self._form = re.compile(rf"\{{{''.join(f'[, ]*:{name} +{_FIELDS[name]}' for name in names)}[, ]*\}}")
+            return self.fields(line)
+        fields: dict[str, Any] = dict(zip(self._names, match.groups(), strict=True))
+        steps_text = fields["value"].replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
+        try:
+            steps = self._decode(steps_text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
+        except msgspec.DecodeError:
+            return None
+        for f, _, value in steps:
+            if type(value) not in self._types[f]:
+                return None
+        fields["value"] = steps
+        fields["type"] = _KEYWORDS[fields["type"]]
+        fields["f"] = _UNNAMED["f"]
+        for name in self._names:
+            if name in ("process", "index", "time"):
+                fields[name] = int(fields[name])
+        fields.setdefault("process", _UNNAMED["process"])
+        return fields
+
+
+class _Rows:
+    """The columns of the transactions of one file."""
+
+    def __init__(self, path: Path, workload: str, initial: int | str | None) -> None:
+        self.numbers: dict[str, int] = {}
+        self.keys: dict[int | str, None] = {}
+        self.answer_without_outcome = 0
+        """The line of the first completion of unknown outcome that has an answer; 0 without one."""
+        self._path = path
+        self._workload = workload
+        self._initial = initial
+
+    def table(self, operations: list[tuple[int, ForeignOperation]]) -> pa.Table:
+        """The rows of `TRANSACTIONS`. Raises ForeignError for an operation that contradicts itself."""
+        steps, elements, ends, element_ends, unknown = [], [], [0], [0], []
+        for _, operation in operations:
+            for f, key, answer in self._steps_of(operation):
+                is_write = f != "r"
+                steps.append((is_write, key))
+                unknown.append(not is_write and operation.outcome != OK)
+                if is_write or (self._workload == RW_REGISTER and answer is not None):
+                    elements.append(answer)
+                elif not unknown[-1]:
+                    elements += answer or ()
+                element_ends.append(len(elements))
+            ends.append(len(steps))
+        of_operation = (
+            (number, each.line, each.process, each.outcome, each.inv, each.ret, each.error)
+            for number, each in operations
+        )
+        columns = list(zip(*of_operation, strict=True)) or [()] * 7
+        self.keys.update(dict.fromkeys(key for _, key in steps))
+        lists = pa.ListArray.from_arrays(
+            pa.array(element_ends, pa.int32()), self._numbered(elements), mask=pa.array(unknown, pa.bool_())
+        )
+        offsets = pa.array(ends, pa.int32())
+        of_steps = [
+            pa.array([is_write for is_write, _ in steps], pa.bool_()),
+            self._numbered([key for _, key in steps]),
+        ]
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, TRANSACTIONS, strict=False)]
+        arrays += [pa.ListArray.from_arrays(offsets, column) for column in (*of_steps, lists)]
+        return pa.Table.from_arrays(arrays, schema=TRANSACTIONS)
+
+    def _numbered(self, values: list[int | str]) -> pa.Array:
+        if str in set(map(type, values)):
+            first = -2 * LARGEST
+            values = [
+                value if type(value) is int else self.numbers.setdefault(str(value), first + len(self.numbers))
+                for value in values
+            ]
+        return pa.array(np.array(values, np.int64))
+
+    def _steps_of(self, operation: ForeignOperation) -> list[Step]:
+        """What the transaction did, or what it was to do if its outcome is not ok."""
+        invoked = self._steps(operation, operation.line, operation.asked)
+        if operation.outcome != OK:
+            if not operation.completed_in or is_error(operation.answer):
+                return invoked
+            completed = self._steps(operation, operation.completed_in, operation.answer)
+            is_silent = all(step[0] != "r" or step[2] is None for step in completed)
+            if not is_silent and operation.outcome == INFO:
+                self.answer_without_outcome = self.answer_without_outcome or operation.completed_in
+        else:
+            completed = self._steps(operation, operation.completed_in, operation.answer)
+        if len(invoked) != len(completed) or not all(starmap(_is_like, zip(invoked, completed, strict=True))):
+            raise contradiction(self._path, operation, _shown(operation.answer), _shown(operation.asked))
+        return completed if operation.outcome == OK else invoked
+
+    def _steps(self, operation: ForeignOperation, line: int, form: Any) -> list[Step]:
+        if isinstance(form, list) and form and type(form[0]) is tuple:
+            return self._with_initial(form)
+        if not isinstance(form, list):
+            problem = f"the value of {operation.f} is {text_of(form)}: a list of steps [:r KEY VALUE] is needed"
+            raise ForeignError(self._path, line, problem)
+        return self._with_initial([self._step(line, step) for step in form])
+
+    def _with_initial(self, steps: list[Step]) -> list[Step]:
+        """The steps, with a read of the initial value as one of nil."""
+        if self._initial is None:
+            return steps
+        return [(f, key, None if f == "r" and value == self._initial else value) for f, key, value in steps]
+
+    def _step(self, line: int, step: Any) -> Step:
+        write = WRITES[self._workload]
+        name = step[0].name if isinstance(step, list) and len(step) == 3 and isinstance(step[0], Keyword) else None
+        if name not in ("r", write):
+            problem = f"{text_of(step)} is not a step of {self._workload}: [:r KEY VALUE] or [:{write} KEY VALUE] is"
+            raise ForeignError(self._path, line, f"{problem} needed")
+        key, value = step[1], step[2]
+        if name == "r" and self._workload == LIST_APPEND:
+            if value is not None and not isinstance(value, list):
+                raise ForeignError(self._path, line, f"{text_of(step)} read no list: a vector of elements is needed")
+            return "r", _plain(key), None if value is None else [_plain(element) for element in value]
+        if name != "r" and value is None:
+            raise ForeignError(self._path, line, f"{text_of(step)} writes nil, which is the initial state of a key")
+        return name, _plain(key), None if value is None else _plain(value)
+
+
+def _is_like(invoked: Step, completed: Step) -> bool:
+    """Whether a step of a completion repeats that of the invocation."""
+    is_same = invoked[1] == completed[1] and (invoked[2] == completed[2] or invoked[2] is None)
+    return is_same and (invoked[0] == "r") == (completed[0] == "r")
+
+
+def _plain(form: Any) -> int | str:
+    """An integer of 62 bits, or the text of any other form; equal forms are equal."""
+    return form if type(form) is int and -LARGEST < form < LARGEST else text_of(form)
+
+
+def _shown(form: Any) -> Any:
+    """Steps as forms of EDN, for a message."""
+    return [list(step) if isinstance(step, tuple) else step for step in form] if isinstance(form, list) else form
+
+
+def read_transactions(path: Path, directory: Path, workload: str, *, initial: Any = None) -> ForeignHistory:
+    """The history in a file, written below a directory. `initial`: the form that each register holds at the start.
+    Raises ForeignError."""
+    order, rows = TimeOrder(), _Rows(path, workload, None if initial is None else _plain(initial))
+    plain = _PlainLines(workload)
+    events = events_of(path, {"txn": True}, workload, line_fields=plain.fields, absent=_UNNAMED)
+    operations = operations_of(path, events, order)
+    head = next(operations, None)
+    if head is None:
+        raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
+    count, is_answered, start, part = 0, False, head.inv, []
+    with pq.ParquetWriter(directory / OPERATIONS_FILE, TRANSACTIONS, compression="zstd") as writer:
+        waiting: list[pa.Table] = []
+        for operation in chain([head], operations):
+            part.append((count, operation))
+            count += 1
+            start = min(start, operation.inv)
+            is_answered |= operation.outcome == OK
+            if len(part) == OBJECT_ROWS:
+                waiting.append(rows.table(part))
+                part = []
+            if len(waiting) * OBJECT_ROWS >= PART_ROWS:
+                writer.write_table(pa.concat_tables(waiting).combine_chunks())
+                waiting = []
+        writer.write_table(pa.concat_tables([*waiting, rows.table(part)]).combine_chunks())
+    names = {number: text for text, number in rows.numbers.items()}
+    columns = {"number": pa.array(list(names), pa.int64()), "text": pa.array(list(names.values()), pa.string())}
+    pq.write_table(pa.table(columns), directory / VALUES_FILE)
+    line = rows.answer_without_outcome
+    doubt = f"line {line} has an answer, but its type is not ok: what such an operation showed is not judged"
+    doubts = (doubt,) if line else ()
+    described = alike_keys(map(str, rows.keys)), (*order.doubts(), *doubts)
+    return ForeignHistory(workload, directory, count, start, is_answered, names, *described)
+
+
+def transaction_parts(directory: Path, *columns: str) -> Iterator[pa.Table]:
+    """The row groups of the transactions below a directory, with these columns."""
+    with pq.ParquetFile(require_regular(directory / OPERATIONS_FILE)) as file:
+        for number in range(file.num_row_groups):
+            yield file.read_row_group(number, columns=list(columns))
