@@ -17,13 +17,11 @@ from analysis.verdict import NOT_APPLICABLE, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from analysis.core.registers import RegisterReport
     from analysis.engines.log import CheckedRanges, LogPlan
     from analysis.engines.register import RegisterPlan
     from analysis.engines.register_orders import OrderPart
-    from analysis.engines.task_map import TaskMap
+    from analysis.engines.task_map import SparkTasks, TaskMap
     from analysis.evidence.deletions import Deletions
     from analysis.evidence.plan import Plan
     from analysis.evidence.run_directory import NodeEvents, RunDescription
@@ -34,15 +32,15 @@ if TYPE_CHECKING:
 class CheckedRun:
     """A run to analyze: its directory, in which `tables/` has been written, and what was read from it.
 
-    `events`: the nodes' protocol events, read once for all checkers. `spark`: the context whose workers do the work;
-    None: this process does it. `meter`: counts the tasks.
+    `events`: the nodes' protocol events, read once for all checkers. `spark`: the map over Spark's workers;
+    None: this process does the work. `meter`: counts the tasks.
     """
 
     directory: Path
     description: RunDescription
     history: History
     events: NodeEvents
-    spark: SparkContext | None = None
+    spark: SparkTasks | None = None
     meter: Meter = field(default_factory=Meter)
 
     @property

@@ -61,7 +61,6 @@ from analysis.verdict import (
 from history import seal
 from history.arrow import without_pandas
 from history.reader import History, estimated_operations, read_run
-from history.regular_files import remove
 from history.timeline import INVOKED, FaultSpan
 
 # ---- The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events.
@@ -192,7 +191,7 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
         drawing = stack.enter_context(DrawingProcess()) if plots and engine == "spark" else None
         spread = meter.counted(task_map(None, estimated_operations(run_dir)))
         history = read_run(run_dir, tables=run_dir / "tables", each=spread)
-        handle = (session or _own_session(run_dir, stack)) if engine == "spark" else None
+        handle = (session or _own_session(stack)) if engine == "spark" else None
         judged, view = _judge(run_dir, description, history, evidence, handle, drawing, meter)
         if drawing is not None:  # last: a plot that fails cannot change the verdict
             drawing.finish(run_dir, view, judged)
@@ -203,11 +202,9 @@ def analyze(run_dir: Path, *, session: SparkHandle | None = None, engine: str = 
         return judged
 
 
-def _own_session(run_dir: Path, stack: contextlib.ExitStack) -> SparkHandle:
+def _own_session(stack: contextlib.ExitStack) -> SparkHandle:
     """A Spark session for this analysis, which ends with `stack`."""
-    remove(run_dir / "spark")  # left by an interrupted analysis
-    session = SparkHandle.start_in_background(run_dir / "spark")
-    stack.callback(shutil.rmtree, run_dir / "spark", ignore_errors=True)
+    session = SparkHandle.start_in_background()
     stack.callback(session.stop)
     return session
 
@@ -227,7 +224,7 @@ def _judge(
     if drawing is not None:
         drawing.start(view)
     write_tables(history, events, run_dir)
-    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.context(), meter)
+    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.tasks(), meter)
     findings = RunFindings()
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle
-from analysis.engines.task_map import SparkTasks, TaskMap, in_sequence
+from analysis.engines.task_map import TaskMap, in_sequence
 from benchmarks.log_histories import history
 from history.arrow_stream import SEGMENT_ROWS
 from history.operation_tables import IndexedGroup, write_index, write_operations
@@ -30,14 +30,14 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        handle = SparkHandle.start_in_background(Path(scratch) / "spark")
+        handle = SparkHandle.start_in_background()
         try:
-            context = handle.context()
+            tasks = handle.tasks()
             print(f"Spark from start to its first result: {handle.ready_after_s:.1f} s, {handle.new_cpu_s():.1f} CPU s")
             for operations in map(int, options.operations):
                 tables = _written(operations, options.partitions, Path(scratch))
                 in_process = _median(tables, in_sequence, options.repeat)
-                spark = _median(tables, SparkTasks(context), options.repeat)
+                spark = _median(tables, tasks, options.repeat)
                 print(f"{operations:>10,} operations: in process {in_process:.2f} s, on Spark {spark:.2f} s (medians)")
         finally:
             handle.stop()

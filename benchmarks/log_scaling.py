@@ -28,7 +28,7 @@ from analysis.engines.log import LogPlan, check_ranges
 from analysis.engines.log_certificate import write_certificate
 from analysis.engines.processor_time import cpu_of_tree_s, tree_of
 from analysis.engines.spark import SparkHandle
-from analysis.engines.task_map import SparkTasks, TaskMap, WorkerProcesses, in_sequence
+from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.log import verify
 from benchmarks.log_histories import history
 from history.operation_tables import IndexedGroup, write_index, write_operations
@@ -71,8 +71,8 @@ def in_a_process(function: Callable[..., None], *arguments: Any) -> None:
 def drive(run: Path, operations: int, workers: int, spark: int) -> None:
     """Prints the figures of one history, with this process as the driver."""
     if spark:
-        handle = SparkHandle.start_in_background(run / "spark", master=f"local[{spark}]")
-        measure(run, operations, SparkTasks(handle.context()))
+        handle = SparkHandle.start_in_background(master=f"local[{spark}]")
+        measure(run, operations, handle.tasks())
         handle.stop()
     else:
         measure(run, operations, WorkerProcesses(workers) if workers > 1 else in_sequence)

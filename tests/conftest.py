@@ -173,10 +173,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[SparkHandle]:
+def spark(pytestconfig: pytest.Config) -> Iterator[SparkHandle]:
     """The session for the tests of `ON_SPARK`; a start takes four seconds of processor time, the first one ten."""
     if java_version() is None:
         pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = pytestconfig.stash[SPARK] = SparkHandle.start_in_background(tmp_path_factory.mktemp("spark"))
+    handle = pytestconfig.stash[SPARK] = SparkHandle.start_in_background()
     yield handle
     handle.stop()

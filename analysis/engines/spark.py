@@ -1,12 +1,10 @@
-"""One Spark context per campaign, started and warmed while the workload runs.
+"""One Spark session per campaign, started and warmed while the workload runs.
 
 Theory of operation. The JVM takes seconds to its first result. So it starts in the background as soon as the first
-record is acknowledged, and is ready when the load ends. All traffic is on loopback: the context also works in a network
-namespace that has no other interface.
-
-The start uses the processors of the nodes under test, so it loads little. The SQL session is not started, since
-tasks and results are Python objects (`analysis.engines.task_map`): it would double the classes that the JVM loads and
-start a second set of Python workers. Classes come from an archive (`analysis.engines.spark`).
+record is acknowledged, and is ready when the load ends. All traffic is on loopback: the session also works in a network
+namespace that has no other interface. The start uses the processors of the nodes under test, so its classes come from
+an archive. PySpark keeps to the first JVM of a process, so sessions of a process share it, and it ends with the
+process.
 
 The archive of the classes that a start of Spark loads: the JVM maps it instead of reading and verifying jars.
 
@@ -18,16 +16,19 @@ which the directory lists the jars, which changes when a jar does; the name depe
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -35,11 +36,12 @@ from typing import TYPE_CHECKING, Final
 from analysis.engines.processor_time import cpu_of_tree_s
 from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, reach, require_workers
 from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local
-from installation.files import PROJECT_ROOT, cache_directory
+from analysis.engines.task_map import SparkTasks, default_parallelism
+from installation.files import PROJECT_ROOT, SPARK_FILES, cache_directory
 from installation.plain_paths import PlainPath
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 
 _DRAFT: Final = "classes.jsa"
@@ -101,6 +103,8 @@ SILENT: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+SMALL_PLANS: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+"""A plan maps rows that are few and opaque, so compiling it or changing it on the way only costs."""
 
 
 def find_java() -> str | None:
@@ -122,59 +126,147 @@ def java_version() -> int | None:
     return int(match.group(1)) if match else None
 
 
-def require_java() -> None:
-    """Raise `SparkUnavailableError` with the remedy unless a Java runtime of version 17 or later is installed."""
-    version = java_version()
-    if version is None:
+def require_java() -> Path:
+    """The Java program. Raises `SparkUnavailableError` with the remedy unless it is of version 17 or later."""
+    java, version = find_java(), java_version()
+    if java is None or version is None:
         raise SparkUnavailableError(NO_JAVA)
     if version < OLDEST_JAVA:
         raise SparkUnavailableError(
             f"Java {version} is too old for Spark: install version 17 or later and set JAVA_HOME to it"
         )
+    return Path(java)
+
+
+class _Java:
+    """The Java virtual machine of this process. `directory` has its log and its temporary files."""
+
+    def __init__(self) -> None:
+        """Raises `SparkUnavailableError` without a Java runtime, and what PySpark raises when it does not start."""
+        java = require_java()
+        self.directory = Path(tempfile.mkdtemp(prefix=SPARK_FILES))
+        self._counted_cpu_s = 0.0
+        self._place = PlainPath(self.directory)
+        scratch = self._place.path
+        os.environ["SPARK_LOCAL_DIRS"] = scratch
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ["PYTHONPATH"] = _python_path()  # workers import this package too
+        import pyspark
+        from pyspark.java_gateway import launch_gateway
+
+        jars = Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0]) / "jars"
+        self._archive = ClassArchive(java, DRIVER_JAVA_OPTIONS, jars)
+        with open(self.directory / _LOG, "ab") as log, self._archive.option(scratch) as archived:
+            os.environ["PYSPARK_SUBMIT_ARGS"] = (
+                f"--driver-memory 1g --driver-java-options '{DRIVER_JAVA_OPTIONS} {archived} "
+                f"-Djava.io.tmpdir={scratch}' pyspark-shell"
+            )
+            gateway = launch_gateway(None, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        self._process: subprocess.Popen[bytes] = gateway.proc
+        # By these names PySpark finds a virtual machine that was started for it.
+        self._address = {
+            "PYSPARK_GATEWAY_PORT": str(gateway.gateway_parameters.port),
+            "PYSPARK_GATEWAY_SECRET": gateway.gateway_parameters.auth_token,
+        }
+        gateway.close()
+        atexit.register(self.end)
+
+    def session(self, settings: Mapping[str, str]) -> SparkSession:
+        """A session in this virtual machine. Raises `SparkUnavailableError` when it has ended."""
+        if self._process.poll() is not None:
+            raise SparkUnavailableError(
+                f"its Java virtual machine has ended with exit code {self._process.returncode}; the end of its log: "
+                f"{self.last_words()}"
+            )
+        from pyspark.sql import SparkSession
+
+        os.environ |= self._address
+        try:
+            return SparkSession.builder.config(map=dict(settings)).getOrCreate()
+        finally:
+            for name in self._address:  # programs that this process starts have no part in it
+                del os.environ[name]
+
+    def new_cpu_s(self) -> float:
+        """Processor time of the virtual machine and its workers since the last call, in seconds."""
+        before, self._counted_cpu_s = self._counted_cpu_s, cpu_of_tree_s(self._process.pid)
+        return max(0.0, self._counted_cpu_s - before)
+
+    def last_words(self) -> str:
+        """The last line of the log."""
+        try:
+            lines = (self.directory / _LOG).read_text(encoding="utf-8", errors="replace").split("\n")
+        except OSError:
+            lines = []
+        return next((line.strip() for line in reversed(lines) if line.strip()), "none")
+
+    def end(self) -> None:
+        """End the virtual machine, by force if it does not end in time. It writes its class archive then."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # it ends when this pipe closes
+        try:
+            self._process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._archive.keep(self.directory)
+        self.remove_directory()
+
+    def remove_directory(self) -> None:
+        """Remove the log and the temporary files."""
+        self._place.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _python_path() -> str:
+    """PYTHONPATH with this project in it."""
+    paths = [str(PROJECT_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return os.pathsep.join(dict.fromkeys(paths))
+
+
+@functools.cache
+def _java() -> _Java:
+    """PySpark keeps to the first virtual machine of a process: sessions share it."""
+    return _Java()
 
 
 class SparkHandle:
-    """A context that may still be starting. `context()` waits for it; `stop()` leaves no process behind."""
+    """A session that may still be starting. `tasks()` waits for it."""
 
-    def __init__(self, master: str, scratch: Path) -> None:
+    def __init__(self, master: str) -> None:
         self._master = master
-        self._scratch = scratch
-        self._context: SparkContext | None = None
-        self._archive: ClassArchive | None = None
-        self._counted_cpu_s = 0.0
+        self._java: _Java | None = None
+        self._session: SparkSession | None = None
+        self._tasks: SparkTasks | None = None
         self._error: BaseException | None = None
-        self._plain_scratch: PlainPath | None = None
         self.ready_after_s: float | None = None
         self._thread = threading.Thread(target=self._start, name="spark-start", daemon=True)
 
     @classmethod
-    def start_in_background(cls, scratch: Path, *, master: str = "local[2]") -> SparkHandle:
-        """Start a context in the background; returns at once. `scratch`: directory for Spark's temporary files."""
-        handle = cls(master, scratch)
+    def start_in_background(cls, *, master: str = "local[2]") -> SparkHandle:
+        """Start a session in the background; returns at once."""
+        handle = cls(master)
         handle._thread.start()
         return handle
 
-    def context(self, timeout_s: float = PATIENCE_S) -> SparkContext:
-        """The warmed context. Raises `SparkUnavailableError` when it could not start, or not within the time."""
+    def tasks(self, timeout_s: float = PATIENCE_S) -> SparkTasks:
+        """The map of the warmed session. Raises `SparkUnavailableError` when it could not start, or not within the
+        time."""
         self._thread.join(timeout_s)
         if self._error is not None:
             raise SparkUnavailableError(
                 f"Spark did not start: {self._reason()}; --engine in-process works without it"
             ) from self._error
-        if self._context is None:
-            raise SparkUnavailableError(
-                f"Spark did not start within {timeout_s:.0f} s; the end of its log: {self._last_words()}"
-            )
-        return self._context
+        if self._tasks is None:
+            last = "none" if self._java is None else self._java.last_words()
+            raise SparkUnavailableError(f"Spark did not start within {timeout_s:.0f} s; the end of its log: {last}")
+        return self._tasks
 
     def new_cpu_s(self) -> float:
         """Processor time of Spark's processes on this machine since the last call, in seconds; their start is in the
-        first. 0 without a context."""
-        process = None if self._context is None else getattr(self._context._gateway, "proc", None)
-        if process is None:
-            return 0.0
-        before, self._counted_cpu_s = self._counted_cpu_s, cpu_of_tree_s(process.pid)
-        return max(0.0, self._counted_cpu_s - before)
+        first. 0 without a session."""
+        return 0.0 if self._java is None else self._java.new_cpu_s()
 
     def _reason(self) -> str:
         error = self._error
@@ -182,24 +274,18 @@ class SparkHandle:
             return cause_of(error, self._master)
         return str(error)
 
-    def _last_words(self) -> str:
-        """The end of the driver's log, which is deleted with the context."""
-        try:
-            lines = (self._scratch / _LOG).read_text(encoding="utf-8", errors="replace").split("\n")
-        except OSError:
-            lines = []
-        return next((line.strip() for line in reversed(lines) if line.strip()), "none")
-
     def stop(self) -> None:
-        """End the context and its JVM; safe to call twice, and while it is starting."""
+        """End the session and its workers; safe to call twice, and while it is starting."""
         self._thread.join(60)
-        context, self._context = self._context, None
-        if context is not None:
-            _end(context)
-            if self._archive is not None:
-                self._archive.keep(self._scratch)
-        if self._plain_scratch is not None:
-            self._plain_scratch.close()
+        session, self._session, self._tasks = self._session, None, None
+        if session is not None:
+            with contextlib.suppress(Exception):  # of a virtual machine that has ended
+                session.stop()
+
+    def abandon(self) -> None:
+        """Leave no file behind; the processes end with this one."""
+        if self._java is not None:
+            self._java.remove_directory()
 
     def _start(self) -> None:
         began = time.monotonic()
@@ -208,82 +294,27 @@ class SparkHandle:
             thread = threading.get_native_id()
             if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it again
                 os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
-            require_java()
-            self._context = self._build()
-            if is_local(self._master):
-                warm(self._context)
-            else:
-                require_workers(self._context)
-        except BaseException as error:  # raised again by `context`
+            self._session = self._build()
+            # The job forks the workers, which load what every task needs.
+            here, session = is_local(self._master), self._session
+            cores = default_parallelism(session) if here else require_workers(session, self._master)
+            self._tasks = SparkTasks(session, self._master, cores)
+        except BaseException as error:  # raised again by `tasks`
             self._error = error
         self.ready_after_s = time.monotonic() - began
 
-    def _build(self) -> SparkContext:
-        address = LOOPBACK if is_local(self._master) else self._own_address()
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # The workers import this package too.
-        paths = [
-            str(PROJECT_ROOT),
-            *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)),
-        ]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    def _build(self) -> SparkSession:
+        # Workers of a cluster do not inherit the driver's environment.
+        settings = {"spark.master": self._master, "spark.app.name": "brownout", **SILENT, **SMALL_PLANS}
+        settings["spark.executorEnv.PYTHONPATH"] = _python_path()
         if is_local(self._master):
             os.environ["SPARK_LOCAL_IP"] = LOOPBACK
-        self._plain_scratch = PlainPath(self._scratch)
-        scratch = self._plain_scratch.path
-        os.environ["SPARK_LOCAL_DIRS"] = scratch
-        from pyspark import SparkConf, SparkContext
-        from pyspark.find_spark_home import _find_spark_home
-        from pyspark.java_gateway import launch_gateway
-
-        # Workers of a cluster do not inherit the driver's environment.
-        settings = SILENT | {"spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"]}
+            address: str | None = LOOPBACK
+        else:
+            settings |= SETTINGS
+            # The address under which workers find the driver, if this is a standalone cluster; else Spark chooses it.
+            address = None if self._master.startswith(OF_OTHER_MANAGERS) else reach(self._master)
         if address is not None:
             settings |= {"spark.driver.bindAddress": address, "spark.driver.host": address}
-        if not is_local(self._master):
-            settings |= SETTINGS
-        conf = SparkConf().setMaster(self._master).setAppName("brownout").setAll(list(settings.items()))
-        java = find_java()
-        assert java is not None, "required above"
-        self._archive = ClassArchive(Path(java), DRIVER_JAVA_OPTIONS, Path(_find_spark_home()) / "jars")
-        with open(self._scratch / _LOG, "ab") as log, self._archive.option(scratch) as archived:
-            os.environ["PYSPARK_SUBMIT_ARGS"] = (
-                f"--driver-memory 1g --driver-java-options '{DRIVER_JAVA_OPTIONS} {archived} "
-                f"-Djava.io.tmpdir={scratch}' pyspark-shell"
-            )
-            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
-        return SparkContext(conf=conf, gateway=gateway)
-
-    def _own_address(self) -> str | None:
-        """The address under which workers find the driver, if this is a standalone cluster; else Spark chooses it."""
-        return None if self._master.startswith(OF_OTHER_MANAGERS) else reach(self._master)
-
-
-def _end(context: SparkContext) -> None:
-    """End a context and its JVM."""
-    gateway = context._gateway
-    context.stop()
-    process = getattr(gateway, "proc", None)
-    if gateway is not None:
-        gateway.shutdown()
-    if process is not None:
-        process.stdin.close()  # the JVM ends when the pipe from its driver closes
-        try:
-            process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-    # The class remembers the gateway of the ended JVM; a later context must launch its own.
-    type(context)._gateway = None
-    type(context)._jvm = None
-
-
-def warm(context: SparkContext) -> None:
-    """Run a task on each core, so that the workers have forked and loaded what every later task needs."""
-    cores = context.defaultParallelism
-    context.parallelize(range(cores), cores).map(_same).collect()
-
-
-def _same(number: int) -> int:
-    return number
+        self._java = _java()
+        return self._java.session(settings)

@@ -10,18 +10,22 @@ stage is checked by its own tasks: each task compares the code first.
 
 from __future__ import annotations
 
+import pickle
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from analysis.analysis_revision import revision
 from analysis.engines.spark_errors import NEEDS, SparkUnavailableError, cause_of
+from analysis.engines.task_map import PICKLED, SparkTasks, default_parallelism, pickled
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 
@@ -35,6 +39,9 @@ SETTLED_S: Final = 3.0
 """Workers of a cluster start their processes at the same time, and the slowest takes seconds longer on a busy host."""
 _CONNECT_S: Final = 5.0
 _POLL_S: Final = 0.2
+_LEAST_STATED: Final = 2
+"""The default parallelism of a cluster with fewer processors."""
+_TOO_FEW: Final = "requires more slots than the total number of slots"
 SETTINGS: Final = {
     "spark.barrier.sync.timeout": "120",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "3",
@@ -72,65 +79,83 @@ def reach(master: str) -> str:
         time.sleep(_POLL_S)
 
 
-def require_workers(context: SparkContext) -> None:
-    """Wait for the workers; then each must have this project. Raises `SparkUnavailableError`."""
-    deadline = time.monotonic() + WORKERS_S
-    while _slots(context) == 0:
-        if time.monotonic() >= deadline:
-            raise SparkUnavailableError(
-                f"no worker of {context.master} offered a processor and 1 GiB of memory within {WORKERS_S:.0f} s; "
-                "start workers, or end the applications that use them"
-            )
-        time.sleep(_POLL_S)
-    _settle(context)
-    for host, worker_revision in on_each_worker(context, _revisions):
+def require_workers(session: SparkSession, master: str) -> int:
+    """Wait for the workers; then each must have this project. Returns their processors. Raises
+    `SparkUnavailableError`."""
+    cores = _await_cores(session, master)
+    for host, worker_revision in on_each_worker(session, master, cores, _revisions):
         if worker_revision != revision():
             raise SparkUnavailableError(
                 f"the worker at {host} has other code of the analysis ({worker_revision}, here {revision()}); {NEEDS}"
             )
+    return cores
 
 
-def _settle(context: SparkContext) -> None:
-    """Wait until no further processors are offered."""
-    slots, since = _slots(context), time.monotonic()
-    while time.monotonic() < since + SETTLED_S:
-        time.sleep(_POLL_S)
-        if (now := _slots(context)) != slots:
-            slots, since = now, time.monotonic()
+def _await_cores(session: SparkSession, master: str) -> int:
+    """The processors of the workers, once no further ones are offered. Raises `SparkUnavailableError`."""
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        session.interruptAll()
+
+    timer = threading.Timer(WORKERS_S, give_up)
+    timer.start()
+    try:
+        session.range(0, 1, 1, 1).collect()  # needs a worker, and none of its Python, whose start is not counted
+        timer.cancel()
+        cores, since = default_parallelism(session), time.monotonic()
+        while time.monotonic() < since + SETTLED_S:
+            time.sleep(_POLL_S)
+            if (now := default_parallelism(session)) != cores:
+                cores, since = now, time.monotonic()
+    except Exception as error:
+        if late.is_set():
+            raise SparkUnavailableError(
+                f"no worker of {master} offered a processor and 1 GiB of memory within {WORKERS_S:.0f} s; "
+                "start workers, or end the applications that use them"
+            ) from error
+        raise SparkUnavailableError(f"a worker of {master} failed: {cause_of(error, master)}") from error
+    finally:
+        timer.cancel()
+    return cores
 
 
-def require_visible(context: SparkContext, paths: Sequence[Path]) -> None:
+def require_visible(tasks: SparkTasks, paths: Sequence[Path]) -> None:
     """Each worker must see these directories. Raises `SparkUnavailableError`."""
-    for host, path in on_each_worker(context, partial(_unseen, paths)):
+    unseen = partial(_unseen, paths)
+    for host, path in on_each_worker(tasks.session, tasks.master, tasks.cores, unseen):
         raise SparkUnavailableError(
             f"the worker at {host} does not see {path}: keep the store on a file system that all workers have mounted "
             "at the same path as this machine"
         )
 
 
-def on_each_worker(context: SparkContext, work: Callable[[Iterable[int]], Iterator[T]]) -> list[T]:
+def on_each_worker(session: SparkSession, master: str, slots: int, work: Callable[[], Iterator[T]]) -> list[T]:
     """What `work` yields in each of the workers' processes, all at the same time. Raises `SparkUnavailableError`."""
-    slots = max(1, _slots(context))
     try:
-        answers: list[T] = context.parallelize(range(slots), slots).barrier().mapPartitions(work).collect()
+        answers = session.range(0, slots, 1, slots).mapInArrow(_barrier_task(work), PICKLED, barrier=True).toArrow()
     except Exception as error:
-        raise SparkUnavailableError(
-            f"a worker of {context.master} failed: {cause_of(error, str(context.master))}"
-        ) from error
-    return answers
+        if slots == _LEAST_STATED and _TOO_FEW in str(error):  # of a cluster with one processor
+            return on_each_worker(session, master, 1, work)
+        raise SparkUnavailableError(f"a worker of {master} failed: {cause_of(error, master)}") from error
+    return [answer for row in answers["pickled"] for answer in pickle.loads(row.as_py())]
 
 
-def _slots(context: SparkContext) -> int:
-    """The processors that workers have offered."""
-    scala = context._jsc.sc()
-    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+def _barrier_task(work: Callable[[], Iterator[T]]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            continue
+        yield from pickled([list(work())]).to_batches()
+
+    return answer
 
 
-def _revisions(_: Iterable[int]) -> Iterator[tuple[str, str]]:
+def _revisions() -> Iterator[tuple[str, str]]:
     yield socket.gethostname(), revision()
 
 
-def _unseen(paths: Sequence[Path], _: Iterable[int]) -> Iterator[tuple[str, Path]]:
+def _unseen(paths: Sequence[Path]) -> Iterator[tuple[str, Path]]:
     for path in paths:
         if not path.is_dir():
             yield socket.gethostname(), path

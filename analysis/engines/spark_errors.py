@@ -34,5 +34,6 @@ _CAUSES: Final = (
     re.compile("Python worker exited unexpectedly"),
     re.compile(r"Cannot run program [^\n]+"),
     re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
+    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=\s*\Z)"),  # the same, where Spark has removed Java's frames
     re.compile(r"(?<=Exception: )[^\n]+"),
 )

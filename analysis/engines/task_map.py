@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -14,7 +16,8 @@ from analysis.engines.spark_errors import cause_of
 from history.arrow import without_pandas
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,35 +68,79 @@ class WorkerProcesses:
 class SparkTasks:
     """Each heavy task is one of Spark's own, so that whichever worker is free takes the next; light ones share one.
 
-    Tasks and results are Python objects, so they travel as an RDD; Spark's SQL engine would only cost its start. Raises
-    RuntimeError with the cause when a task raises or its worker ends."""
+    The tasks that share one are a row of a DataFrame, and the row a partition. Tasks and results are pickled, because
+    their types are Python's own. `cores`: those of all workers. Raises RuntimeError with the cause when a task raises
+    or its worker ends."""
 
-    context: SparkContext
+    session: SparkSession
+    master: str
+    cores: int
+
+    def __post_init__(self) -> None:
+        self.session.conf.set(_PARTITIONS, str(1 << 20))  # of a DataFrame of this many rows or fewer, one for each row
+        self.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
 
     def __call__(
         self, function: Callable[[T], R], tasks: Sequence[T], weights: Sequence[int] | None = None, /
     ) -> list[R]:
         if not tasks:
             return []
-        shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.context.defaultParallelism)
-        parts = self.context.parallelize(
-            [[(number, tasks[number]) for number in share] for share in shares], len(shares)
-        )
+        shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.cores)
+        rows = pickled([(number, tasks[number]) for number in share] for share in shares)
         try:
-            results = dict(parts.flatMap(_work(function)).collect())
+            done = self.session.createDataFrame(rows).mapInArrow(_work(function), PICKLED).toArrow()
         except Exception as error:
-            raise RuntimeError(f"a task on Spark failed: {cause_of(error, str(self.context.master))}") from error
+            raise RuntimeError(f"a task on Spark failed: {cause_of(error, self.master)}") from error
+        except BaseException:  # Ctrl-C
+            self.cancel()
+            raise
+        results = dict(pair for row in done["pickled"] for pair in pickle.loads(row.as_py()))
         return [results[number] for number in range(len(tasks))]
 
+    def cancel(self) -> None:
+        """Cancel what the session does."""
+        with contextlib.suppress(Exception):  # of a session that has ended
+            self.session.interruptAll()
 
-def _work(function: Callable[[T], R]) -> Callable[[Sequence[tuple[int, T]]], list[tuple[int, R]]]:
+
+PICKLED: Final = "pickled binary"
+"""The columns of a DataFrame of Python objects."""
+_PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
+_MOST_CORES: Final = 1 << 14
+
+
+def default_parallelism(session: SparkSession) -> int:
+    """The processors of a session's workers; at least 2 of a cluster, and the processors that a setting states. One
+    task is done on each."""
+    session.conf.unset(_PARTITIONS)
+    return int(session.range(_MOST_CORES).mapInArrow(_one_row, PICKLED).toArrow().num_rows)
+
+
+def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row for a partition."""
+    for _ in batches:
+        continue
+    yield from pickled([None]).to_batches()
+
+
+def pickled(objects: Iterable[object]) -> pa.Table:
+    """One row for each object, as PICKLED states."""
+    import pyarrow as pa
+
+    return pa.table({"pickled": pa.array(map(pickle.dumps, objects), pa.binary())})
+
+
+def _work(function: Callable[[T], R]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """The function that Spark's workers apply to a share of the tasks."""
     expected = revision()
 
-    def work(share: Sequence[tuple[int, T]]) -> list[tuple[int, R]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         require_revision(expected)
         without_pandas()
-        return [(number, function(task)) for number, task in share]
+        for batch in batches:
+            for row in batch["pickled"]:
+                share = pickle.loads(row.as_py())
+                yield from pickled([[(number, function(task)) for number, task in share]]).to_batches()
 
     return work
 
@@ -112,10 +159,10 @@ def bundles(weights: Sequence[int], most: int) -> list[list[int]]:
     return groups
 
 
-def task_map(context: SparkContext | None, rows: int = 0) -> TaskMap:
-    """Spark's workers if there is a context. Else this process, or one for each core if there are many `rows`."""
-    if context is not None:
-        return SparkTasks(context)
+def task_map(spark: SparkTasks | None, rows: int = 0) -> TaskMap:
+    """Spark's workers if there is a session. Else this process, or one for each core if there are many `rows`."""
+    if spark is not None:
+        return spark
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return WorkerProcesses(cores) if rows >= ROWS_FOR_PROCESSES and cores > 1 else in_sequence
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,9 +13,8 @@ from installation.commands import command
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from analysis.engines.spark import SparkHandle
+    from analysis.engines.task_map import SparkTasks
     from analysis.verdict import Verdict
 
 
@@ -55,11 +53,10 @@ class Engine:
     """Runs the analyses of one invocation: `spark` (one session, started in the background) or `in-process`. Without
     `plots` there are no plots; `brownout analyze` can make them later."""
 
-    def __init__(self, kind: str, scratch: Path, master: str = LOCAL, *, plots: bool = True) -> None:
+    def __init__(self, kind: str, master: str = LOCAL, *, plots: bool = True) -> None:
         self.kind = kind
         self.plots = plots
         self._master = master
-        self._scratch = scratch
         self._handle: SparkHandle | None = None
 
     def start(self) -> None:
@@ -67,7 +64,7 @@ class Engine:
         if self.kind == "spark" and self._handle is None:
             from analysis.engines.spark import SparkHandle
 
-            self._handle = SparkHandle.start_in_background(self._scratch, master=self._master)
+            self._handle = SparkHandle.start_in_background(master=self._master)
 
     @property
     def handle(self) -> SparkHandle | None:
@@ -75,14 +72,14 @@ class Engine:
         self.start()
         return self._handle
 
-    def context(self) -> SparkContext:
-        """The session's context, once it has started. Raises `UsageError` if it cannot start."""
+    def tasks(self) -> SparkTasks:
+        """The map over the session's workers, once it has started. Raises `UsageError` if it cannot start."""
         from analysis.engines.spark_errors import SparkUnavailableError, is_local
 
         handle = self.handle
-        assert handle is not None, "only the engine spark has a context"
+        assert handle is not None, "only the engine spark has workers"
         try:
-            return handle.context()
+            return handle.tasks()
         except SparkUnavailableError as error:
             raise UsageError(str(error) if is_local(self._master) else f"--master {self._master}: {error}") from error
 
@@ -91,24 +88,24 @@ class Engine:
         from analysis.engines.spark_cluster import require_visible
         from analysis.engines.spark_errors import SparkUnavailableError, is_local
 
-        context = self.context()
+        tasks = self.tasks()
         if is_local(self._master):
             return
         try:
-            require_visible(context, paths)
+            require_visible(tasks, paths)
         except SparkUnavailableError as error:
             raise UsageError(f"--master {self._master}: {error}") from error
 
     def abandon(self) -> None:
         """Abandon the session: it ends with this process. Does not wait for a session that is still starting."""
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        if self._handle is not None:
+            self._handle.abandon()
 
     def stop(self) -> None:
         """End the session, if there is one."""
         if self._handle is not None:
             self._handle.stop()
             self._handle = None
-            shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 BROKEN = "analysis-error.txt"

@@ -11,16 +11,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Generator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from analysis.analysis_revision import require_revision, revision
-from analysis.engines.spark_errors import cause_of
 from orchestrator.campaign.engine import IN_PROCESS, Engine, judge
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from analysis.engines.task_map import SparkTasks
 
 _POLL_S: Final = 0.2
 """A wait without a limit cannot be interrupted."""
@@ -29,22 +26,16 @@ _POLL_S: Final = 0.2
 def judge_here(run: str) -> None:
     """Analyze a run in this process, a worker's."""
     path = Path(run)
-    judge(path, Engine(IN_PROCESS, path / ".spark"))
-
-
-def _with_same_code(expected: str, work: Callable[[str], None], run: str) -> None:
-    require_revision(expected)
-    work(run)
+    judge(path, Engine(IN_PROCESS))
 
 
 def judge_each(
-    runs: Sequence[Path], context: SparkContext, work: Callable[[str], None] = judge_here
+    runs: Sequence[Path], tasks: SparkTasks, work: Callable[[str], None] = judge_here
 ) -> Generator[tuple[Path, str], None, None]:
     """Analyzes the runs concurrently. Yields each when it is done, with the reason if its task failed, else an empty
     text. `work` is called in the workers; closing the iterator cancels what is under way."""
     waiting: queue.SimpleQueue[Path] = queue.SimpleQueue()
     done: queue.SimpleQueue[tuple[Path, str]] = queue.SimpleQueue()
-    expected = revision()
     for run in runs:
         waiting.put(run)
 
@@ -55,12 +46,12 @@ def judge_each(
             except queue.Empty:
                 return
             try:
-                context.parallelize([str(run)], 1).foreach(partial(_with_same_code, expected, work))
+                tasks(work, [str(run)])
                 done.put((run, ""))
-            except Exception as error:  # also of a context that was stopped
-                done.put((run, cause_of(error, str(context.master))))
+            except Exception as error:  # also of a session that was stopped
+                done.put((run, str(error)))
 
-    for _ in range(min(len(runs), context.defaultParallelism)):
+    for _ in range(min(len(runs), tasks.cores)):
         threading.Thread(target=work_through, daemon=True).start()
     count = 0
     try:
@@ -75,4 +66,4 @@ def judge_each(
         if count < len(runs):
             while not waiting.empty():
                 waiting.get()
-            context.cancelAllJobs()
+            tasks.cancel()

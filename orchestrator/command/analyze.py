@@ -35,10 +35,9 @@ def main(options: argparse.Namespace) -> int:
         for run in store.find_runs(name):
             runs[run.path] = run
             named[run.path.parent] = store.locate(name) / run.path.relative_to(store.find(name))
-    # The scratch directory is beside the verdict, since that place must be writable anyway.
     simulated = all((path / SUMMARY).is_file() for path in runs)
     kind, _ = choose_engine(engine_asked(options.engine, options.master), simulated=simulated)
-    engine = Engine(kind, next(iter(runs)) / ".spark", options.master or LOCAL)
+    engine = Engine(kind, options.master or LOCAL)
     documents = _Documents(named)
     try:
         if options.master is not None:  # before a verdict is replaced
@@ -106,7 +105,7 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
     from analysis.placeholder_verdict import undecided
     from analysis.verdict import VERDICT_FILE, Verdict
 
-    context = engine.context()
+    tasks = engine.tasks()
     held: list[RunDirectory] = []
     refused: list[UsageError] = []
     with contextlib.ExitStack() as locks:
@@ -117,12 +116,12 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
                 held.append(run)
             except UsageError as error:
                 refused.append(error)
-        judged = judge_each([run.path for run in held], context)
+        judged = judge_each([run.path for run in held], tasks)
         with contextlib.closing(judged):
             for count, (path, failure) in enumerate(judged, 1):
                 if failure:
                     again = command("analyze", str(path))
-                    undecided(path, f"its task on a worker failed: {failure}; analyze it: {again}", ANALYSIS_BROKEN)
+                    undecided(path, f"{failure}; analyze it: {again}", ANALYSIS_BROKEN)
                 say(f"analyzed {count} of {len(held)}: {path.name}", file=sys.stderr)
         return [(run, Verdict.read(run.path / VERDICT_FILE)) for run in held], refused
 

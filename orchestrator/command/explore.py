@@ -138,10 +138,10 @@ def _workers(
             yield lambda tasks: (attempt(task, place, interrupts) for task in tasks)
             return
         cores = os.cpu_count() or 1
-        engine = Engine("spark", store.root / ".spark" / store.new_stamp(), options.master or f"local[{cores}]")
+        engine = Engine("spark", options.master or f"local[{cores}]")
         with always(engine.stop, shield=interrupts.shielded):
             # The session starts with the first round: the stored runs may already complete the exploration.
-            yield lambda tasks: spread(engine.context(), place, tasks)
+            yield lambda tasks: spread(engine.tasks(), place, tasks)
 
 
 def _make_all(

@@ -79,7 +79,7 @@ def _analyze_again(path: Path, options: argparse.Namespace) -> None:
         return
     simulated = all((run.path / SUMMARY).is_file() for run in runs)
     kind, _ = choose_engine(options.engine, simulated=simulated)
-    engine = Engine(kind, runs[0].path / ".spark", plots=False)
+    engine = Engine(kind, plots=False)
     try:
         for number, run in enumerate(runs, 1):
             try:

@@ -84,15 +84,15 @@ def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
 
 
 def _write_tables(store: Store, master: str | None) -> None:
-    from analysis.engines.task_map import SparkTasks, in_sequence
+    from analysis.engines.task_map import in_sequence
     from orchestrator.campaign.store_tables import write_tables
 
     kind, _ = choose_engine(engine_asked(None if master else IN_PROCESS, master))
-    engine = Engine(kind, store.root / ".spark" / store.new_stamp(), master or LOCAL)
+    engine = Engine(kind, master or LOCAL)
     try:
         if master is not None:
             engine.require_visible([store.root])
-        folder, left_out = write_tables(store, in_sequence if master is None else SparkTasks(engine.context()))
+        folder, left_out = write_tables(store, in_sequence if master is None else engine.tasks())
     except RuntimeError as error:
         raise UsageError(f"--master {master}: {error}; the tables were not written") from error
     except OSError as error:

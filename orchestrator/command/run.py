@@ -86,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
     else:
         invocation = plan_invocation(store, campaign, **asked, **around)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
-    engine = Engine(engine_kind, store.root / ".spark" / invocation.stamp, plots=not (simulated or options.no_plots))
+    engine = Engine(engine_kind, plots=not (simulated or options.no_plots))
     meanwhile = analyzes_meanwhile(options, selection.lab)
     run_options = RunOptions(selection, engine, inventory, options.keep, _shell_prefix(), meanwhile=meanwhile)
     return _make_runs(invocation, store, run_options, options)

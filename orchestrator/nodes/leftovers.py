@@ -6,11 +6,12 @@ import contextlib
 import fcntl
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from installation.files import PROJECT_ROOT
+from installation.files import PROJECT_ROOT, SPARK_FILES
 from nodeimage.image import UNFINISHED, images_directory
 from orchestrator.campaign.store import LABS
 from orchestrator.machine import cgroups
@@ -30,7 +31,7 @@ def remove_leftovers(store: Path, project: Path = PROJECT_ROOT) -> list[str]:
     for path in _unfinished_images(images_directory(project)):
         shutil.rmtree(path, ignore_errors=True)
         removed.append(str(path))
-    return [*removed, *_remove_unused(store / LABS), *_remove_unused(store / ".spark")]
+    return [*removed, *_remove_unused(store / LABS), *_remove_unused(Path(tempfile.gettempdir()), SPARK_FILES)]
 
 
 def remove_labs(store: Path) -> list[str]:
@@ -38,8 +39,8 @@ def remove_labs(store: Path) -> list[str]:
     return _remove_unused(store / LABS)
 
 
-def _remove_unused(parent: Path) -> list[str]:
-    unused = [path for path in _directories(parent) if not _in_use(path)]
+def _remove_unused(parent: Path, prefix: str = "") -> list[str]:
+    unused = [path for path in _directories(parent) if path.name.startswith(prefix) and not _in_use(path)]
     for path in unused:
         shutil.rmtree(path, ignore_errors=True)
     return list(map(str, unused))
@@ -67,10 +68,14 @@ def _unfinished_images(directory: Path) -> list[Path]:
 
 
 def _in_use(directory: Path) -> bool:
-    """Whether a process holds its lock, works in it, has a file in it open, or was started with a path in it."""
-    if time.time() - directory.stat().st_mtime < _LEAST_AGE_S:
+    """Whether a process holds its lock, works in it, has a file in it open, or was started with a path in it. True of a
+    directory that is another user's or no longer there."""
+    try:
+        if time.time() - directory.stat().st_mtime < _LEAST_AGE_S:
+            return True
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
         return True
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

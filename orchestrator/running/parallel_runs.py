@@ -82,7 +82,7 @@ def make_in_parallel(
 def _make(task: _RunTask) -> str:
     """In a worker: make one run and analyze it; returns what it said of its result."""
     store = Store(task.store)
-    engine = Engine(IN_PROCESS, store.root / ".spark", plots=task.plots)
+    engine = Engine(IN_PROCESS, plots=task.plots)
     options = RunOptions(Selection(lab_named(SIMULATION), task.reason), engine)
     runner = Runner(store, options, Progress(quiet=True), Interrupts(lambda: None, lambda: None))
     try:

@@ -71,7 +71,7 @@ class Maker:
         plots: bool = False,
         messages: bool = False,
     ) -> None:
-        engine = Engine("in-process", store.root / ".spark", plots=plots)
+        engine = Engine("in-process", plots=plots)
         selection = Selection(select_lab(SIMULATION).lab, "only in this world a seed determines the run")
         options = RunOptions(selection, engine, messages=messages)
         self._runner = Runner(store, options, progress, interrupts)

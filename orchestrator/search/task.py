@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from analysis.engines.task_map import HEAVY, TaskMap
 from analysis.verdict import UNKNOWN, first_reasons
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
@@ -117,8 +117,6 @@ def _schedule(path: Path) -> InjectedFaults | None:
         return None  # a run that ended so early has no schedule to vary
 
 
-def spread(context: Any, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
+def spread(workers: TaskMap, scratch: Path, tasks: Sequence[ExplorationTask]) -> list[Attempted]:
     """The results of these tasks, computed by Spark, in the order of the tasks."""
-    attempt_here = partial(attempt, scratch=scratch)
-    attempts: list[Attempted] = context.parallelize(tasks, len(tasks)).map(attempt_here).collect()
-    return attempts
+    return workers(partial(attempt, scratch=scratch), tasks, [HEAVY] * len(tasks))

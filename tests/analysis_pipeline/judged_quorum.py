@@ -12,12 +12,12 @@ from history.reader import read_run
 from tests.analysis_pipeline.stored_quorum import TOPIC, StoredQuorum
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from analysis.engines.task_map import SparkTasks
 
 LOG = f"data/{TOPIC}-0"
 
 
-def judged(run: Path, spark: SparkContext | None = None) -> Outcome:
+def judged(run: Path, spark: SparkTasks | None = None) -> Outcome:
     return CHECKER.check(CheckedRun(run, describe(run), read_run(run), events_by_node(run), spark))
 
 

@@ -4,6 +4,8 @@ of a session costs more than all of them."""
 from __future__ import annotations
 
 import random
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.remote_store import compare_store
 from analysis.engines.row_groups import row_groups_of
 from analysis.engines.spark import SparkHandle
-from analysis.engines.task_map import SparkTasks, in_sequence
+from analysis.engines.task_map import HEAVY, TASKS_PER_CORE, in_sequence
 from analysis.pipeline import analyze
 from analysis.verifiers.register import verify_registers
 from history.seal import seal
@@ -51,7 +53,7 @@ def test_spark_and_process_give_the_same_report(spark: SparkHandle, tmp_path: Pa
     tables = compacted(tmp_path, seed=7, partitions=40, rows_per_file=2)
     assert max(len(groups) for groups in row_groups_of(tables).values()) > 2
     expected = check_log(LogPlan.of(tables), upper_bound="strict")
-    found = check_log(LogPlan.of(tables, span=span), SparkTasks(spark.context()), upper_bound="strict")
+    found = check_log(LogPlan.of(tables, span=span), spark.tasks(), upper_bound="strict")
     assert len({anomaly.name for anomaly in expected.anomalies}) >= 5
     assert found == expected
 
@@ -72,7 +74,7 @@ def test_both_engines_leave_gaps_explained_by_a_lost_record_undecided(
     expected = check_log(LogPlan.of(tables), upper_bound="session", owners=owners)
     assert any("is incomplete" in text for text in expected.undecided)
     plan = LogPlan.of(tables, span=span)
-    assert check_log(plan, SparkTasks(spark.context()), upper_bound="session", owners=owners) == expected
+    assert check_log(plan, spark.tasks(), upper_bound="session", owners=owners) == expected
 
 
 @pytest.mark.spark
@@ -83,14 +85,14 @@ def test_both_engines_report_damage_in_the_same_words(spark: SparkHandle, tmp_pa
     with pytest.raises(DamagedError) as in_process:
         check_log(LogPlan.of(tables), upper_bound="strict")
     with pytest.raises(DamagedError) as on_spark:
-        check_log(LogPlan.of(tables, span=span), SparkTasks(spark.context()), upper_bound="strict")
+        check_log(LogPlan.of(tables, span=span), spark.tasks(), upper_bound="strict")
     assert str(in_process.value) == "an operation returned before its invocation: the history is damaged"
     assert str(on_spark.value) == str(in_process.value)
 
 
 @pytest.mark.spark
 def test_both_engines_check_an_empty_run(spark: SparkHandle, tmp_path: Path) -> None:
-    report = check_log(LogPlan.of(tmp_path), SparkTasks(spark.context()), upper_bound="strict")
+    report = check_log(LogPlan.of(tmp_path), spark.tasks(), upper_bound="strict")
     assert report == check_log(LogPlan.of(tmp_path), upper_bound="strict")
     assert report.ok
 
@@ -155,7 +157,7 @@ def test_registers_have_the_same_report_certificate_and_verification(tmp_path: P
         register_tables.stored(
             tmp_path / name, register_histories.table(histories), pieces=3, least_rows=1, most_rows=5
         )
-    for tasks in (in_sequence, SparkTasks(spark.context())):
+    for tasks in (in_sequence, spark.tasks()):
         plans = [RegisterPlan.of(tmp_path / name / "tables", task_rows=30) for name in ("right", "wrong")]
         reports = [repr(check_registers(plan, tasks)) for plan in plans]
         directory = register_tables.certified(tmp_path / "right", task_rows=30, spread=tasks)
@@ -182,7 +184,7 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
     campaign = tmp_path / "short.toml"
     campaign.write_text(SHORT)
     tasks = [ExplorationTask(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
-    spread_out = spread(spark.context(), tmp_path / "there", tasks)
+    spread_out = spread(spark.tasks(), tmp_path / "there", tasks)
     here = [attempt(task, tmp_path / "here") for task in tasks]
     assert all(it.digest for it in here)
     assert [(it.number, it.digest, it.states) for it in spread_out] == [
@@ -193,7 +195,7 @@ def test_runs_spread_over_workers_are_those_of_this_process(spark: SparkHandle, 
 @pytest.mark.spark
 def test_remote_storage_has_the_same_findings(spark: SparkHandle, tmp_path: Path) -> None:
     tasks = test_remote_store.all_of(tmp_path)
-    assert compare_store(tasks, SparkTasks(spark.context())) == compare_store(tasks, in_sequence)
+    assert compare_store(tasks, spark.tasks()) == compare_store(tasks, in_sequence)
 
 
 @pytest.mark.spark
@@ -202,7 +204,7 @@ def test_a_worker_reads_the_logs_of_the_metadata_quorum(
 ) -> None:
     replace(quorum, "n3", mark(5, 1), mark(5, 1) | {"digest": 7})
     run = quorum.write()
-    expected, context = judged(run), spark.context()
+    expected, context = judged(run), spark.tasks()
     monkeypatch.delattr("analysis.replicafiles.kraft.read_metadata")  # in this process, not in the worker
     assert [anomaly.name for anomaly in expected.anomalies] == ["applied-metadata-mismatch"]
     assert judged(run, context) == expected
@@ -211,13 +213,57 @@ def test_a_worker_reads_the_logs_of_the_metadata_quorum(
 @pytest.mark.spark
 def test_the_error_of_a_task_is_named_without_the_frames_of_java(spark: SparkHandle) -> None:
     with pytest.raises(RuntimeError) as raised:
-        SparkTasks(spark.context())(int, ["1", "two"])
+        spark.tasks()(int, ["1", "two"])
     assert str(raised.value) == "a task on Spark failed: ValueError: invalid literal for int() with base 10: 'two'"
+
+
+def _partition(_: int) -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    number: int = context.partitionId()
+    return number
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("count", [3, 300])
+def test_a_heavy_task_is_one_of_spark_and_light_ones_share(spark: SparkHandle, count: int) -> None:
+    partitions = spark.tasks()(_partition, range(count), [HEAVY] * count)
+    assert sorted(partitions) == list(range(count))
+    assert len({*spark.tasks()(_partition, range(count))}) <= TASKS_PER_CORE * spark.tasks().cores
+
+
+def _wait(marker: Path) -> None:
+    marker.touch()
+    time.sleep(600)
+
+
+@pytest.mark.spark
+def test_work_that_is_cancelled_ends(spark: SparkHandle, tmp_path: Path) -> None:
+    """As after Ctrl-C. The session lives on."""
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            spark.tasks()(_wait, [tmp_path / "begun"])
+        except RuntimeError as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not (tmp_path / "begun").exists():
+        assert thread.is_alive()
+        thread.join(0.05)
+    spark.tasks().cancel()
+    thread.join(300)
+    assert len(ended) == 1
+    assert spark.tasks()(abs, [-1]) == [1]
 
 
 @pytest.mark.spark
 def test_the_processor_time_of_spark_is_in_the_cost_of_the_analysis(spark: SparkHandle, tmp_path: Path) -> None:
-    spark.context()
+    spark.tasks()
     spark.new_cpu_s()
     run = StoredRun(tmp_path / "run").write()
     here = analyze(run, engine="in-process", plots=False).cost

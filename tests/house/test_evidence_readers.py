@@ -30,8 +30,8 @@ ALLOWED: Final = frozenset(
             "analysis/engines/processor_time.py",
             "Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace')",
         ),
-        ("analysis/engines/spark.py", "(self._scratch / _LOG).read_text(encoding='utf-8', errors='replace')"),
-        ("analysis/engines/spark.py", "open(self._scratch / _LOG, 'ab')"),  # in a directory that was just made
+        ("analysis/engines/spark.py", "(self.directory / _LOG).read_text(encoding='utf-8', errors='replace')"),
+        ("analysis/engines/spark.py", "open(self.directory / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
         ("analysis/report.py", "(TEMPLATES / name).read_text(encoding='utf-8')"),  # the program itself
         ("orchestrator/campaign/run_digests.py", "os.open(_path(campaign_dir, stamp), flags, 420)"),  # appends

@@ -52,3 +52,10 @@ def test_libraries_do_not_print() -> None:
     printing = callers(r"(?<![\w.\"'`])print\(|\bpartial\(print\b", but={"broker/__main__.py"})
     rooms = ("analysis/", "broker/", "history/", "nemeses/", "simulator/", "systems/", "workloads/")
     assert [name for name in printing if name.startswith(rooms)] == []
+
+
+def test_spark_is_used_by_its_dataframes_and_public_names_only() -> None:
+    """Spark Connect has neither a context nor an RDD, and a private name of PySpark may go with any version."""
+    assert callers(r"\b[sS]parkContext\b|\bparallelize\(|\.rdd\b|\bRDD\b", but=set()) == []
+    private = r"\b_(gateway|jvm|jsc|jsparkSession|jdf|sc)\b|import _\w+"
+    assert callers(rf"(?s)\A(?=.*pyspark).*({private})", but=set()) == []

@@ -43,8 +43,8 @@ def usual() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def added(runs: list[RunDirectory], scratch: Path, niceness: int) -> BackgroundAnalysis:
-    later = BackgroundAnalysis(Engine(IN_PROCESS, scratch, plots=False), niceness=niceness)
+def added(runs: list[RunDirectory], niceness: int) -> BackgroundAnalysis:
+    later = BackgroundAnalysis(Engine(IN_PROCESS, plots=False), niceness=niceness)
     for run in runs:
         lock = contextlib.ExitStack()
         lock.enter_context(run.held())
@@ -55,10 +55,8 @@ def added(runs: list[RunDirectory], scratch: Path, niceness: int) -> BackgroundA
 @pytest.mark.parametrize(
     "niceness", [pytest.param(usual(), id="usual"), pytest.param(LOWEST, id="lowest", marks=pytest.mark.thorough)]
 )
-def test_a_process_of_this_priority_analyzes_the_runs_in_their_order(
-    runs: list[RunDirectory], tmp_path: Path, niceness: int
-) -> None:
-    later = added(runs, tmp_path / "spark", niceness)
+def test_a_process_of_this_priority_analyzes_the_runs_in_their_order(runs: list[RunDirectory], niceness: int) -> None:
+    later = added(runs, niceness)
     assert later.unjudged == [run.path for run in runs]
     verdicts = later.rest()
     first = next(verdicts)
@@ -74,8 +72,8 @@ def test_a_process_of_this_priority_analyzes_the_runs_in_their_order(
     assert later.unjudged == []
 
 
-def test_a_process_that_ends_unexpectedly_makes_one_run_unknown(runs: list[RunDirectory], tmp_path: Path) -> None:
-    later = added(runs, tmp_path / "spark", usual())
+def test_a_process_that_ends_unexpectedly_makes_one_run_unknown(runs: list[RunDirectory]) -> None:
+    later = added(runs, usual())
     (process,) = multiprocessing.active_children()
     process.kill()
     first, second = later.rest()
@@ -107,9 +105,7 @@ def make(trouble: Trouble, store: Store, monkeypatch: pytest.MonkeyPatch) -> tup
 
     monkeypatch.setattr("orchestrator.running.runner.BackgroundAnalysis", Slow)
     invocation = plan_invocation(store, campaign(TWO_RUNS), world="process")
-    options = RunOptions(
-        Selection(lab_of(trouble), "it is troubled"), Engine(IN_PROCESS, store.root / ".spark"), meanwhile=True
-    )
+    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine(IN_PROCESS), meanwhile=True)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     runner = Runner(store, options, Ear(quiet=True), interrupts)
     with contextlib.suppress(Interrupted), interrupts.installed():

@@ -107,7 +107,7 @@ def make_runs(
 def make(
     trouble: Trouble, store: Store, invocation: CampaignInvocation, progress: Progress, *, keep: bool = False
 ) -> None:
-    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process", store.root), keep=keep)
+    options = RunOptions(Selection(lab_of(trouble), "it is troubled"), Engine("in-process"), keep=keep)
     interrupts = Interrupts(on_first=nothing, on_second=nothing)
     with interrupts.installed():
         Runner(store, options, progress, interrupts).make_all(invocation)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from installation.files import SPARK_FILES
 from nodeimage.image import UNFINISHED, images_directory
 from orchestrator.nodes import state
 from orchestrator.nodes.leftovers import remove_leftovers
@@ -33,11 +35,16 @@ def test_an_empty_machine_has_no_leftovers(tmp_path: Path) -> None:
     assert [each for each in clean(tmp_path) if str(tmp_path) in each] == []
 
 
-@pytest.mark.parametrize("kind", [".labs", ".spark"])
-def test_directories_of_killed_runs_are_removed_unless_in_use(tmp_path: Path, kind: str) -> None:
-    parent = tmp_path / "store" / kind
-    left, worked_in, started_with, locked = (old(parent / name) for name in ("left", "cwd", "argument", "locked"))
-    (young := parent / "young").mkdir()
+@pytest.mark.parametrize(("place", "prefix"), [("store/.labs", ""), ("tmp", SPARK_FILES)])
+def test_directories_of_killed_runs_are_removed_unless_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, prefix: str
+) -> None:
+    parent = tmp_path / place
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    left, worked_in, started_with, locked = (
+        old(parent / f"{prefix}{name}") for name in ("left", "cwd", "argument", "locked")
+    )
+    (young := parent / f"{prefix}young").mkdir()
     lock = os.open(locked, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     sleepers = [
@@ -54,6 +61,13 @@ def test_directories_of_killed_runs_are_removed_unless_in_use(tmp_path: Path, ki
             sleeper.wait()
     clean(tmp_path)
     assert sorted(parent.iterdir()) == [young]
+
+
+def test_only_temporary_files_of_spark_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    other = old(tmp_path / "tmp" / "of-another-program")
+    assert str(other) not in clean(tmp_path)
+    assert other.exists()
 
 
 def test_a_process_in_the_middle_of_an_exec_is_found(tmp_path: Path) -> None:

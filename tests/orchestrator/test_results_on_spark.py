@@ -30,9 +30,7 @@ SKIPS = ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFil
 @pytest.fixture
 def session(spark: SparkHandle) -> Iterator[SparkSession]:
     """A session whose user wants no errors of missing and damaged files."""
-    from pyspark.sql import SparkSession
-
-    session = SparkSession(spark.context())
+    session = spark.tasks().session
     for key, value in {"spark.sql.shuffle.partitions": "2", **dict.fromkeys(SKIPS, "true")}.items():
         session.conf.set(key, value)
     yield session

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from analysis.engines.spark import SparkHandle
-from analysis.engines.task_map import SparkTasks
 from orchestrator.campaign.runs_on_workers import judge_each, judge_here
 from orchestrator.campaign.store import Store
 from orchestrator.campaign.store_tables import write_tables
@@ -30,12 +29,12 @@ def test_a_worker_that_dies_concerns_its_run_only(spark: SparkHandle, tmp_path: 
     for run in runs:
         (run / "verdict.json").unlink()
     (runs[1] / "kills").touch()
-    failures = dict(judge_each(runs, spark.context(), _dies_with_the_second))
+    failures = dict(judge_each(runs, spark.tasks(), _dies_with_the_second))
     assert failures[runs[0]] == ""
     assert "exited unexpectedly" in failures[runs[1]]
     assert json.loads((runs[0] / "verdict.json").read_text())["verdict"] == "pass"
     assert not (runs[1] / "verdict.json").exists()
-    assert dict(judge_each(runs[:1], spark.context())) == {runs[0]: ""}  # the session lives on
+    assert dict(judge_each(runs[:1], spark.tasks())) == {runs[0]: ""}  # the session lives on
 
 
 @pytest.mark.spark
@@ -45,13 +44,12 @@ def test_a_worker_with_other_code_of_the_analysis_does_no_task(
     """A worker may join at any time. The test changes the driver's revision, so that all workers have other code."""
     (run,) = StoredCampaign(tmp_path / "store", "").made()
     before = (run / "verdict.json").read_bytes()
-    for module in ("orchestrator.campaign.runs_on_workers", "analysis.engines.task_map"):
-        monkeypatch.setattr(f"{module}.revision", lambda: "0123456789abcdef")
-    failures = dict(judge_each([run], spark.context()))
+    monkeypatch.setattr("analysis.engines.task_map.revision", lambda: "0123456789abcdef")
+    failures = dict(judge_each([run], spark.tasks()))
     assert "has other code of the analysis" in failures[run]
     assert (run / "verdict.json").read_bytes() == before
     with pytest.raises(RuntimeError, match="has other code of the analysis"):
-        SparkTasks(spark.context())(str, [1, 2, 3])
+        spark.tasks()(str, [1, 2, 3])
 
 
 @pytest.mark.spark
@@ -63,7 +61,7 @@ def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monke
     folder, left_out = write_tables(store)
     here = {table.name: table.read_bytes() for table in folder.glob("*.parquet")}
     assert len(here) == 5
-    assert write_tables(store, SparkTasks(spark.context())) == (folder, left_out)
+    assert write_tables(store, spark.tasks()) == (folder, left_out)
     assert {table.name: table.read_bytes() for table in folder.glob("*.parquet")} == here
 
 

@@ -218,22 +218,20 @@ def _after_the_loss(marker: Path, function: Callable[[Any], Any], task: Any) -> 
 
 @pytest.mark.parametrize("work", ["a history", "several runs"])
 def test_a_task_of_a_lost_worker_is_repeated(cluster: Cluster, tmp_path: Path, work: str) -> None:
-    handle = SparkHandle.start_in_background(tmp_path / "spark", master=cluster.master)
+    handle = SparkHandle.start_in_background(master=cluster.master)
     marker = tmp_path / "lost"
     try:
         if work == "a history":
             rng = random.Random(7)
             tables = stored(tmp_path, table(*(random_history(rng) for _ in range(40))), 2)
-            there = check_log(
-                LogPlan.of(tables), _LosesAWorker(SparkTasks(handle.context()), marker), upper_bound="strict"
-            )
+            there = check_log(LogPlan.of(tables), _LosesAWorker(handle.tasks(), marker), upper_bound="strict")
             assert there == check_log(LogPlan.of(tables), upper_bound="strict")
         else:
             runs = StoredCampaign(tmp_path / "store").made()
             in_process = [judged(run) for run in runs]
             for run in runs:
                 (run / "verdict.json").unlink()
-            failures = dict(judge_each(runs, handle.context(), partial(_judge_after_the_loss, marker)))
+            failures = dict(judge_each(runs, handle.tasks(), partial(_judge_after_the_loss, marker)))
             assert failures == dict.fromkeys(runs, "")
             assert [judged(run) for run in runs] == in_process
         assert marker.exists()

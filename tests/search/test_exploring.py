@@ -253,10 +253,10 @@ def test_workers_of_a_cluster_have_their_modules_and_files(short: Path, tmp_path
     """Executors are processes of their own here, as on other machines: they inherit nothing of this one."""
     if java_version() is None:
         pytest.skip("no Java runtime: install openjdk-17-jre-headless")
-    handle = SparkHandle.start_in_background(tmp_path / "spark", master="local-cluster[1,1,1024]")
+    handle = SparkHandle.start_in_background(master="local-cluster[1,1,1024]")
     try:
         (there,) = spread(
-            handle.context(600), tmp_path / "there", [ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1)]
+            handle.tasks(600), tmp_path / "there", [ExplorationTask(0, RANDOM, SHORT, str(short), "fixed", 1)]
         )
     finally:
         handle.stop()
@@ -371,9 +371,8 @@ def test_unknown_runs_leave_the_detection_of_a_bug_unknown(
     assert run_explore(short, tmp_path, "--cell", "mutated", "--runs", "3") == 1, "one was decided"
 
 
-@pytest.mark.parametrize("engine", ["in-process", "spark"])
 def test_temporary_directories_are_in_places_that_cleanup_covers(
-    engine: str, short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    short: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places: list[Path] = []
 
@@ -382,10 +381,9 @@ def test_temporary_directories_are_in_places_that_cleanup_covers(
         raise Interrupted
 
     monkeypatch.setattr("orchestrator.command.explore.attempt", tell_place)
-    monkeypatch.setattr("analysis.engines.spark.SparkHandle.start_in_background", tell_place)
-    assert run_explore(short, tmp_path, "--engine", engine) == 130
+    assert run_explore(short, tmp_path, "--engine", "in-process") == 130
     (place,) = places
-    assert place.parent == tmp_path / (".spark" if engine == "spark" else LABS)
+    assert place.parent == tmp_path / LABS
     assert not place.exists()
     assert not (tmp_path / LABS).exists()
 
@@ -397,7 +395,7 @@ def test_without_spark_explore_reports_the_reason(
         raise SparkUnavailableError("Spark did not start: all masters are unresponsive")
 
     monkeypatch.setattr("analysis.engines.spark.SparkHandle.start_in_background", lambda *_, **__: SimpleNamespace(
-        context=unavailable, stop=lambda: None
+        tasks=unavailable, stop=lambda: None
     ))  # fmt: skip
     assert run_explore(short, tmp_path, "--engine", "spark", "--master", "spark://127.0.0.1:1") == 64
     assert "--master spark://127.0.0.1:1: Spark did not start: all masters" in capsys.readouterr().err
