@@ -14,6 +14,9 @@ A cell does not tolerate another anomaly whose promise stands alone (`Promise.st
 no consequence of a loss. The cell can name it in `may_show`, such as the exit of a broker that finds its metadata
 wrong. Other anomalies are tolerated: replicas, oracles and readers may show the same loss. Invariant: a demand that was
 not checked does not hold. The decision uses nothing but the verdict.
+
+A cell with `at_least` expects a loss that needs luck: a run that passes is accepted, and the gate counts the runs of
+the cell that failed as expected.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ def contradicts(demand: str, anomaly: str | None) -> bool:
 
 def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
     """The parts of the expectation that the run did not meet, as sentences; empty if it is met."""
+    if verdict.verdict == PASS and expected.at_least is not None:
+        return ()
     if verdict.verdict != expected.verdict:
         return (f"the verdict is {verdict.verdict}, but {expected} was expected",)
     if verdict.verdict == UNKNOWN:

@@ -86,6 +86,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """Of a failure, in one sentence."""
     verdict_sha256: str = ""
     """The digest of the verdict.json that the row is made from; empty without one."""
+    at_least: Int64 = 0
+    """The number of the cell's runs that must fail as expected; 0: every run of the cell."""
     campaign: str = ""
     """The name of the campaign's directory."""
     counts: bool = False
@@ -125,6 +127,7 @@ def decided_row(planned: RunRow, expected: Expectation, standing: StoredVerdict,
         system=standing.system,
         started=standing.started,
         verdict_sha256=standing.digest,
+        at_least=expected.at_least or 0,
     )
     if verdict is None:
         return blank

@@ -23,6 +23,7 @@ from history.field_types import ONE_OR_MORE, one_of
 from history.known_digests import digest_of
 from history.regular_files import read_bytes, replace_text
 from installation.commands import command
+from installation.counted import counted
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "unknown"
 VERDICT_FILE = "verdict.json"
@@ -52,6 +53,9 @@ class Expectation(msgspec.Struct, frozen=True):
     """The verdict that each run of the cell must have."""
     anomaly: str | None = None
     """With `fail`, needed: the anomaly that the run must show ([anomalies](anomalies.md))."""
+    at_least: Annotated[int, Meta(ge=1)] | None = None
+    """With `fail`: the number of the cell's runs that must show the anomaly; its other runs may pass. Without the key
+    every run must show it."""
     reasons: Annotated[tuple[str, ...], Meta(extra_json_schema=ONE_OR_MORE)] = msgspec.field(default=(), name="reason")
     """With `unknown`, needed: the code of the reason, or a list of codes. The run must have at least one of them, and
     no other."""
@@ -64,7 +68,8 @@ class Expectation(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         named = (*((self.anomaly,) if self.anomaly else ()), *self.reasons)
-        held = f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
+        held = f"; in at least {counted(self.at_least, 'run')}" if self.at_least else ""
+        held += f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
         held += f"; may show: {', '.join(self.may_show)}" if self.may_show else ""
         return self.verdict + (f" ({' or '.join(named)}{held})" if named or held else "")
 

@@ -16,7 +16,7 @@ from systems.declared_tables import read
 from systems.toml_tables import Table
 
 LOG: Final = "log"
-COMES_WITH: Final = {"anomaly": FAIL, "must_hold": FAIL, "may_show": FAIL, "reason": UNKNOWN}
+COMES_WITH: Final = {"anomaly": FAIL, "at_least": FAIL, "must_hold": FAIL, "may_show": FAIL, "reason": UNKNOWN}
 """By key: the verdict with which alone it has a meaning."""
 EXPECT_WORDS: Final = {"anomaly": ANOMALIES, "reason": REASONS, "must_hold": DEMANDS, "may_show": ANOMALIES}
 

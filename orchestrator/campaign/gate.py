@@ -1,7 +1,8 @@
 """Decides over the planned runs of a campaign, each against its expectation.
 
 A run that meets its expectation counts in favour, whatever its verdict: a mutant that was killed is as good as a pass.
-A run with another verdict than expected makes the gate fail. A planned run that is missing, undecided or not
+A run with another verdict than expected makes the gate fail, and so does a cell with fewer failures than it expects
+(`at_least`). A planned run that is missing, undecided or not
 trustworthy makes it unknown. A policy may demand more.
 """
 
@@ -17,7 +18,7 @@ from analysis.verdict import FAIL, PASS, UNKNOWN, besides
 from installation.counted import counted
 from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.policy_checks import PolicyFinding, PolicyReport, check_policy
+from orchestrator.campaign.policy_checks import PolicyFinding, PolicyReport, check_policy, counted_failures
 from orchestrator.campaign.policy_file import Policy
 from orchestrator.errors import EXIT_OF_VERDICT
 
@@ -41,8 +42,8 @@ class GateResult:
     """The decision over one campaign, or over one `run` of it, with its basis.
 
     `invocations`: stamps of the invocations that counted; `superseded`: stamps of those that a later one supersedes.
-    `partial`: no invocation that counted is of the whole campaign. `report`: the result of the policy, None without
-    one; `policy`: its file."""
+    `partial`: no invocation that counted is of the whole campaign. `failures`: the results of cells that expect a
+    number of failures. `report`: the result of the policy, None without one; `policy`: its file."""
 
     directory: Path
     decision: GateDecision
@@ -54,10 +55,11 @@ class GateResult:
     run: str | None = None
     policy: str = ""
     report: PolicyReport | None = None
+    failures: tuple[PolicyFinding, ...] = ()
 
     @property
     def findings(self) -> tuple[PolicyFinding, ...]:
-        return () if self.report is None else self.report.findings
+        return (*self.failures, *(() if self.report is None else self.report.findings))
 
     @property
     def worlds(self) -> tuple[str, ...]:
@@ -126,10 +128,11 @@ def _result(
     policy: Policy | None = None,
     report: PolicyReport | None = None,
 ) -> GateResult:
+    failures = tuple(counted_failures(matrix.entries).values()) if run is None else ()
     findings, excused = ((), {}) if report is None else (report.findings, report.excused)
     return GateResult(
         directory=campaign_dir,
-        decision=decide(matrix.entries, matrix.doubts, findings, excused),
+        decision=decide(matrix.entries, matrix.doubts, (*failures, *findings), excused),
         entries=matrix.entries,
         doubts=matrix.doubts,
         invocations=tuple(plan.stamp for plan in matrix.plans),
@@ -138,6 +141,7 @@ def _result(
         run=run,
         policy="" if policy is None or report is None else str(policy.path),
         report=report,
+        failures=failures,
     )
 
 

@@ -56,12 +56,14 @@ def _runs(result: GateResult) -> list[str]:
 
 def _policy(result: GateResult) -> list[str]:
     report = result.report
-    if report is None:
+    if report is None and not result.findings:
         return []
-    lines = ["### Policy", ""]
-    if report.findings:
-        rows = [(_MARKS[finding.verdict], finding.demand, finding.sentence) for finding in report.findings]
+    lines = ["### Policy" if report else "### Failures", ""]
+    if result.findings:
+        rows = [(_MARKS[finding.verdict], finding.demand, finding.sentence) for finding in result.findings]
         lines += table(("", "demand", "result"), rows)
+    if report is None:
+        return [*lines, ""]
     signatures = report.signatures
     for title, members in (
         ("New", list(map(str, signatures.new))),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from analysis.evidence.run_toml import Checks
 from history.damage import Damage
+from installation.counted import counted
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import (
@@ -79,7 +80,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     under_test, system = tested
     settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
-    cells = _cells(root, under_test, topology, workload)
+    cells = _cells(root, under_test, topology, workload, seeds)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
     swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
     root.done()
@@ -304,7 +305,9 @@ def read_seeds(table: Table) -> Seeds:
     return seeds
 
 
-def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> tuple[Cell, ...]:
+def _cells(
+    root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload, seeds: Seeds
+) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
         cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)  # type: ignore[misc]
@@ -312,6 +315,11 @@ def _cells(root: Table, under_test: SystemUnderTest, topology: Topology, workloa
             continue
         if cell.name in {other.name for other in cells}:
             root.source.complain(table.error(f"name: two cells are called {cell.name!r}", "name"))
+        if (cell.expect.at_least or 0) > seeds.count:
+            message = (
+                f"at_least: the campaign has {counted(seeds.count, 'seed')}; raise [seeds] count, or lower at_least"
+            )
+            root.source.complain(table.table("expect").error(message, "at_least"))
         cells.append(cell)
     return tuple(cells) or (Cell(),)
 

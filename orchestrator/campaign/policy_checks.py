@@ -106,7 +106,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class PolicyFinding:
-    """The result of one demand of the policy: pass, fail or unknown, with a sentence."""
+    """The result of one demand of the policy or of a cell: pass, fail or unknown, with a sentence."""
 
     demand: str
     verdict: str
@@ -150,11 +150,35 @@ def check_policy(policy: Policy, matrices: Mapping[str, Matrix], today: date | N
     return reports
 
 
+def counted_failures(entries: Sequence[RunRow]) -> dict[str, PolicyFinding]:
+    """By cell that expects a number of failures (`at_least`): whether that number of its runs failed as expected.
+
+    Undecided runs might have failed. Too few runs cannot violate the expectation either: both are unknown."""
+    needed = {entry.cell: entry.at_least for entry in entries if entry.at_least}
+    findings = dict[str, PolicyFinding]()
+    for cell, least in sorted(needed.items()):
+        runs = [entry for entry in entries if entry.cell == cell]
+        failed = sum(entry.met and entry.verdict == FAIL for entry in runs)
+        undecided = sum(entry.verdict == UNKNOWN for entry in runs)
+        is_possible = failed + undecided >= least or len(runs) < least
+        verdict = PASS if failed >= least else UNKNOWN if is_possible else FAIL
+        sentence = f"cell {cell}: {failed} of {counted(len(runs), 'run')} failed as expected, at least {least} must"
+        remedy = "; make runs with more seeds" if verdict == UNKNOWN and len(runs) < least else ""
+        findings[cell] = PolicyFinding("failures", verdict, sentence + remedy)
+    return findings
+
+
 def mutation_score(entries: Sequence[RunRow]) -> tuple[int, int]:
     """How many cells with mutants were killed as expected in each of their runs, and how many there are. Benign
     mutants, which are expected to pass, are not counted."""
-    cells = _mutated_cells(entries)
-    return len([cell for cell in cells if all(entry.met for entry in entries if entry.cell == cell)]), len(cells)
+    cells, short = _mutated_cells(entries), _cells_without_failures(entries, PASS)
+    killed = [cell for cell in cells - short if all(entry.met for entry in entries if entry.cell == cell)]
+    return len(killed), len(cells)
+
+
+def _cells_without_failures(entries: Sequence[RunRow], *accepted: str) -> set[str]:
+    """The cells whose number of failures has another result than those accepted."""
+    return {cell for cell, finding in counted_failures(entries).items() if finding.verdict not in accepted}
 
 
 def _mutated_cells(entries: Sequence[RunRow]) -> set[str]:
@@ -218,7 +242,8 @@ def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[Polic
             "mutation score: no cell has mutants that are expected to fail, so nothing shows that bugs are found",
         )
         return
-    escaped = {entry.cell for entry in entries if not entry.met and entry.verdict != UNKNOWN} & _mutated_cells(entries)
+    survived = {entry.cell for entry in entries if not entry.met and entry.verdict != UNKNOWN}
+    escaped = (survived | _cells_without_failures(entries, PASS, UNKNOWN)) & _mutated_cells(entries)
     most = cells - len(escaped)  # if all undecided ones were killed
     verdict = PASS if killed / cells >= asked else UNKNOWN if most / cells >= asked else FAIL
     said = f"mutation score: {killed} of {counted(cells, 'cell')} with mutants killed as expected"

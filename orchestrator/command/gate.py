@@ -227,7 +227,7 @@ def print_result(result: GateResult) -> None:
         say(doubt)
     if result.findings:
         show(
-            f"policy {result.policy}",
+            f"policy {result.policy}" if result.policy else "failures",
             [{"verdict": finding.verdict, "what": finding.sentence} for finding in result.findings],
             ("verdict", "what"),
         )

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from nemeses import INJECTED_BY
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.model import Campaign, Cell
@@ -90,6 +92,7 @@ def document_of(
     head = {"name": f"{stem}{suffix}", "description": description}
     topology = {key: value for key, value in data.get("topology", {}).items() if key not in ("inventory", "node_root")}
     topology["nodes"] = drawn.topology.nodes
+    expected = replace(cell.expect, at_least=None)
     demands = {"upper_bound": "strict", **checks, "min_ok": 1, "min_queries": 0}
     return Document(
         {
@@ -100,7 +103,7 @@ def document_of(
             "nemesis": {"kind": "steps", "step": list(steps)},
             "checks": demands,
             "seeds": {"first": seed, "count": 1},
-            "cell": [{**cell_before, "expect": cell.expect.to_toml()}],
+            "cell": [{**cell_before, "expect": expected.to_toml()}],
         }
     )
 

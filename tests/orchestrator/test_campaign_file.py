@@ -240,6 +240,15 @@ WRONG = {
     '[[cell]]\nname = "a"\nexpect = { verdict = "fail" }': (
         "c.toml:4: [cell.expect] anomaly is missing; a cell that must fail names it"
     ),
+    '[[cell]]\nname = "a"\nexpect = { at_least = 2 }': (
+        "c.toml:4: [cell.expect] at_least: only verdict = \"fail\" takes it, and it is 'pass'; leave it out"
+    ),
+    '[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", at_least = 0 }': (
+        "c.toml:4: [cell.expect] at_least: 0 is smaller than 1"
+    ),
+    '[seeds]\ncount = 2\n[[cell]]\nname = "a"\nexpect = { verdict = "fail", anomaly = "duplicate", at_least = 3 }': (
+        "c.toml:6: [cell.expect] at_least: the campaign has 2 seeds; raise [seeds] count, or lower at_least"
+    ),
     "[checks]\nmin_ok = -3": "c.toml:3: [checks] min_ok: -3 is smaller than 0",
     "[checks]\nmin_share = -0.1": "c.toml:3: [checks] min_share: -0.1 is smaller than 0",
     "[checks]\nmin_share = 25": ("c.toml:3: [checks] min_share: 25 is larger than 1; it is a share, such as 0.25"),
