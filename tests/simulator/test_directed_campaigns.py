@@ -135,7 +135,9 @@ UNHARMED = (
     "deleted-records",
     "tiered-deletions",
 )
-SEED: Final = defaultdict(lambda: 1, {"first-sequence-after-restart": 2301, "deleted-records": 2})
+SEED: Final = defaultdict(
+    lambda: 1, {"first-sequence-after-restart": 2301, "deleted-records": 2, "tiered-deletions": 2}
+)
 
 
 def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int | None = None) -> MutantResult:
