@@ -6,7 +6,7 @@ base class of every system.
 
 from systems.errors import ClusterError, InputError
 from systems.node_requirements import MachineRoot, Software
-from systems.registry import known, load_system, rehearse
+from systems.registry import known, load_system, rehearse, rehearse_command
 from systems.service import Deployment, Place, Service
 from systems.settings import RoleSettings, Settings, merge
 from systems.system import Deployed, System
@@ -34,4 +34,5 @@ __all__ = [
     "load_system",
     "merge",
     "rehearse",
+    "rehearse_command",
 ]

@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -42,10 +42,21 @@ class _StandIn:
 
 def rehearse(deployed: Deployed) -> None:
     """Raises `InputError` naming file and line of a template that cannot be filled in for one of the nodes."""
-    numbers = range(1, len(deployed.roles) + 1)
-    nodes = [_StandIn(f"n{number}", number, f"127.0.0.{number}", deployed.ports(number)) for number in numbers]
+    nodes = _stand_ins(deployed)
     for node in nodes:
         deployed.service(node, nodes)
+
+
+def rehearse_command(deployed: Deployed, words: Sequence[str]) -> None:
+    """Raises `InputError` if a campaign's command cannot be filled in for one of the nodes."""
+    nodes = _stand_ins(deployed)
+    for node in nodes:
+        deployed.command(words, node, nodes)
+
+
+def _stand_ins(deployed: Deployed) -> list[_StandIn]:
+    numbers = range(1, len(deployed.roles) + 1)
+    return [_StandIn(f"n{number}", number, f"127.0.0.{number}", deployed.ports(number)) for number in numbers]
 
 
 DEFAULT = "brownout"

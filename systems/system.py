@@ -347,6 +347,14 @@ class Deployed:
             start_order=role.start_order,
         )
 
+    def command(
+        self, words: Sequence[str], node: Place, nodes: Sequence[Place], time_scale: float = 1.0
+    ) -> tuple[str, ...]:
+        """A campaign's command for a node: its words are templates as those of a service's command. Raises `InputError`
+        for one that cannot be rendered."""
+        text = self._templates(node, nodes, time_scale)
+        return tuple(text.fill(word, "command", place=f"the command for {node.name}") for word in words)
+
     def configuration(self, node: Place, nodes: Sequence[Place], time_scale: float = 1.0) -> dict[str, str]:
         """The texts of a node's configuration files, by their paths below its configuration directory. Raises
         `InputError` for a template that cannot be rendered."""
@@ -409,12 +417,13 @@ class _Templates:
         pairs = settings.items() if text else ()
         return [self.fill(text, "setting_argument", key=key, value=value) for key, value in pairs]
 
-    def fill(self, text: str, dotted_key: str, **extra: str) -> str:
-        """Render one text. Raises `InputError` with its place. `extra`: values for this text alone."""
+    def fill(self, text: str, dotted_key: str, *, place: str = "", **extra: str) -> str:
+        """Render one text. Raises `InputError` with its place, by default that of the key in the description. `extra`:
+        values for this text alone."""
         try:
             return self._environment.from_string(text).render(self._values, **extra)
         except Exception as error:  # an expression in a template can raise any Python exception
-            place = f"{self._place(*dotted_key.split('.'))} {dotted_key}"
+            place = place or f"{self._place(*dotted_key.split('.'))} {dotted_key}"
             raise InputError(f"{place}: {text!r} cannot be rendered: {_why(error)}") from error
 
     def file(self, path: str, name: str) -> str:

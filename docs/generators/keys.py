@@ -22,7 +22,7 @@ from orchestrator.campaign.model import (
     Topology,
 )
 from orchestrator.campaign.policy_file import Policy
-from orchestrator.campaign.steps import CONDITIONS, ELECT, FORMS, NODE_WORDS, WaitKeys, keys_of_wait
+from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, OWN_NODE_WORDS, WaitKeys, keys_of_wait
 from systems.declared_tables import PAIR, schema
 from systems.description import Description
 from workloads.kind import Workload
@@ -79,8 +79,7 @@ def _steps() -> list[str]:
     common = {"do", "deadline_s", "why"}
     rows = []
     for form in dict.fromkeys(FORMS.values()):
-        names = [name for name in FORMS if FORMS[name] is form and (name not in NODE_WORDS or name in ("name", "sync"))]
-        names += [ELECT] if form is FORMS[ELECT] else []
+        names = [name for name in FORMS if FORMS[name] is form and (name not in NODE_WORDS or name in OWN_NODE_WORDS)]
         properties = schema(form)["properties"]
         explained = (
             f"`{key}` ({_values(shape)}): {shape['description']}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
@@ -27,19 +28,20 @@ from workloads.settings import ALL
 # Steps other than starting and stopping faults; each kind of fault defines the words for those.
 ELECT = "elect"
 DELETE_RECORDS = "delete-records"
+RUN = "run"
 CONFIGURE, JOIN = "configure", "join"
 """Steps that change the topic, or a node's settings: for systems that control their topics."""
-_OWN_NODE_WORDS = frozenset({"name", "sync", ELECT})
+OWN_NODE_WORDS = frozenset({"name", "sync", ELECT, RUN})
 _OWN_WORDS = frozenset({"produce", "consume", "wait", DELETE_RECORDS, CONFIGURE, JOIN})
 # `controller` is the leader of the cluster as a whole; `leader:0` and `follower:0` are those of a partition.
 CONTROLLER = "controller"
 # Heals cuts between groups, faults of one node, or all of them: its step has its own form.
 HEAL = "heal"
 NODE_WORDS = (
-    _OWN_NODE_WORDS | {word for word, kind in INJECTED_BY.items() if kind.takes == "node"} | (HEALED_BY.keys() - {HEAL})
+    OWN_NODE_WORDS | {word for word, kind in INJECTED_BY.items() if kind.takes == "node"} | (HEALED_BY.keys() - {HEAL})
 )
 GROUP_WORDS = frozenset(word for word, kind in INJECTED_BY.items() if kind.takes == "groups")
-_taken = (_OWN_WORDS | _OWN_NODE_WORDS) & (INJECTED_BY.keys() | HEALED_BY.keys()) or GROUP_WORDS & HEALED_BY.keys()
+_taken = (_OWN_WORDS | OWN_NODE_WORDS) & (INJECTED_BY.keys() | HEALED_BY.keys()) or GROUP_WORDS & HEALED_BY.keys()
 assert not _taken, f"a kind of fault uses a word that steps have for something else: {sorted(_taken)}"
 STARTS = (LOG_START, LOCAL_START, PENDING_UPLOAD)
 """Where the log of a replica that joins can be expected to start, as offsets that the leader states."""
@@ -67,6 +69,7 @@ _BETWEEN: Final = Meta(
         "instead": {"items": {"anyOf": [_NODE, {"type": "array", "minItems": 1, "items": _NODE}]}},
     },
 )
+_EXIT_CODES: Final = Meta(min_length=1, title="a list of exit codes, numbers from 0 to 255")
 _ACKS: Final = Meta(
     title='"all", 1 or 0', extra_json_schema={"instead": {"type": ["string", "integer"], "enum": ["all", 1, 0, -1]}}
 )
@@ -142,6 +145,22 @@ class ElectStep(NodeStep, frozen=True, kw_only=True):
     @property
     def _details(self) -> Mapping[str, Any]:
         return {"partition": self.partition}
+
+
+class RunStep(NodeStep, frozen=True, kw_only=True):
+    """Run a command on a node, in its data directory, for example to promote a standby. `deadline_s` is its time. The
+    journal has its exit code and the ends of its output."""
+
+    command: Annotated[tuple[str, ...], Meta(min_length=1, extra_json_schema={"uniqueItems": False})]
+    """Needed: the program and its arguments, each a template as in `system.toml`:
+    `["my-server", "promote", "--at", "{{ node.address }}:{{ node.ports.client }}"]`. A shell is one of
+    `["sh", "-c", "..."]`."""
+    exit_codes: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], _EXIT_CODES] = (0,)
+    """The exit codes that are accepted; another one ends the run."""
+
+    @property
+    def _details(self) -> Mapping[str, Any]:
+        return {"command": shlex.join(self.command)}
 
 
 class CutStep(Step, frozen=True, kw_only=True):
@@ -352,6 +371,7 @@ def _plain(value: object) -> str:
 FORMS: Final[Mapping[str, type[Step]]] = {
     **dict.fromkeys(sorted(NODE_WORDS), NodeStep),
     ELECT: ElectStep,
+    RUN: RunStep,
     **dict.fromkeys(sorted(GROUP_WORDS), CutStep),
     HEAL: HealStep,
     "produce": ProduceStep,

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.plan import PlannedRun
-from systems import Deployed, Software, System, load_system, merge, rehearse
+from orchestrator.campaign.steps import RunStep
+from systems import Deployed, InputError, Software, System, load_system, merge, rehearse, rehearse_command
 
 
 def system_of(campaign: Campaign, cell: Cell) -> System:
@@ -24,13 +25,19 @@ def prepare_systems(campaign: Campaign, cells: Collection[str], on_progress: Cal
 def rehearse_systems(campaign: Campaign, cells: Collection[str]) -> None:
     """Check that the nodes' commands and files of these cells (default: all) can be rendered. Raises `InputError`.
 
-    Only user-defined systems are checked: templates of the others may need files that are not fetched yet.
+    Only services of user-defined systems are checked: templates of the others may need files that are not fetched yet.
     """
     for cell in campaign.cells:
         if not cells or cell.name in cells:
             deployed = deployed_as(campaign, cell, cluster_id="rehearsal")
             if deployed.system.description.own_directory:
                 rehearse(deployed)
+            for step in campaign.nemesis.steps:
+                if isinstance(step, RunStep):
+                    try:
+                        rehearse_command(deployed, step.command)
+                    except InputError as error:
+                        raise InputError(f"{campaign.path}: {step.title}: {error}") from error
 
 
 def software_of(campaign: Campaign, cells: Collection[str] = ()) -> tuple[Software, ...]:

@@ -481,6 +481,9 @@ class Run:
             journal=self._journal,
             progress=self._progress,
             tick=self._tick,
+            command_for=lambda words, node: self._dependencies.deployed.command(
+                words, node, self._world.nodes, self._world.time_scale
+            ),
             time_scale=self._world.time_scale,
             scheduler=self._scheduler,
         )

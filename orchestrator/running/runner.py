@@ -54,6 +54,7 @@ from orchestrator.campaign.plans import (
     read_plan,
     stamps,
 )
+from orchestrator.campaign.steps import RUN, RunStep
 from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.cleanup import always, described
@@ -518,6 +519,11 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         raise UsageError(
             f"{campaign.path}: [topology] filesystem = {STRICT!r} is a simulated disk, which the {lab.name} world does "
             f"not have; make it one of {', '.join(FILESYSTEMS)}"
+        )
+    if lab.name == SIMULATION and any(isinstance(step, RunStep) for step in campaign.nemesis.steps):
+        raise UsageError(
+            f"{campaign.path}: a step has do = {RUN!r}, and nodes of the {SIMULATION} world run no commands; use "
+            "another --world, or leave the step out"
         )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(

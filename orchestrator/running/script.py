@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import asdict
 
 from history.journal import Journal
+from installation.sanitize import visible, visible_line
 from nemeses import HEALED_BY, KINDS, Fault
 from nemeses.mechanisms.shell import ask, list_files_script
 from nemeses.ports import Host, HostError
@@ -37,6 +38,7 @@ from orchestrator.campaign.steps import (
     JoinStep,
     NodeStep,
     ProduceStep,
+    RunStep,
     Step,
     WaitStep,
 )
@@ -52,6 +54,8 @@ from workloads.control import AppendResult, ReadDone, RecordsDeleted
 
 _EPOCHS: Final = "leader-epoch-checkpoint"
 _HEADER_LINES: Final = 2
+_OUTPUT: Final = 2_000
+"""The characters of each output of a command that the journal keeps."""
 T = TypeVar("T")
 Until = Callable[[JoinStep, Callable[[], tuple[object, str]]], object]
 """Repeats an attempt within the step's deadline; see `Stepper`."""
@@ -161,7 +165,7 @@ class StepClients:
 class Stepper:
     """The steps of one run. `tick` is called while a step waits; it may raise to end the run.
 
-    `time_scale` multiplies the steps' own time limits."""
+    `time_scale` multiplies the steps' own time limits. `command_for` fills in the words of a command for a node."""
 
     def __init__(
         self,
@@ -174,6 +178,7 @@ class Stepper:
         journal: Journal,
         progress: Progress,
         tick: Callable[[], None],
+        command_for: Callable[[Sequence[str], Node], Sequence[str]],
         time_scale: float = 1.0,
         scheduler: Scheduler = REAL_TIME,
     ) -> None:
@@ -185,6 +190,7 @@ class Stepper:
         self._journal = journal
         self._progress = progress
         self._tick = tick
+        self._command_for = command_for
         self._time_scale = time_scale
         self._scheduler = scheduler
         self._names: dict[str, str] = {}
@@ -257,10 +263,27 @@ class Stepper:
             self._end(step, node, HEALED_BY[step.do])
         elif isinstance(step, ElectStep):
             self._until(step, lambda: self._try_to_elect(node, step.partition))
+        elif isinstance(step, RunStep):
+            self._run_command(step, node)
         elif step.do == "sync":
             result = self._hosts[node].run(f"sync -f {shlex.quote(str(self._nodes[node].data_dir))}")
             if not result.ok:
                 raise RunError(f"{step.title}: {result.stderr.strip()}")
+
+    def _run_command(self, step: RunStep, node: str) -> None:
+        host, words = self._hosts[node], self._command_for(step.command, self._nodes[node])
+        timeout_s = step.deadline_s * self._time_scale
+        result = host.run(f"cd {shlex.quote(host.data_dir)} && {shlex.join(words)}", timeout_s=timeout_s)
+        self._journal.note(
+            f"{step.title}: exit code {result.exit_code}",
+            step=step.number,
+            exit_code=result.exit_code,
+            stdout=visible(result.stdout[-_OUTPUT:]),
+            stderr=visible(result.stderr[-_OUTPUT:]),
+        )
+        if result.exit_code not in step.exit_codes:
+            last_words = visible_line((result.stderr or result.stdout).strip()[-_OUTPUT:]) or "no output"
+            raise RunError(f"{step.title}: exit code {result.exit_code}: {last_words}")
 
     def _try_to_elect(self, node: str, partition: int | None) -> tuple[bool, str]:
         complaint = self._cluster.elect(node, partition)

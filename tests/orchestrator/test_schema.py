@@ -208,6 +208,7 @@ def _scripts() -> Iterator[tuple[str, dict[str, Any]]]:
         elif word in ("cut", "reject"):
             step["between"] = ["n1", "n2"]
         step |= {"partition": 0} if word == "elect" else {}
+        step |= {"command": ["promote"]} if word == "run" else {}
         step |= {"as": "A"} if word == "name" else {}
         step |= {"settings": {"retention.ms": 1}} if word == "configure" else {}
         step |= {"offset": 1} if word == "delete-records" else {}

@@ -39,6 +39,7 @@ class FakeWorld:
         self.complaints: list[str] = []
         self.evidence = "confirmed"
         self.files: dict[str, str] = {}
+        self.results: dict[str, Result] = {}
         self.looks = 0
         self.stated: list[Mapping[str, int] | str] = [{"last-tiered": -1, "pending-upload": 0}]
 
@@ -110,7 +111,7 @@ class FakeWorld:
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         self.done.append(f"run {command} within {timeout_s:g}")
-        return Result(0, self.files.get(command, ""), "")
+        return self.results.get(command, Result(0, self.files.get(command, ""), ""))
 
     def node(self, number: int) -> Node:
         name = f"n{number}"
@@ -187,6 +188,7 @@ def play(
             journal=journal,
             progress=Progress(quiet=True),
             tick=tick,
+            command_for=lambda words, node: [word.replace("{{ node.name }}", node.name) for word in words],
             scheduler=scheduler,
         ).run(script)
     return [json.loads(line) for line in (world.directory / "history" / "journal.jsonl").read_text().splitlines()]
@@ -371,6 +373,35 @@ def test_the_log_end_is_from_the_last_event_of_the_node(world: FakeWorld) -> Non
     play(world, 'do = "wait"; log_end = 3; node = "n1"')
     with pytest.raises(RunError, match="not within"):
         play(world, 'do = "wait"; log_end = 4; node = "n1"; deadline_s = 0.1')
+
+
+PROMOTE = """do = "run"; node = "leader:0"; command = ["promote", "{{ node.name }}", "two words"]; deadline_s = 5"""
+PROMOTED = "cd /data && promote n1 'two words'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "result"),
+    [
+        ("", Result(0, "done", "")),
+        ("exit_codes = [0, 3]", Result(3, "", "standby already")),
+        ("exit_codes = [3]", Result(3, "", "x" * 10_000)),
+    ],
+)
+def test_a_command_runs_on_a_node_and_its_result_is_in_the_journal(world: FakeWorld, keys: str, result: Result) -> None:
+    world.results[PROMOTED] = result
+    journal = play(world, f"{PROMOTE}; {keys}")
+    assert world.done == [f"run {PROMOTED} within 5"]
+    (line,) = [line for line in journal if "exit_code" in line]
+    assert (line["step"], line["exit_code"]) == (1, result.exit_code)
+    assert (line["stdout"], line["stderr"]) == (result.stdout, result.stderr[-2000:])
+
+
+@pytest.mark.parametrize(("keys", "code"), [("", 1), ("exit_codes = [1]", 0), ("", 127)])
+def test_another_exit_code_ends_the_run(world: FakeWorld, keys: str, code: int) -> None:
+    world.results[PROMOTED] = Result(code, "", "no such\nstandby")
+    with pytest.raises(RunError, match=rf"step 1 .*: exit code {code}: no such.*standby"):
+        play(world, f'{PROMOTE}; {keys}\ndo = "kill"; node = "n1"')
+    assert world.done == [f"run {PROMOTED} within 5"]
 
 
 def test_appends_and_reads_are_sent_to_the_clients(world: FakeWorld) -> None:
