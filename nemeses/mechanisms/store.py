@@ -30,6 +30,9 @@ from nemeses.ports import Host, Site
 ASIDE = ".brownout-aside"
 LACKING = "the system of this run has no store in a directory that its nodes share"
 _LONGEST_S = 30.0
+_UPLOAD_S = 10.0
+"""How long a fault of an object waits for the first one, in seconds on an ordinary machine."""
+_AGAIN_S = 0.25
 
 _OBJECTS = f"find . -name '*.log' -not -path './{ASIDE}/*' 2>/dev/null | sort"
 _PROBE = f"""
@@ -202,6 +205,10 @@ class StoreTroubles(Mechanism):
         def act(host: Host) -> Evidence:
             self._made += 1
             answer, change = self._changed(host, fault, effect)
+            deadline_s = self.site.scheduler.monotonic() + _UPLOAD_S * self.site.time_scale
+            while "object" not in answer and not self._changes and self.site.scheduler.monotonic() < deadline_s:
+                self.site.scheduler.sleep(_AGAIN_S)  # a random schedule may start before the first upload
+                answer, change = self._changed(host, fault, effect)
             if "object" not in answer:
                 if self._changes:
                     return Evidence("prevented", {**answer, "prevented_by": self._changes[-1].fault.kind})

@@ -43,7 +43,8 @@ def segment(partition: int, base: int) -> str:
 
 
 def nemesis(cluster: SimulatedCluster) -> Nemesis:
-    return Nemesis(Site({"n1": FakeHost("n1")}, objects=SimulatedObjects(cluster, VirtualScheduler(cluster, 1))))
+    scheduler = VirtualScheduler(cluster, 1)
+    return Nemesis(Site({"n1": FakeHost("n1")}, objects=SimulatedObjects(cluster, scheduler), scheduler=scheduler))
 
 
 def fault_of(row: tuple[str, Mapping[str, Any]], at: float = 1.0) -> Fault:
@@ -133,6 +134,16 @@ def test_an_object_that_the_cluster_has_deleted_stays_deleted(cluster: Simulated
     assert healed.status == "confirmed", healed
     assert healed.detail["n1"]["restored"] == "deleted"
     assert not any(name.startswith(stem) for name in contents(cluster))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=IDS)
+def test_a_fault_waits_for_the_first_whole_segments(cluster: SimulatedCluster, row: tuple[str, Any]) -> None:
+    """A random schedule may inject it before the first upload."""
+    uploaded = dict(cluster.objects.objects)
+    cluster.objects.objects.clear()
+    cluster.loop.call_later(3, cluster.objects.objects.update, uploaded)
+    assert nemesis(cluster).inject(fault_of(row)).status == "confirmed"
+    assert 3 <= cluster.loop.now < 4
 
 
 @pytest.mark.parametrize("row", ROWS, ids=IDS)

@@ -15,6 +15,7 @@ from nemeses import Fault, Nemesis
 from nemeses.fault import Evidence
 from nemeses.ports import Result, Site
 from tests.nemeses.fakes import FakeHost
+from tests.nemeses.machines import FakeTime
 
 
 class ShellHost(FakeHost):
@@ -43,7 +44,7 @@ def store(tmp_path: Path) -> Path:
 def site(store: Path, *inside: str) -> Site:
     host = ShellHost("n1")
     host.inside = inside
-    return Site({"n1": host}, store_dir=str(store))
+    return Site({"n1": host}, store_dir=str(store), scheduler=FakeTime())
 
 
 @pytest.fixture
@@ -126,6 +127,19 @@ def test_an_object_that_the_cluster_has_deleted_stays_deleted(store: Path, kind:
     assert healed.status == "confirmed", healed
     assert healed.detail["n1"]["restored"] == "deleted"
     assert digests(store).keys() == left
+
+
+def test_a_fault_waits_for_the_first_object(tmp_path: Path) -> None:
+    """A random schedule may inject it before the first upload."""
+
+    class UploadingTime(FakeTime):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            (tmp_path / f"{0:020d}-id.log").write_bytes(b"uploaded")
+
+    world = Site({"n1": ShellHost("n1")}, store_dir=str(tmp_path), scheduler=UploadingTime())
+    _, _, seen = inject(world, "object-corrupt")
+    assert seen.status == "confirmed", seen
 
 
 def test_a_store_without_objects_is_inconclusive(tmp_path: Path) -> None:
