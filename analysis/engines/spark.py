@@ -207,7 +207,7 @@ class _Java:
             self._process.stdin.close()  # it ends when this pipe closes
         try:
             self._process.wait(EXIT_S)
-        except subprocess.TimeoutExpired:
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):  # the process ends, whoever interrupts it
             self._process.kill()
             self._process.wait()
         self._archive.keep(self.directory)

@@ -98,6 +98,25 @@ def test_a_jvm_that_does_not_end_is_killed(java_of: Callable[[Machine], None], m
     assert not java.directory.exists()
 
 
+def test_an_interrupt_at_the_end_of_a_process_kills_its_jvm(
+    java_of: Callable[[Machine], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine("exec sleep 600")
+    java_of(machine)
+    java = spark._java()
+    wait = machine.proc.wait
+
+    def interrupted(timeout: float | None = None) -> int:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return wait()
+
+    monkeypatch.setattr(machine.proc, "wait", interrupted)
+    java.end()
+    assert machine.proc.returncode == -signal.SIGKILL
+    assert not java.directory.exists()
+
+
 def test_a_jvm_that_has_ended_is_named_to_the_next_session(java_of: Callable[[Machine], None]) -> None:
     machine = Machine("exit 137", "out of memory\n")
     java_of(machine)
