@@ -217,6 +217,12 @@ class PartitionLog:
         return self._active.base_offset
 
     @property
+    def is_being_cut(self) -> bool:
+        """Whether a truncation has started that has not ended: the state of producers is that of the records before it.
+        A process that ends at once, because its disk failed, ends no truncation."""
+        return self._about_to_cut_to is not None
+
+    @property
     def recovery_point(self) -> int:
         """Everything below is on disk, and no truncation in progress will remove it."""
         return self._durable if self._about_to_cut_to is None else min(self._durable, self._about_to_cut_to)

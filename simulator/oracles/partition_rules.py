@@ -91,8 +91,8 @@ def look_at_producers(rules: LogRules, replica: ObservedReplica) -> None:
     state = (log, log.truncations, partition.role)
     if state == replica.producers_of:  # first, because it is true for nearly every check
         return
-    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked():
-        return  # with the lock held, a truncation may be in progress: the next check sees its result
+    if replica.machine.excused(PRODUCERS_DIFFER, replica.copy.path) or partition.lock.locked() or log.is_being_cut:
+        return  # a truncation may be in progress, or ends with its process: the next check sees its result
     if forgets(replica.machine):
         return
     replica.producers_of = state
