@@ -141,7 +141,8 @@ class SimulatedObjectStore:
         with the records; or `replaced`, of all objects, by those of another segment, which has the same first offset
         in another partition if there is one. `seed` chooses the segment. The object with the records comes first.
         Empty if every segment is damaged already, or has no other one to be replaced by."""
-        whole = sorted(name for name in self.segment_objects if name.endswith(LOG) and self._is_whole(name))
+        uploaded = self.segment_objects.keys() - self._strays  # no broker reads a stray
+        whole = sorted(name for name in uploaded if name.endswith(LOG) and self._is_whole(name))
         damaged = combined([*self.reasons.values()]).damaged if self.reasons else {}
         intact = [name for name in whole if name not in damaged]
         if not intact or (change == "replaced" and len(whole) < 2):
