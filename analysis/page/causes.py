@@ -193,6 +193,9 @@ def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
     if at_s == math.inf:
         return ""
     leads = [each for each in partition.leads if each.start_s <= at_s < each.end_s]
+    if leads and any("leader" in row for row in anomaly.witness):  # shown at an election: the elected node leads later
+        elected = [each for each in partition.leads if at_s < each.start_s < leads[-1].end_s][:1]
+        leads, at_s = leads + elected, max([at_s, *(each.start_s for each in elected)])
     if len(leads) > 1:
         old, new = leads[-2:]
         disturbed = _disturbed(old, facts, at_s)
