@@ -81,7 +81,7 @@ def test_kept_runs_are_reported_when_the_next_round_does_not_start(
 
     monkeypatch.setattr("orchestrator.command.explore.attempt", make)
     assert run_explore(short, tmp_path, "--runs", "16", "--keep-going") == 130
-    monkeypatch.setattr("orchestrator.command.explore.Engine.context", at_once)
+    monkeypatch.setattr("orchestrator.command.explore.Engine.tasks", at_once)
     capsys.readouterr()
     assert run_explore(short, tmp_path, "--resume", "--engine", "spark") == 130
     assert json.loads(capsys.readouterr().out)["arms"][0]["runs"] == 10

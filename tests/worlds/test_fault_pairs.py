@@ -52,6 +52,8 @@ _PARTING: Final = dict.fromkeys(CUTS, PACKETS)
 _OTHERS: Final = {"disk-hang": DISK | {"stop"}, "pause": {"pause", "stop"}}
 LOSING: Final = {"disk-wipe", "old-disk"}
 """They may take the last copy of a record, which an oracle then misses."""
+EMPTYING: Final = {*LOSING, "disk-flip"}
+"""After them a replica may be empty for a while: the next pair needs other machines."""
 PREVENTED: Final[Mapping[str, set[str]]] = {**_DARKENING, **_ENDING, **_BREAKING, **_PARTING, **_OTHERS}
 """By the kind in force: the kinds that it leaves nothing to act on."""
 _NOT_WAITING: Final = {"kill", "stop", "disk-wipe"} | DARK | CUTS | ANYWHERE
@@ -188,8 +190,8 @@ def test_two_faults_of_one_machine_compose(one: Row, others: Sequence[Row]) -> N
             while remaining and is_intact:
                 other, heals_first = remaining.pop()
                 _compose(run, one, other, heals_first)
-                is_intact = not {one.kind, other.kind} & LOSING
-            if not is_intact:
+                is_intact = not {one.kind, other.kind} & EMPTYING
+            if {one.kind, other.kind} & LOSING:
                 run.cluster.watch.findings = OracleFindings(run.cluster.loop.time)
 
 
