@@ -9,8 +9,8 @@ from history.value_runs import I64
 
 def ranges(starts: I64, counts: I64) -> I64:
     """The integers from each start on, as many as its count, one range after the other."""
-    before = np.cumsum(counts) - counts
-    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
+    places_before = np.cumsum(counts) - counts
+    return np.repeat(starts - places_before, counts) + np.arange(int(counts.sum()), dtype=np.int64)
 
 
 def joined(left: I64, right: I64) -> tuple[I64, I64]:

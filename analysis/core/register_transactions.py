@@ -26,40 +26,42 @@ MOST_FOLLOWING: Final = 400
 """Nodes that are looked at for a reader which must follow another node."""
 
 
-def register_order(graph: Graph, seen: Observations, topological: Sequence[int]) -> list[int] | None:
+def register_order(graph: Graph, observations: Observations, topological: Sequence[int]) -> list[int] | None:
     """An order of the committed transactions that keeps all edges and explains all answers; None if none was found.
     `topological`: all nodes in an order that keeps the edges."""
-    return _Search(graph, seen, topological).run()
+    return _Search(graph, observations, topological).run()
 
 
 class _Search:
-    def __init__(self, graph: Graph, seen: Observations, topological: Sequence[int]) -> None:
-        table, count = seen.table, len(seen.table.txn)
+    def __init__(self, graph: Graph, observations: Observations, topological: Sequence[int]) -> None:
+        table, count = observations.table, len(observations.table.txn)
         source, target, _, _ = graph.edges()
-        self._transactions, self._is_committed = graph.count, seen.is_committed
-        self._after = Successors(graph.nodes, source, target)
+        self._transactions, self._is_committed = graph.count, observations.is_committed
+        self._successors = Successors(graph.nodes, source, target)
         waiting = np.bincount(target, minlength=graph.nodes)
-        self._left: list[int] = waiting.tolist()
+        self._unplaced_predecessors: list[int] = waiting.tolist()
         """Of each node: how many that must precede it are not placed."""
-        self._later: dict[int, list[int]] = {}
+        self._later_writers: dict[int, list[int]] = {}
         """The writers that a transaction was made to precede."""
         rank = np.full(graph.nodes, graph.count, np.int64)
         rank[: graph.count][np.lexsort((table.inv, table.ret))] = np.arange(graph.count)
         self._rank: list[int] = rank.tolist()
         for node in reversed(topological):
-            for next_ in self._next(node):
-                self._rank[node] = min(self._rank[node], self._rank[next_])
+            for successor in self._successors_of(node):
+                self._rank[node] = min(self._rank[node], self._rank[successor])
         self._reads: list[list[int]] = [[] for _ in range(graph.count)]
-        for txn, version in zip(table.txn[seen.external].tolist(), seen.version[seen.external].tolist(), strict=True):
+        for txn, version in zip(
+            table.txn[observations.external].tolist(), observations.version[observations.external].tolist(), strict=True
+        ):
             self._reads[txn].append(version)
         self._writes: list[list[int]] = [[] for _ in range(graph.count)]
-        steps, versions = seen.accesses()
+        steps, versions = observations.accesses()
         for step in steps[steps == versions].tolist():
             self._writes[table.txn[step]].append(step)
         self._key: list[int] = np.concatenate((table.key, np.arange(len(table.keys)))).tolist()
         self._writer: list[int] = table.txn.tolist()
         self._current: list[int] = (np.arange(len(table.keys)) + count).tolist()
-        shown, times = np.unique(seen.version[seen.external], return_counts=True)
+        shown, times = np.unique(observations.version[observations.external], return_counts=True)
         self._pending: dict[int, int] = dict(zip(shown.tolist(), times.tolist(), strict=True))
         """Of each version: how many answers that show it are not placed."""
         self._previous: dict[int, int] = {}
@@ -72,14 +74,14 @@ class _Search:
 
     def run(self) -> list[int] | None:
         heapify(self._ready)
-        for _ in range(MOST_VISITS * len(self._left)):
+        for _ in range(MOST_VISITS * len(self._unplaced_predecessors)):
             if not self._ready:
-                if len(self._trail) == len(self._left):
+                if len(self._trail) == len(self._unplaced_predecessors):
                     return [node for node in self._trail if node < self._transactions and self._is_committed[node]]
                 if not self._go_back():
                     return None
             _, node = heappop(self._ready)
-            if self._place[node] < 0 and not self._left[node]:
+            if self._place[node] < 0 and not self._unplaced_predecessors[node]:
                 key = self._blocking_key(node) if node < self._transactions else -1
                 if key < 0:
                     self._put(node)
@@ -87,9 +89,9 @@ class _Search:
                     self._parked.setdefault(key, []).append(node)
         return None
 
-    def _next(self, node: int) -> list[int]:
-        after: list[int] = self._after.target[self._after.start[node] : self._after.start[node + 1]]
-        return after + self._later[node] if node in self._later else after
+    def _successors_of(self, node: int) -> list[int]:
+        successors: list[int] = self._successors.target[self._successors.start[node] : self._successors.start[node + 1]]
+        return successors + self._later_writers[node] if node in self._later_writers else successors
 
     def _blocking_key(self, node: int) -> int:
         """A key for which the transaction must wait, or -1."""
@@ -115,10 +117,10 @@ class _Search:
                 self._previous[step] = self._current[key]
                 self._current[key] = step
                 self._wake(key)
-        for next_ in self._next(node):
-            self._left[next_] -= 1
-            if not self._left[next_]:
-                heappush(self._ready, (self._rank[next_], next_))
+        for successor in self._successors_of(node):
+            self._unplaced_predecessors[successor] -= 1
+            if not self._unplaced_predecessors[successor]:
+                heappush(self._ready, (self._rank[successor], successor))
 
     def _wake(self, key: int) -> None:
         for node in self._parked.pop(key, ()):
@@ -139,10 +141,10 @@ class _Search:
             writer = self._writer[version]
             if not self._follows(writer, node):
                 self._undo(self._place[writer])
-                self._later.setdefault(node, []).append(writer)
-                self._left[writer] += 1
-                for other in list(self._parked):
-                    self._wake(other)
+                self._later_writers.setdefault(node, []).append(writer)
+                self._unplaced_predecessors[writer] += 1
+                for parked_key in list(self._parked):
+                    self._wake(parked_key)
                 return True
         return False
 
@@ -151,12 +153,12 @@ class _Search:
         writer of the version in every order."""
         following, waiting = {node}, deque([node])
         while waiting and len(following) < MOST_FOLLOWING:
-            for next_ in self._next(waiting.popleft()):
-                if next_ < self._transactions and version in self._reads[next_]:
+            for successor in self._successors_of(waiting.popleft()):
+                if successor < self._transactions and version in self._reads[successor]:
                     return True
-                if next_ not in following:
-                    following.add(next_)
-                    waiting.append(next_)
+                if successor not in following:
+                    following.add(successor)
+                    waiting.append(successor)
         return False
 
     def _follows(self, writer: int, node: int) -> bool:
@@ -164,7 +166,7 @@ class _Search:
         following = {writer}
         for placed in self._trail[self._place[writer] :]:
             if placed in following:
-                following.update(self._next(placed))
+                following.update(self._successors_of(placed))
         return node in following
 
     def _undo(self, length: int) -> None:
@@ -172,8 +174,8 @@ class _Search:
         while len(self._trail) > length:
             node = self._trail.pop()
             self._place[node] = -1
-            for next_ in self._next(node):
-                self._left[next_] += 1
+            for successor in self._successors_of(node):
+                self._unplaced_predecessors[successor] += 1
             if node < self._transactions:
                 for step in self._writes[node]:
                     self._current[self._key[step]] = self._previous[step]

@@ -53,45 +53,45 @@ def check_transactions(
 ) -> TransactionReport:
     """`key_order`: one of `KEY_ORDERS`, what is assumed of the accesses of each register; the model may say more."""
     process, real_time = has_process_order(model), has_real_time_order(model)
-    seen = Observations(table, names, is_list=is_list, with_unknown=model != UNCOMMITTED)
-    seen.find()
-    orders = [(seen.orders(with_reads=model != UNCOMMITTED), 0)]
+    observations = Observations(table, names, is_list=is_list, with_unknown=model != UNCOMMITTED)
+    observations.find()
+    orders = [(observations.orders(with_reads=model != UNCOMMITTED), 0)]
     if process and not is_list:
-        orders.append((order_of_accesses(seen, real_time=real_time), REALTIME if real_time else PROCESS))
+        orders.append((order_of_accesses(observations, real_time=real_time), REALTIME if real_time else PROCESS))
     if key_order is not None and not is_list:
-        orders.append((order_of_accesses(seen, real_time=key_order == KEY_ORDERS[0]), 0))
-    graph = dependency_graph(seen, orders, process=process, real_time=real_time)
+        orders.append((order_of_accesses(observations, real_time=key_order == KEY_ORDERS[0]), 0))
+    graph = dependency_graph(observations, orders, process=process, real_time=real_time)
     source, target, _, _ = graph.edges()
     order, is_missing = peeled(graph.nodes, source, target)
-    findings = [*seen.findings, *_cycles(seen, graph, is_missing, model)]
+    findings = [*observations.findings, *_cycles(observations, graph, is_missing, model)]
     prohibited = tuple(finding for finding in findings if finding.name in PROHIBITED[model])
     allowed = tuple(finding for finding in findings if finding.name not in PROHIBITED[model])
     serial: list[int] | None = None
-    if not findings and not is_missing.any() and not seen.doubts:
-        serial = [node for node in order if node < graph.count and seen.is_committed[node]]
-        serial = serial if is_list else register_order(graph, seen, order)
-    doubts = list(seen.doubts)
-    if not len(seen.external):
+    if not findings and not is_missing.any() and not observations.doubts:
+        serial = [node for node in order if node < graph.count and observations.is_committed[node]]
+        serial = serial if is_list else register_order(graph, observations, order)
+    doubts = list(observations.doubts)
+    if not len(observations.external):
         doubts.append("no transaction of type ok read a key before it wrote it: the history shows no state")
     elif not prohibited and not doubts and serial is None and not is_list and model not in READ_MODELS:
-        found = "an order of the versions that allows it was not found either: answers do not show the whole order"
-        doubts.append(f"no anomaly that {model} prohibits was found, but {found}")
+        doubt = "an order of the versions that allows it was not found either: answers do not show the whole order"
+        doubts.append(f"no anomaly that {model} prohibits was found, but {doubt}")
     elif not prohibited and not doubts and serial is None and model in SERIAL:
         doubts.append("neither an anomaly nor a serial order was found")
     return TransactionReport(
-        prohibited, allowed, None if serial is None else tuple(serial), tuple(doubts), _unread(seen)
+        prohibited, allowed, None if serial is None else tuple(serial), tuple(doubts), _unread(observations)
     )
 
 
-def _unread(seen: Observations) -> int:
-    table = seen.table
+def _unread(observations: Observations) -> int:
+    table = observations.table
     is_read = np.zeros(len(table.txn), np.bool_)
-    is_read[seen.version[(seen.version >= 0) & (seen.version < len(table.txn))]] = True
-    is_read |= seen.position >= 0
+    is_read[observations.version[(observations.version >= 0) & (observations.version < len(table.txn))]] = True
+    is_read |= observations.position >= 0
     return int((table.is_write & (table.outcome[table.txn] == OK) & ~is_read).sum())
 
 
-def _cycles(seen: Observations, graph: Graph, is_missing: Bools, model: str) -> list[Finding]:
+def _cycles(observations: Observations, graph: Graph, is_missing: Bools, model: str) -> list[Finding]:
     """Cycles of dependencies; those that need an order of processes or of real time only if the model prohibits no
     other one of them."""
     if not is_missing.any():
@@ -107,29 +107,29 @@ def _cycles(seen: Observations, graph: Graph, is_missing: Bools, model: str) -> 
     for level in levels:
         for cycle, count in search.cycles(level):
             transactions = tuple(edge.source for edge in cycle.edges)
-            finding = Finding(cycle.name, transactions, _sentence(seen, cycle, count), count)
+            finding = Finding(cycle.name, transactions, _sentence(observations, cycle, count), count)
             findings.setdefault(cycle.name, finding)
         if findings.keys() & PROHIBITED[model]:
             break
     return list(findings.values())
 
 
-def _sentence(seen: Observations, cycle: Cycle, count: int) -> str:
+def _sentence(observations: Observations, cycle: Cycle, count: int) -> str:
     """The cycle in words: each transaction by its line, and why the next one must follow."""
     order = list(dict.fromkeys(edge.source for edge in cycle.edges))
     names = {number: f"T{place}" for place, number in enumerate(order, 1)}
-    lines = ", ".join(f"{name} is that of line {seen.table.line[number]}" for number, name in names.items())
-    clauses = [_clause(seen, edge, names[edge.source], names[edge.target]) for edge in cycle.edges]
-    others = f" ({counted(count, 'group')} of transactions have such cycles)" if count > 1 else ""
-    return f"{'; '.join(clauses)}: each must follow the one before, in a circle{others}. {lines}"
+    lines = ", ".join(f"{name} is that of line {observations.table.line[number]}" for number, name in names.items())
+    clauses = [_clause(observations, edge, names[edge.source], names[edge.target]) for edge in cycle.edges]
+    group_count = f" ({counted(count, 'group')} of transactions have such cycles)" if count > 1 else ""
+    return f"{'; '.join(clauses)}: each must follow the one before, in a circle{group_count}. {lines}"
 
 
-def _clause(seen: Observations, edge: Edge, source: str, target: str) -> str:
+def _clause(observations: Observations, edge: Edge, source: str, target: str) -> str:
     if edge.version < 0:
         if edge.kind == PROCESS:
             return f"{source} was before {target} in its process"
         return f"{source} returned before {target} was invoked"
-    key, version = seen.version_key(edge.version), seen.version_text(edge.version)
+    key, version = observations.version_key(edge.version), observations.version_text(edge.version)
     if edge.kind & RW:
         return f"{source} read {version} of key {key}, and {target} wrote a later version"
     if edge.kind & WW:

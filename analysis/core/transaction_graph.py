@@ -77,15 +77,15 @@ class Graph:
 
 
 def dependency_graph(
-    seen: Observations, orders: list[tuple[VersionOrders, int]], *, process: bool, real_time: bool
+    observations: Observations, orders: list[tuple[VersionOrders, int]], *, process: bool, real_time: bool
 ) -> Graph:
     """The graph of the committed transactions. `orders`: orders of versions, with the bits of the reasons for them."""
-    table, graph = seen.table, Graph(len(seen.table.line))
-    answers, writes = seen.dependencies()
+    table, graph = observations.table, Graph(len(observations.table.line))
+    answers, writes = observations.dependencies()
     graph.add(table.txn[writes], table.txn[answers], WR, writes)
     for order, bits in orders:
-        _add_version_order(graph, seen, order, bits)
-    committed = np.flatnonzero(seen.is_committed)
+        _add_version_order(graph, observations, order, bits)
+    committed = np.flatnonzero(observations.is_committed)
     if process:
         by_process = committed[np.lexsort((table.inv[committed], table.process[committed]))]
         is_same = np.diff(table.process[by_process]) == 0
@@ -96,53 +96,55 @@ def dependency_graph(
         chain = graph.between(len(returned))
         graph.add(returned, chain, REALTIME)
         graph.add(chain[:-1], chain[1:], CHAIN)
-        before = np.searchsorted(table.ret[returned], table.inv[committed], side="left")
-        graph.add(chain[before[before > 0] - 1], committed[before > 0], CHAIN)
+        returned_count = np.searchsorted(table.ret[returned], table.inv[committed], side="left")
+        graph.add(chain[returned_count[returned_count > 0] - 1], committed[returned_count > 0], CHAIN)
     return graph
 
 
-def _add_version_order(graph: Graph, seen: Observations, order: VersionOrders, bits: int) -> None:
-    txn, count = seen.table.txn, len(seen.table.txn)
+def _add_version_order(graph: Graph, observations: Observations, order: VersionOrders, bits: int) -> None:
+    txn, count = observations.table.txn, len(observations.table.txn)
     is_write = order.earlier < count
     earlier, later = order.earlier[is_write], order.later[is_write]
     graph.add(txn[earlier], txn[later], WW | bits, earlier)
     versions, counts = np.unique(order.earlier, return_counts=True)
     is_single = np.isin(order.earlier, versions[counts == 1])
-    reads = seen.external
-    at, next_ = joined(seen.version[reads], order.earlier[is_single])
-    graph.add(txn[reads[at]], txn[order.later[is_single][next_]], RW | bits, seen.version[reads[at]])
-    _add_many_successors(graph, seen, VersionOrders(order.earlier[~is_single], order.later[~is_single]), RW | bits)
+    reads = observations.external
+    at, place = joined(observations.version[reads], order.earlier[is_single])
+    graph.add(txn[reads[at]], txn[order.later[is_single][place]], RW | bits, observations.version[reads[at]])
+    _add_many_successors(
+        graph, observations, VersionOrders(order.earlier[~is_single], order.later[~is_single]), RW | bits
+    )
 
 
-def _add_many_successors(graph: Graph, seen: Observations, order: VersionOrders, kind: int) -> None:
+def _add_many_successors(graph: Graph, observations: Observations, order: VersionOrders, kind: int) -> None:
     """The readers of a version precede all that wrote a later one. Readers that did both are apart, so that no node
     between leads back to them: they precede each other in a circle, if there are several."""
-    txn = seen.table.txn
+    txn = observations.table.txn
     versions, of_order = np.unique(order.earlier, return_inverse=True)
-    reads = seen.external[np.isin(seen.version[seen.external], versions)]
-    of_read = np.searchsorted(versions, seen.version[reads])
+    reads = observations.external[np.isin(observations.version[observations.external], versions)]
+    of_read = np.searchsorted(versions, observations.version[reads])
     width = max(graph.count, 1)
     read_code, write_code = of_read * width + txn[reads], of_order * width + txn[order.later]
     has_read, has_written = np.isin(write_code, read_code), np.isin(read_code, write_code)
-    others, both = graph.between(len(versions)), graph.between(len(versions))
-    graph.add(others[of_order[~has_read]], txn[order.later[~has_read]], CHAIN)
-    graph.add(both[of_order[has_read]], txn[order.later[has_read]], CHAIN)
-    graph.add(txn[reads], others[of_read], kind, versions[of_read])
-    graph.add(txn[reads[~has_written]], both[of_read[~has_written]], kind, versions[of_read[~has_written]])
+    other_nodes, both_nodes = graph.between(len(versions)), graph.between(len(versions))
+    graph.add(other_nodes[of_order[~has_read]], txn[order.later[~has_read]], CHAIN)
+    graph.add(both_nodes[of_order[has_read]], txn[order.later[has_read]], CHAIN)
+    graph.add(txn[reads], other_nodes[of_read], kind, versions[of_read])
+    graph.add(txn[reads[~has_written]], both_nodes[of_read[~has_written]], kind, versions[of_read[~has_written]])
     circle = np.unique(read_code[has_written])
     of_circle, member = circle // width, circle % width
     starts = np.flatnonzero(np.concatenate(([True], np.diff(of_circle) != 0))[: len(circle)])
-    next_ = np.arange(1, len(circle) + 1)
-    next_[np.concatenate((starts[1:], [len(circle)]))[: len(starts)] - 1] = starts
-    graph.add(member, member[next_], kind, versions[of_circle] if len(circle) else -1)
+    successors = np.arange(1, len(circle) + 1)
+    successors[np.concatenate((starts[1:], [len(circle)]))[: len(starts)] - 1] = starts
+    graph.add(member, member[successors], kind, versions[of_circle] if len(circle) else -1)
 
 
-def order_of_accesses(seen: Observations, *, real_time: bool) -> VersionOrders:
+def order_of_accesses(observations: Observations, *, real_time: bool) -> VersionOrders:
     """The order of the versions of registers, if all accesses of one key keep the order of real time, or that of each
     process: an access precedes the next ones, and their versions follow each other. Real time needs only the accesses
     that have no other one between them."""
-    table = seen.table
-    steps, version = seen.accesses()
+    table = observations.table
+    steps, version = observations.accesses()
     txn = table.txn[steps]
     if real_time:
         times = np.unique(np.concatenate((table.inv, table.ret)))
@@ -152,11 +154,11 @@ def order_of_accesses(seen: Observations, *, real_time: bool) -> VersionOrders:
         order = np.argsort(inv, kind="stable")
         inv, ret, version = inv[order], ret[order], version[order]
         earliest = np.concatenate((np.minimum.accumulate(ret[::-1])[::-1], [np.iinfo(np.int64).max]))
-        first = np.searchsorted(inv, ret, side="right")
+        first_later = np.searchsorted(inv, ret, side="right")
         key_end = np.searchsorted(inv, (inv // len(times) + 1) * len(times), side="left")
-        end = np.minimum(np.searchsorted(inv, earliest[first], side="right"), key_end)
-        counts = np.maximum(end - first, 0)
-        earlier, later = np.repeat(version, counts), version[ranges(first, counts)]
+        end = np.minimum(np.searchsorted(inv, earliest[first_later], side="right"), key_end)
+        counts = np.maximum(end - first_later, 0)
+        earlier, later = np.repeat(version, counts), version[ranges(first_later, counts)]
     else:
         order = np.lexsort((steps, table.inv[txn], table.process[txn], table.key[steps]))
         process, key, version = table.process[txn][order], table.key[steps][order], version[order]
@@ -181,16 +183,16 @@ class Successors:
 
 def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
     """The nodes in an order that keeps all edges, without those that follow a cycle; and which ones are missing."""
-    after = Successors(nodes, source, target)
-    targets, start = after.target, after.start
+    successors = Successors(nodes, source, target)
+    targets, start = successors.target, successors.start
     waiting = np.bincount(target, minlength=nodes)
     order = np.flatnonzero(waiting == 0).tolist()
-    left = waiting.tolist()
+    predecessors_left = waiting.tolist()
     for node in order:
-        for next_ in targets[start[node] : start[node + 1]]:
-            left[next_] -= 1
-            if not left[next_]:
-                order.append(next_)
+        for successor in targets[start[node] : start[node + 1]]:
+            predecessors_left[successor] -= 1
+            if not predecessors_left[successor]:
+                order.append(successor)
     is_missing = np.ones(nodes, np.bool_)
     is_missing[order] = False
     return order, is_missing
@@ -198,11 +200,11 @@ def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
 
 def components(nodes: int, source: I64, target: I64) -> list[list[int]]:
     """The strongly connected components with more than one node, the smallest first (Tarjan 1972)."""
-    after = Successors(nodes, source, target)
-    targets, start = after.target, after.start
+    successors = Successors(nodes, source, target)
+    targets, start = successors.target, successors.start
     index, low = [0] * nodes, [0] * nodes
     is_open = [False] * nodes
-    found: list[list[int]] = []
+    larger_components: list[list[int]] = []
     counter = 0
     stack: list[int] = []
     for root in range(nodes):
@@ -217,14 +219,14 @@ def components(nodes: int, source: I64, target: I64) -> list[list[int]]:
                 stack.append(node)
                 is_open[node] = True
             while at < start[node + 1]:
-                next_ = targets[at]
+                successor = targets[at]
                 at += 1
-                if not index[next_]:
+                if not index[successor]:
                     path.append((node, at))
-                    path.append((next_, start[next_]))
+                    path.append((successor, start[successor]))
                     break
-                if is_open[next_]:
-                    low[node] = min(low[node], index[next_])
+                if is_open[successor]:
+                    low[node] = min(low[node], index[successor])
             else:
                 if path:
                     low[path[-1][0]] = min(low[path[-1][0]], low[node])
@@ -234,8 +236,8 @@ def components(nodes: int, source: I64, target: I64) -> list[list[int]]:
                         members.append(stack.pop())
                         is_open[members[-1]] = False
                     if len(members) > 1:
-                        found.append(members)
-    return sorted(found, key=len)
+                        larger_components.append(members)
+    return sorted(larger_components, key=len)
 
 
 class CycleSearch:
@@ -255,9 +257,9 @@ class CycleSearch:
         overwrites; of overwrites and reads; without two anti-dependencies in succession; and any one."""
         orders = allowed & (PROCESS | REALTIME)
         for data, is_product, needed in ((WW, False, WW), (WW | WR, False, WR), (7, True, RW), (7, False, RW)):
-            found = self._shortest(data | orders, needed, is_product=is_product)
-            if found is not None:
-                yield found
+            cycle_and_count = self._shortest(data | orders, needed, is_product=is_product)
+            if cycle_and_count is not None:
+                yield cycle_and_count
 
     def _shortest(self, allowed: int, needed: int, *, is_product: bool) -> tuple[Cycle, int] | None:
         chosen = np.flatnonzero((self._kind & ~allowed) == 0)
@@ -265,10 +267,10 @@ class CycleSearch:
         source, target, kind, edge = self._source[chosen], self._target[chosen], self._kind[chosen], chosen
         if is_product:  # a node once for each: whether the last edge was an anti-dependency
             is_rw, is_chain = (kind & RW) > 0, kind == CHAIN
-            other = ~is_rw
-            edge = np.concatenate((edge, edge[other]))
-            target = np.concatenate((target + nodes * is_rw, target[other] + nodes * is_chain[other]))
-            source, kind = np.concatenate((source, source[other] + nodes)), np.concatenate((kind, kind[other]))
+            non_rw = ~is_rw
+            edge = np.concatenate((edge, edge[non_rw]))
+            target = np.concatenate((target + nodes * is_rw, target[non_rw] + nodes * is_chain[non_rw]))
+            source, kind = np.concatenate((source, source[non_rw] + nodes)), np.concatenate((kind, kind[non_rw]))
             nodes *= 2
         groups = components(nodes, source, target)
         if not groups:
@@ -281,28 +283,28 @@ class CycleSearch:
         if not len(starts):
             return None
         starts = starts[np.argsort(of_node[source[starts]], kind="stable")]
-        after = Successors(nodes, source, target)
+        successors = Successors(nodes, source, target)
         best: list[int] | None = None
         _, firsts = np.unique(of_node[source[starts]], return_index=True)
-        for first, end in zip(firsts[:MOST_COMPONENTS], [*firsts[1:], len(starts)], strict=False):
-            for start in starts[first:end][:MOST_STARTS].tolist():
-                path = self._path(after, of_node, int(target[start]), int(source[start]))
+        for first_start, end in zip(firsts[:MOST_COMPONENTS], [*firsts[1:], len(starts)], strict=False):
+            for start in starts[first_start:end][:MOST_STARTS].tolist():
+                path = self._path(successors, of_node, int(target[start]), int(source[start]))
                 if path is not None and (best is None or len(path) + 1 < len(best)):
                     best = [start, *path]
         return None if best is None else (self._cycle(edge[best].tolist()), len(firsts))
 
-    def _path(self, after: Successors, of_node: I64, source: int, target: int) -> list[int] | None:
+    def _path(self, successors: Successors, of_node: I64, source: int, target: int) -> list[int] | None:
         """The numbers of the edges of a shortest path inside a component."""
-        group, edge = of_node[source], after.edge
+        group, edge = of_node[source], successors.edge
         came: dict[int, tuple[int, int]] = {source: (-1, -1)}
         waiting = deque([source])
         while waiting and target not in came:
             node = waiting.popleft()
-            for at in range(after.start[node], after.start[node + 1]):
-                next_ = after.target[at]
-                if next_ not in came and of_node[next_] == group:
-                    came[next_] = node, int(edge[at])
-                    waiting.append(next_)
+            for at in range(successors.start[node], successors.start[node + 1]):
+                successor = successors.target[at]
+                if successor not in came and of_node[successor] == group:
+                    came[successor] = node, int(edge[at])
+                    waiting.append(successor)
         if target not in came:
             return None
         path, node = [], target

@@ -103,10 +103,10 @@ class TransactionTable:
             last[length > 0] = elements[ends[1:][length > 0] - 1]
             columns["length"].append(length)
             columns["last"].append(last)
-        whole = {name: np.concatenate(column) for name, column in columns.items()}
-        keys, key = np.unique(whole.pop("key"), return_inverse=True)
-        is_write, outcome = whole.pop("is_write").astype(np.bool_), whole.pop("type").astype(np.int64)
-        return cls(outcome=outcome, is_write=is_write, key=key, keys=keys, parts=parts, **whole)
+        merged = {name: np.concatenate(column) for name, column in columns.items()}
+        keys, key = np.unique(merged.pop("key"), return_inverse=True)
+        is_write, outcome = merged.pop("is_write").astype(np.bool_), merged.pop("type").astype(np.int64)
+        return cls(outcome=outcome, is_write=is_write, key=key, keys=keys, parts=parts, **merged)
 
 
 class VersionOrders(NamedTuple):
@@ -247,12 +247,12 @@ class Observations:
         return np.where(places < 0, -1, self._writes_in_order[places]) if len(self._writes_in_order) else places
 
     def _refuse_repeated(self) -> None:
-        again = np.flatnonzero(np.diff(self._codes_in_order) == 0)
-        if not len(again):
+        repeated = np.flatnonzero(np.diff(self._codes_in_order) == 0)
+        if not len(repeated):
             return
-        first, second = self._writes_in_order[again[0]], self._writes_in_order[again[0] + 1]
+        first, second = self._writes_in_order[repeated[0]], self._writes_in_order[repeated[0] + 1]
         lines = self.table.line[self.table.txn[[first, second]]]
-        keys = np.unique(self.table.key[self._writes_in_order[again]])
+        keys = np.unique(self.table.key[self._writes_in_order[repeated]])
         self._is_broken[keys] = True
         self.doubts.append(
             f"key {self.key_text(first)}: {self.version_text(first)} was written in line {lines[0]} and again in line "
@@ -346,8 +346,8 @@ class Observations:
 
     def _find_duplicates(self, key: I64, elements: I64, longest: I64) -> None:
         order = np.lexsort((elements, key))
-        again = (np.diff(key[order]) == 0) & (np.diff(elements[order]) == 0)
-        at = order[1:][again]
+        repeated = (np.diff(key[order]) == 0) & (np.diff(elements[order]) == 0)
+        at = order[1:][repeated]
         at = at[~self._is_repeated_write(key[at])]
         if not len(at):
             return
@@ -360,8 +360,8 @@ class Observations:
 
     def _is_repeated_write(self, keys: I64) -> Bools:
         """Whether an element of each key was written more than once."""
-        again = np.flatnonzero(np.diff(self._codes_in_order) == 0)
-        return np.isin(keys, self.table.key[self._writes_in_order[again]])
+        repeated = np.flatnonzero(np.diff(self._codes_in_order) == 0)
+        return np.isin(keys, self.table.key[self._writes_in_order[repeated]])
 
     def _find_garbage(self, answers: I64) -> None:
         if not len(answers):
@@ -391,11 +391,11 @@ class Observations:
             step, write = int(answers[is_early][0]), int(writes[is_early][0])
             self._add_read(G1B, step, write, "which wrote the key again later", int(is_early.sum()))
 
-    def _add_read(self, name: str, step: int, write: int, why: str, count: int) -> None:
+    def _add_read(self, name: str, step: int, write: int, reason: str, count: int) -> None:
         txns = self.table.txn[step], self.table.txn[write]
         sentence = (
             f"key {self.key_text(step)}: {self.transaction(txns[0])} read {self.version_text(write)} of "
-            f"{self.transaction(txns[1])}, {why}"
+            f"{self.transaction(txns[1])}, {reason}"
         )
         self._add(name, txns, sentence, count)
 
@@ -404,17 +404,17 @@ class Observations:
         table = self.table
         size = np.diff(self._starts)
         groups = np.flatnonzero((size > 1) & self.is_committed[table.txn[self._grouped[self._starts[:-1]]]])
-        wrong: list[int] = []
+        wrong_steps: list[int] = []
         for start, end in zip(self._starts[groups].tolist(), self._starts[groups + 1].tolist(), strict=True):
             steps = self._grouped[start:end].tolist()
-            wrong += self._contradicting_step(steps) if self._is_list else self._changed_value(steps)
-        if wrong:
-            txn = table.txn[wrong[0]]
+            wrong_steps += self._contradicting_step(steps) if self._is_list else self._changed_value(steps)
+        if wrong_steps:
+            txn = table.txn[wrong_steps[0]]
             sentence = (
-                f"key {self.key_text(wrong[0])}: {self.transaction(txn)} read something else than its own earlier "
-                "steps left there"
+                f"key {self.key_text(wrong_steps[0])}: {self.transaction(txn)} read something else than its own "
+                "earlier steps left there"
             )
-            self._add(INTERNAL, [txn], sentence, len(wrong))
+            self._add(INTERNAL, [txn], sentence, len(wrong_steps))
         self._find_future_and_reversed()
 
     def _contradicting_step(self, steps: list[int]) -> list[int]:
@@ -474,40 +474,41 @@ class Observations:
         table = self.table
         reads, _ = self._joined_steps(self.external, np.flatnonzero(table.is_write & self._is_last_write))
         order = np.argsort(self.version[reads], kind="stable")
-        again = np.flatnonzero(np.diff(self.version[reads[order]]) == 0)
-        if not len(again):
+        repeated = np.flatnonzero(np.diff(self.version[reads[order]]) == 0)
+        if not len(repeated):
             return
-        steps = reads[order[again[0] : again[0] + 2]]
+        steps = reads[order[repeated[0] : repeated[0] + 2]]
         txns = table.txn[steps]
         sentence = (
             f"key {self.key_text(steps[0])}: {self.transaction(txns[0])} and {self.transaction(txns[1])} both read "
             f"{self.version_text(int(self.version[steps[0]]))} and wrote the key: one update is lost"
         )
-        self._add(LOST_UPDATE, txns, sentence, len(again))
+        self._add(LOST_UPDATE, txns, sentence, len(repeated))
 
     def _find_fractured(self) -> None:
         """Transactions that read one write of another transaction, and miss another one."""
         table = self.table
         answers, writes = self.dependencies()
         finals = np.flatnonzero(table.is_write & self._is_last_write & ~self._is_broken[table.key])
-        at, other = joined(table.txn[writes], table.txn[finals])
-        seen, missed = answers[at], finals[other]
+        at, final_place = joined(table.txn[writes], table.txn[finals])
+        read_steps, missed_writes = answers[at], finals[final_place]
         width = max(len(table.keys), 1)
         pair, read = joined(
-            table.txn[seen] * width + table.key[missed], table.txn[self.external] * width + table.key[self.external]
+            table.txn[read_steps] * width + table.key[missed_writes],
+            table.txn[self.external] * width + table.key[self.external],
         )
-        seen, missed, reads = seen[pair], missed[pair], self.external[read]
+        read_steps, missed_writes, reads = read_steps[pair], missed_writes[pair], self.external[read]
         if self._is_list:
-            is_missed = (self.position[missed] < 0) | (self.position[missed] >= table.length[reads])
+            is_missed = (self.position[missed_writes] < 0) | (self.position[missed_writes] >= table.length[reads])
         else:
             own_reads, own_writes = self._joined_steps(self.external, finals)
             before = np.full(len(table.txn), UNKNOWN, np.int64)
             before[own_writes] = self.version[own_reads]
-            is_missed = (self.version[reads] >= len(table.txn)) | (self.version[reads] == before[missed])
-        is_missed &= table.txn[missed] != table.txn[reads]
-        for name, chosen in ((FRACTURED_READ, is_missed), (VANISHED, is_missed & (seen < reads))):
+            is_missed = (self.version[reads] >= len(table.txn)) | (self.version[reads] == before[missed_writes])
+        is_missed &= table.txn[missed_writes] != table.txn[reads]
+        for name, chosen in ((FRACTURED_READ, is_missed), (VANISHED, is_missed & (read_steps < reads))):
             if chosen.any():
-                step, write, later = (int(steps[chosen][0]) for steps in (seen, missed, reads))
+                step, write, later = (int(steps[chosen][0]) for steps in (read_steps, missed_writes, reads))
                 txns = table.txn[step], table.txn[write]
                 sentence = (
                     f"{self.transaction(txns[0])} read key {self.key_text(step)} as {self.transaction(txns[1])} left "

@@ -53,8 +53,8 @@ def judge_transactions(history: ForeignHistory, *, consistency: str, key_order: 
     if doubts:
         return ForeignJudgement(UNKNOWN, f"undecided: {size}{excluded}", (), doubts)
     if report.order is None:
-        found = f"; found and allowed: {', '.join(names)}{excluded}" if names else ""
-        return ForeignJudgement(PASS, f"no anomaly that {consistency} prohibits: {size}{found}")
+        allowed_text = f"; found and allowed: {', '.join(names)}{excluded}" if names else ""
+        return ForeignJudgement(PASS, f"no anomaly that {consistency} prohibits: {size}{allowed_text}")
     return _certified(history, table, report, f"{consistency}: {size}", consistency)
 
 

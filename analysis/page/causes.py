@@ -192,10 +192,10 @@ def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
     at_s = _shown_at(anomaly, facts)
     if at_s == math.inf:
         return ""
-    leads = [each for each in partition.leads if each.start_s <= at_s < each.end_s]
+    leads = [lead for lead in partition.leads if lead.start_s <= at_s < lead.end_s]
     if leads and any("leader" in row for row in anomaly.witness):  # shown at an election: the elected node leads later
-        elected = [each for each in partition.leads if at_s < each.start_s < leads[-1].end_s][:1]
-        leads, at_s = leads + elected, max([at_s, *(each.start_s for each in elected)])
+        elected = [lead for lead in partition.leads if at_s < lead.start_s < leads[-1].end_s][:1]
+        leads, at_s = leads + elected, max([at_s, *(lead.start_s for lead in elected)])
     if len(leads) > 1:
         old, new = leads[-2:]
         disturbed = _disturbed(old, facts, at_s)
@@ -205,13 +205,13 @@ def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
         )
     if lost := _lost_records(anomaly, facts, partition):
         return lost
-    between = [each for each in partition.leads if times and times[0] < each.start_s <= at_s]
+    between = [lead for lead in partition.leads if times and times[0] < lead.start_s <= at_s]
     if between:
         told = ", ".join(
-            f"{each.node} in epoch {each.epoch} at {seconds(each.start_s)}" for each in between[:_MOST_NAMED]
+            f"{lead.node} in epoch {lead.epoch} at {seconds(lead.start_s)}" for lead in between[:_MOST_NAMED]
         )
         text = f"between the contradicting answers the leader of {partition.name} changed: {told}"
-        marks = [each for each in partition.watermarks if each.node == between[-1].node and each.at_s <= at_s]
+        marks = [mark for mark in partition.watermarks if mark.node == between[-1].node and mark.at_s <= at_s]
         return text + (f", with the high watermark {marks[-1].number}" if marks else "")
     return ""
 

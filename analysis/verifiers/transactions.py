@@ -41,14 +41,14 @@ def verify_serial_order(
         _refuse(table, is_back, by_process[1:], "is behind a later one of its process")
     _replay(table, rank, is_list=is_list)
     answers = int((~table.is_write & (table.outcome[table.txn] == OK)).sum())
-    kept = "real time" if real_time else "the order of each process" if process else "no order of time"
+    time_order = "real time" if real_time else "the order of each process" if process else "no order of time"
     size = f"{counted(len(txns), 'transaction')} and {counted(answers, 'answer')}"
-    return f"{size} have a serial order, which keeps {kept}"
+    return f"{size} have a serial order, which keeps {time_order}"
 
 
-def _refuse(table: TransactionTable, is_wrong: Bools, txns: I64, why: str) -> None:
+def _refuse(table: TransactionTable, is_wrong: Bools, txns: I64, reason: str) -> None:
     if is_wrong.any():
-        raise CertificateError(f"the transaction of line {table.line[txns[is_wrong][0]]} {why}")
+        raise CertificateError(f"the transaction of line {table.line[txns[is_wrong][0]]} {reason}")
 
 
 def _replay(table: TransactionTable, rank: I64, *, is_list: bool) -> None:
@@ -56,13 +56,13 @@ def _replay(table: TransactionTable, rank: I64, *, is_list: bool) -> None:
     steps = steps[np.lexsort((steps, rank[table.txn[steps]], table.key[steps]))]
     is_write = table.is_write[steps]
     log = table.last[steps[is_write]]
-    before: I64 = np.cumsum(is_write) - is_write
+    writes_before: I64 = np.cumsum(is_write) - is_write
     first = np.zeros(len(table.keys) + 1, np.int64)
     first[1:] = np.cumsum(np.bincount(table.key[steps[is_write]], minlength=len(table.keys)))
     start = np.full(len(table.txn), -1, np.int64)
     start[steps] = first[table.key[steps]]
     expected = np.zeros(len(table.txn), np.int64)
-    expected[steps] = before - start[steps]
+    expected[steps] = writes_before - start[steps]
     """The number of writes to the key before each step."""
     is_answer = (start >= 0) & ~table.is_write & (table.outcome[table.txn] == OK)
     answers = np.flatnonzero(is_answer)
