@@ -45,7 +45,8 @@ def judge_transactions(history: ForeignHistory, *, consistency: str, key_order: 
     size += f"; assumed: {key_order} keys" if key_order else ""
     names = [finding.name for finding in report.prohibited + report.allowed]
     excluded = f"; ruled out: {', '.join(ruled_out(names))}" if names else ""
-    doubts = (*history.doubts, *report.doubts)
+    has_time = has_process_order(consistency) or key_order is not None
+    doubts = (*history.doubts, *(history.time_doubts if has_time else ()), *report.doubts)
     if report.prohibited:
         anomalies = tuple(_anomaly(history, finding) for finding in report.prohibited)
         sentence = f"not {consistency}: {anomaly_count(anomalies)}; {size}{excluded}"

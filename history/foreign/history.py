@@ -34,6 +34,8 @@ class ForeignHistory:
     doubts: tuple[str, ...] = ()
     initial: Hashable = None
     """The state of each object at the start, if the model is one of `analysis.core.models`."""
+    time_doubts: tuple[str, ...] = ()
+    """Doubts of transactions that count only if their model has an order of processes or of real time."""
 
 
 def alike_keys(keys: Iterable[str]) -> tuple[str, ...]:

@@ -270,8 +270,8 @@ def read_transactions(path: Path, directory: Path, workload: str, *, initial: An
     line = rows.answer_without_outcome
     doubt = f"line {line} has an answer, but its type is not ok: what such an operation showed is not judged"
     doubts = (doubt,) if line else ()
-    described = alike_keys(map(str, rows.keys)), (*order.doubts(), *doubts)
-    return ForeignHistory(workload, directory, count, start, is_answered, names, *described)
+    described = alike_keys(map(str, rows.keys)), doubts
+    return ForeignHistory(workload, directory, count, start, is_answered, names, *described, time_doubts=order.doubts())
 
 
 def transaction_parts(directory: Path, *columns: str) -> Iterator[pa.Table]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,18 @@ def test_an_answer_of_an_unknown_outcome_leaves_a_doubt(capsys: pytest.CaptureFi
         ":index ", ":index 9"
     )
     assert "its type is not ok" in checked(text + more, "--model", LIST_APPEND, code=UNKNOWN, capsys=capsys)
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [("serializable", PASSED), ("snapshot-isolation", PASSED), ("strict-serializable", UNKNOWN)],
+)
+def test_times_that_contradict_their_lines_leave_a_doubt_if_the_model_has_time(
+    model: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = re.sub(r":time \d+", ":time 999999999999", history(LIST_APPEND, "ok wx1", "ok rx1"), count=1)
+    printed = checked(text, "--model", LIST_APPEND, "--consistency-model", model, code=code, capsys=capsys)
+    assert ("times and lines contradict each other" in printed) == (code == UNKNOWN)
 
 
 @pytest.mark.parametrize(
