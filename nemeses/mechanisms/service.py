@@ -15,8 +15,8 @@ from nemeses.ports import Host, Site
 
 @dataclass(frozen=True)
 class Process:
-    """An observed process of a service. `start` (clock ticks since boot) and the pid together identify it uniquely;
-    `threads`: the set of its threads' states."""
+    """An observed process of a service. `start` (`TICKS@BOOT`, see `shell.py`) and the pid together identify it
+    uniquely; `threads`: the set of its threads' states."""
 
     pid: int
     start: str

@@ -32,11 +32,15 @@ def _counted(times: int) -> str:
     return " ".join("." * times)
 
 
-# Prints a process's state and its start time (clock ticks since boot). Pid and start time together identify a process
-# uniquely, because the kernel reuses pids. Prints nothing if the process does not exist. The locale is C, here and
-# below: in others `.` is a character, and the kernel cuts a program's name after 15 bytes, even within a character.
-_PROCESS = """\
-look() { s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20}; }
+# `look PID`: sets `state` and `start`, both empty if the process does not exist. `start` is `TICKS@BOOT`: when it was
+# started in clock ticks since this boot. With the pid it identifies a process uniquely: the kernel reuses pids, and a
+# machine that boots twice gives a service the same pid, often at the same tick. The locale is C, here and below: in
+# others `.` is a character, and the kernel cuts a program's name after 15 bytes, even within a character.
+PROCESS = """\
+read -r boot </proc/sys/kernel/random/boot_id
+look() {
+  s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${20:+${20}@$boot}
+}
 """
 # The states of all threads of these processes, once each: a process is stopped when every thread is. Ended threads are
 # left out. (`cat` continues when a file disappears meanwhile; `sed` would not.)
@@ -76,7 +80,7 @@ reach() {{
 _OTHERS = 'others=${all#"$main"}; others=${others# }; [ -z "$others" ] || echo "others=$others"'
 
 LEFT = f"""\
-{_PROCESS}{_THREADS}{_TREE}
+{_THREADS}{_TREE}
 left() {{
   main=$1; roots=; shift
   for each; do
@@ -105,10 +109,10 @@ end_left() {{
   done
 }}
 """
-"""Shell functions for what an ended main process of a service leaves behind. `left PID PID:START...` (its pid; other
-processes of the service with their start times): sets `all`. `end_left END PID PID:START...`: ends them as systemd
-does, with SIGTERM, and at END (seconds of the epoch) with SIGKILL. `ended`: the pids that got a signal; `forced`: their
-states at END, empty if SIGTERM was enough. It fails if a process is still there."""
+"""Shell functions, after `PROCESS`, for what an ended main process of a service leaves behind. `left PID PID:START...`
+(its pid; other processes of the service with their start times): sets `all`. `end_left END PID PID:START...`: ends them
+as systemd does, with SIGTERM, and at END (seconds of the epoch) with SIGKILL. `ended`: the pids that got a signal;
+`forced`: their states at END, empty if SIGTERM was enough. It fails if a process is still there."""
 
 
 P = ParamSpec("P")
@@ -175,7 +179,7 @@ def ask(
 @question
 def process_script(pid: int) -> str:
     """Prints `start` (empty: the process does not exist) and `threads`, the set of its threads' states."""
-    return f"""{_PROCESS}{_THREADS}
+    return f"""{PROCESS}{_THREADS}
 look {pid}
 case "$state" in ''|Z|X) start=;; esac
 threads {pid}
@@ -189,7 +193,7 @@ def kill_script(pid: int, address: str, port: int) -> str:
     seconds later, and `others`: the service's other processes, if it has any.
 
     The port can outlive the process's main thread: another thread that waits for the disk still holds the files."""
-    return f"""{_PROCESS}{_THREADS}{_TREE}
+    return f"""{PROCESS}{_THREADS}{_TREE}
 main={pid}; look {pid}; before=$start; echo "start=$before"
 tree {pid}
 if [ "$all" != {pid} ]; then kill -STOP {pid}; reach STOP {pid}; fi # none may fork between the list and the kill
@@ -222,7 +226,7 @@ def signal_script(pid: int, signal: str) -> str:
     Prints `start`, `before` and `after`: the set of thread states, such as `S` or `RS` (`after=T`: stopped); `others`
     if there are other processes than the main one."""
     condition = '[ "$t" = T ]' if signal == "STOP" else 'case "$t" in *T*) false;; *) true;; esac'
-    return f"""{_PROCESS}{_THREADS}{_TREE}
+    return f"""{PROCESS}{_THREADS}{_TREE}
 main={pid}; look {pid}; echo "start=$start"
 tree {pid}; threads $all; echo "before=$t"
 kill -{signal} {pid} && echo signalled=yes
@@ -239,10 +243,10 @@ echo "after=$t"
 
 @question
 def terminate_script(pid: int, address: str, port: int, seconds: int) -> str:
-    """Sends SIGTERM to the main process. Prints `start` before it (in ticks since boot; together with the pid it
-    identifies the process), then `state` (`gone`, or its state at the deadline), `waited` (s), `port`, and `left`: the
-    processes that it left behind, which then got SIGTERM, too. A process that runs at the deadline has not ended."""
-    return f"""{LEFT}
+    """Sends SIGTERM to the main process. Prints `start` before it, then `state` (`gone`, or its state at the deadline),
+    `waited` (s), `port`, and `left`: the processes that it left behind, which then got SIGTERM, too. A process that
+    runs at the deadline has not ended."""
+    return f"""{PROCESS}{LEFT}
 tree {pid}; born=
 for each in ${{all#{pid}}}; do look "$each"; born="$born $each:$start"; done
 look {pid}; before=$start; echo "start=$before"
@@ -269,7 +273,7 @@ if {_connects(address, port)}; then echo port=open; else echo port=closed; fi
 def end_left_script(pid: int, seconds: int) -> str:
     """End what an ended main process has left behind, with SIGTERM and after `seconds` with SIGKILL. Prints `left`, the
     pids; `state`: `gone`, `killed` if SIGTERM was not enough, or their states."""
-    return f"""{LEFT}
+    return f"""{PROCESS}{LEFT}
 if end_left $(( $(date +%s) + {seconds} )) {pid}; then state=${{forced:+killed}}; else state=$forced; fi
 echo "left=${{ended# }}"; echo "state=${{state:-gone}}"
 """

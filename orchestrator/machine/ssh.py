@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from nemeses.mechanisms.shell import LEFT, brief_command
+from nemeses.mechanisms.shell import LEFT, PROCESS, brief_command
 from nemeses.ports import HostError, HostUnreachableError, Result
 
 _CONNECT_TIMEOUT_S = 5.0
@@ -103,8 +103,7 @@ until [ -e {pid_file} ] || ! kill -0 $! 2>/dev/null; do sleep 0.01; done
 
     def _running(self) -> str:
         return f"""\
-look() {{ s=$(LC_ALL=C sed 's/.*) //' "/proc/$1/stat" 2>/dev/null); set -- $s; state=$1; start=${{20}}; }}
-pid=; born=
+{PROCESS}pid=; born=
 [ -r {shlex.quote(self.pid_file)} ] && read pid born < {shlex.quote(self.pid_file)}
 last=$pid
 if [ -n "$pid" ]; then

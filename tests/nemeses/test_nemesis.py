@@ -46,7 +46,7 @@ class DownHost(FakeHost):
 
 def sound(command: str) -> str:
     """What a host answers on which every fault takes effect."""
-    if "boot_id" in command:
+    if command == "cat /proc/sys/kernel/random/boot_id":
         return "boot-0\n"
     return lines(start="7", before="S", signalled="yes", after="T", state="gone", port="closed", n1="open", sent="1")
 

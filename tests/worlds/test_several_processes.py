@@ -13,7 +13,7 @@ import pytest
 
 from nemeses import KINDS, Fault, Nemesis
 from nemeses.mechanisms.service import see_process
-from nemeses.mechanisms.shell import terminate_script
+from nemeses.mechanisms.shell import process_script, terminate_script
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.lab import ProcessWorld
@@ -64,6 +64,18 @@ def is_state(letter: str, pid: int) -> bool:
 
 def is_stopped(pid: int) -> bool:
     return is_state("T", pid)
+
+
+def test_a_process_of_another_boot_with_the_same_pid_and_tick_is_another_one(tmp_path: Path) -> None:
+    boot_id = tmp_path / "boot_id"
+    boot_id.write_text("e98edabd-47d1-4ea9-bc7e-b3139a2bf9c0\n")
+    script = process_script(os.getpid())
+    again = script.replace("/proc/sys/kernel/random/boot_id", str(boot_id))
+    assert again != script
+    now, before = (subprocess.check_output(["sh", "-c", each], text=True) for each in (script, again))
+    ticks = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()[19]
+    assert now.splitlines()[0] == f"start={ticks}@{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
+    assert before.splitlines()[0] == f"start={ticks}@{boot_id.read_text().strip()}"
 
 
 @every_wrapper

@@ -18,7 +18,7 @@ def machine(power: FakePower, *, same_boot: bool = False) -> FakeHost:
     """A host whose boot id changes with each boot."""
 
     def answer(command: str) -> str:
-        if "boot_id" in command:
+        if command == "cat /proc/sys/kernel/random/boot_id":
             return f"boot-{0 if same_boot else power.boots}\n"
         return lines(port="open")
 
@@ -67,7 +67,7 @@ class MarkedMachine(FakeHost):
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         if (seen := self.look(command)) is not None:
             return seen
-        if "boot_id" in command:
+        if command == "cat /proc/sys/kernel/random/boot_id":
             return Result(0, f"boot-{self._power.boots}\n", "")
         if self._power.boots:
             for name in self._cut_takes:
