@@ -36,6 +36,7 @@ from tests.broker.clients.secured import (
     Secured,
     secured,
 )
+from tests.stories import run_by
 
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 ALICES_PASSWORD = "Nobody-reads-this-4d2e"
@@ -163,22 +164,20 @@ def test_kafka_python(nodes: Secured, mechanism: str) -> None:
 
 @pytest.mark.conforms("SEC-3", "SEC-4")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_aiokafka(nodes: Secured, mechanism: str) -> None:
-    async def story() -> None:
-        config = {
-            "bootstrap_servers": nodes.bootstrap,
-            "security_protocol": "SASL_SSL",
-            "ssl_context": context(nodes),
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": ADMIN,
-            "sasl_plain_password": ADMINS_PASSWORD,
-        }
-        async with aiokafka.AIOKafkaProducer(**config) as producer:
-            assert (await producer.send_and_wait(TOPIC, b"z")).offset >= 0
-        async with aiokafka.AIOKafkaConsumer(TOPIC, **config, auto_offset_reset="earliest") as consumer:
-            assert (await asyncio.wait_for(consumer.getone(), PATIENCE)).value
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_aiokafka(nodes: Secured, mechanism: str) -> None:
+    config = {
+        "bootstrap_servers": nodes.bootstrap,
+        "security_protocol": "SASL_SSL",
+        "ssl_context": context(nodes),
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": ADMIN,
+        "sasl_plain_password": ADMINS_PASSWORD,
+    }
+    async with aiokafka.AIOKafkaProducer(**config) as producer:
+        assert (await producer.send_and_wait(TOPIC, b"z")).offset >= 0
+    async with aiokafka.AIOKafkaConsumer(TOPIC, **config, auto_offset_reset="earliest") as consumer:
+        assert (await asyncio.wait_for(consumer.getone(), PATIENCE)).value
 
 
 @pytest.mark.conforms("SEC-3", "SEC-6")

@@ -25,6 +25,7 @@ from broker.protocol.messages.partition_apis import (
 from tests.broker.controller.clock import play
 from tests.broker.controller.node import LEASE, SESSION, Node, a_node
 from tests.broker.controller.world import topic_request
+from tests.stories import run_by
 
 BEAT_S = 0.1
 
@@ -68,157 +69,142 @@ async def taken(node: Node) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_the_last_one() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        loop = asyncio.get_running_loop()
-        before = node.image.offset
-        assert not (await node.heartbeat(2)).is_fenced
-        began = loop.time()
-        lease_until = began + PACE * LEASE
-        answer = asked(node)
-        while leader(node) != 1:
-            response = await node.heartbeat(2, current_metadata_offset=before)
-            assert response.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < began + BEAT_S
-            await node.heartbeat(1)
-            await asyncio.sleep(BEAT_S)
-        assert lease_until - BEAT_S <= loop.time() < lease_until + 3 * BEAT_S
-        assert (await answer).replica_election_results[0].partition_result[0].error_code == 0
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_an_uninformed_leader_gets_no_lease_and_its_successor_waits_for_the_last_one() -> None:
+    node = await led_by_the_second()
+    loop = asyncio.get_running_loop()
+    before = node.image.offset
+    assert not (await node.heartbeat(2)).is_fenced
+    began = loop.time()
+    lease_until = began + PACE * LEASE
+    answer = asked(node)
+    while leader(node) != 1:
+        response = await node.heartbeat(2, current_metadata_offset=before)
+        assert response.error_code == ErrorCode.REQUEST_TIMED_OUT or loop.time() < began + BEAT_S
+        await node.heartbeat(1)
+        await asyncio.sleep(BEAT_S)
+    assert lease_until - BEAT_S <= loop.time() < lease_until + 3 * BEAT_S
+    assert (await answer).replica_election_results[0].partition_result[0].error_code == 0
+    await node.controller.stop()
 
 
 @pytest.mark.conforms("H31")
-def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        await node.heartbeat(2)
-        answer = asked(node)
-        await taken(node)
-        assert not answer.done()
-        assert not (await node.heartbeat(2)).is_fenced
-        await answer
-        assert leader(node) == 1
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_an_informed_leader_is_replaced_at_its_next_heartbeat() -> None:
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    answer = asked(node)
+    await taken(node)
+    assert not answer.done()
+    assert not (await node.heartbeat(2)).is_fenced
+    await answer
+    assert leader(node) == 1
+    await node.controller.stop()
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_continues_a_handover_after_every_possible_lease() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        await node.heartbeat(2)
-        answer = asked(node)
-        await taken(node)
-        node.controller.leadership_changed(None)
-        await answer
-        node.lead(epoch=2)
-        began = asyncio.get_running_loop().time()
-        while leader(node) == -1:
-            await asyncio.gather(node.heartbeat(1), node.heartbeat(2))
-            await asyncio.sleep(BEAT_S)
-        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
-        assert leader(node) == 1
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_the_next_controller_continues_a_handover_after_every_possible_lease() -> None:
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    answer = asked(node)
+    await taken(node)
+    node.controller.leadership_changed(None)
+    await answer
+    node.lead(epoch=2)
+    began = asyncio.get_running_loop().time()
+    while leader(node) == -1:
+        await asyncio.gather(node.heartbeat(1), node.heartbeat(2))
+        await asyncio.sleep(BEAT_S)
+    assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
+    assert leader(node) == 1
+    await node.controller.stop()
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_keeps_a_handover_to_an_absent_successor() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        await node.heartbeat(2)
-        move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
-        request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
-        answer = await node.controller.handle_alter_reassignments(request, 0)
-        assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
-        await node.heartbeat(1, want_shut_down=True)
-        partition = node.image.topics["t"].partitions[0]
-        assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
-        node.controller.leadership_changed(None)
-        node.lead(epoch=2)
-        began = asyncio.get_running_loop().time()
-        while leader(node) == -1:
-            await node.heartbeat(1)
-            await asyncio.sleep(BEAT_S)
-        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
-        assert leader(node) == 1
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_the_next_controller_keeps_a_handover_to_an_absent_successor() -> None:
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+    request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
+    answer = await node.controller.handle_alter_reassignments(request, 0)
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    await node.heartbeat(1, want_shut_down=True)
+    partition = node.image.topics["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
+    node.controller.leadership_changed(None)
+    node.lead(epoch=2)
+    began = asyncio.get_running_loop().time()
+    while leader(node) == -1:
+        await node.heartbeat(1)
+        await asyncio.sleep(BEAT_S)
+    assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 3 * BEAT_S
+    assert leader(node) == 1
+    await node.controller.stop()
 
 
 @pytest.mark.conforms("H31")
-def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_log() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        await node.heartbeat(2)
-        move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
-        request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
-        await node.controller.handle_alter_reassignments(request, 0)
-        await node.register(1, life=3)
-        partition = node.image.topics["t"].partitions[0]
-        assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), (1,))
-        node.controller.leadership_changed(None)
-        node.log_ends[1] = (0, 0)
-        node.lead(epoch=2)
-        began = asyncio.get_running_loop().time()
-        while leader(node) == -1:
-            await node.heartbeat(1)
-            await asyncio.sleep(BEAT_S)
-        assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
-        assert leader(node) == 1
-        assert [event["partitions"] for event in node.events if event["event"] == "logs_compared"] == [1]
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_the_next_controller_keeps_a_handover_to_a_successor_without_its_log() -> None:
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    move = ReassignableTopic("t", [ReassignablePartition(0, [1])])
+    request = AlterPartitionReassignmentsRequest(topics=[move], timeout_ms=1_000)
+    await node.controller.handle_alter_reassignments(request, 0)
+    await node.register(1, life=3)
+    partition = node.image.topics["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.last_known_elr) == (-1, (), (1,))
+    node.controller.leadership_changed(None)
+    node.log_ends[1] = (0, 0)
+    node.lead(epoch=2)
+    began = asyncio.get_running_loop().time()
+    while leader(node) == -1:
+        await node.heartbeat(1)
+        await asyncio.sleep(BEAT_S)
+    assert SESSION - BEAT_S <= asyncio.get_running_loop().time() - began < SESSION + 5 * BEAT_S
+    assert leader(node) == 1
+    assert [event["partitions"] for event in node.events if event["event"] == "logs_compared"] == [1]
+    await node.controller.stop()
 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("all_of_them", [False, True], ids=["one", "all partitions"])
-def test_an_unclean_election_that_waits_for_the_next_controller_does_not_count_as_held(all_of_them: bool) -> None:
+@run_by(play)
+async def test_an_unclean_election_that_waits_for_the_next_controller_does_not_count_as_held(all_of_them: bool) -> None:
     """No other replica will lead: a client with that answer would not retry."""
-
-    async def story() -> None:
-        node = await a_node(1, 2)
-        await node.controller.handle_create_topics(topic_request("t", [1, 2]), 7)
-        await node.heartbeat(2, want_shut_down=True)
-        await node.register(2, life=2)
-        assert not (await node.heartbeat(2)).is_fenced
-        await node.heartbeat(1, want_shut_down=True)
-        partition = node.image.topics["t"].partitions[0]
-        assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
-        node.controller.leadership_changed(None)
-        node.lead(epoch=2)
-        for code in (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.NONE):
-            answer = asked(node, UNCLEAN, all_of_them=all_of_them)
-            while not answer.done():
-                await node.heartbeat(2)
-                await asyncio.sleep(BEAT_S)
-            (topic,) = (await answer).replica_election_results
-            assert topic.partition_result[0].error_code == code
-        assert leader(node) == 2
-        await node.controller.stop()
-
-    play(story())
+    node = await a_node(1, 2)
+    await node.controller.handle_create_topics(topic_request("t", [1, 2]), 7)
+    await node.heartbeat(2, want_shut_down=True)
+    await node.register(2, life=2)
+    assert not (await node.heartbeat(2)).is_fenced
+    await node.heartbeat(1, want_shut_down=True)
+    partition = node.image.topics["t"].partitions[0]
+    assert (partition.leader, partition.isr, partition.elr) == (-1, (), (1,))
+    node.controller.leadership_changed(None)
+    node.lead(epoch=2)
+    for code in (ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, ErrorCode.NONE):
+        answer = asked(node, UNCLEAN, all_of_them=all_of_them)
+        while not answer.done():
+            await node.heartbeat(2)
+            await asyncio.sleep(BEAT_S)
+        (topic,) = (await answer).replica_election_results
+        assert topic.partition_result[0].error_code == code
+    assert leader(node) == 2
+    await node.controller.stop()
 
 
-def test_an_election_that_was_refused_is_held_again() -> None:
-    async def story() -> None:
-        node = await led_by_the_second()
-        await node.heartbeat(2)
-        answer = asked(node)
-        await taken(node)
-        node.quorum.most_records = 0
-        assert not (await node.heartbeat(2)).is_fenced
-        await asyncio.sleep(BEAT_S)
-        assert leader(node) == -1
-        node.quorum.most_records = 1
-        await answer
-        assert leader(node) == 1
-        await node.controller.stop()
-
-    play(story())
+@run_by(play)
+async def test_an_election_that_was_refused_is_held_again() -> None:
+    node = await led_by_the_second()
+    await node.heartbeat(2)
+    answer = asked(node)
+    await taken(node)
+    node.quorum.most_records = 0
+    assert not (await node.heartbeat(2)).is_fenced
+    await asyncio.sleep(BEAT_S)
+    assert leader(node) == -1
+    node.quorum.most_records = 1
+    await answer
+    assert leader(node) == 1
+    await node.controller.stop()

@@ -16,6 +16,7 @@ from broker.protocol.messages.partition_apis import (
     ReassignableTopic,
 )
 from tests.broker.controller.world import FAR_AWAY, World
+from tests.stories import run_by
 
 KEY = ("t", 0)
 
@@ -167,18 +168,16 @@ def test_a_new_controller_waits_for_every_possible_lease_holder() -> None:
     assert (handovers.take_over(2.9), handovers.take_over(3.0)) == ([], [KEY])
 
 
-def test_a_waiter_resumes_when_all_handovers_ended() -> None:
-    async def story() -> None:
-        handovers = Handovers()
-        await handovers.all_over()
-        handovers.begin_after(KEY, 3.0)
-        handovers.begin_after(("t", 1), 3.0)
-        waiting = asyncio.create_task(handovers.all_over())
-        await asyncio.sleep(0)
-        handovers.give_up(KEY)
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        handovers.clear()
-        await waiting
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_waiter_resumes_when_all_handovers_ended() -> None:
+    handovers = Handovers()
+    await handovers.all_over()
+    handovers.begin_after(KEY, 3.0)
+    handovers.begin_after(("t", 1), 3.0)
+    waiting = asyncio.create_task(handovers.all_over())
+    await asyncio.sleep(0)
+    handovers.give_up(KEY)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    handovers.clear()
+    await waiting

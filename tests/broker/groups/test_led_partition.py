@@ -33,6 +33,7 @@ from broker.protocol.records import Record, build_batch
 from broker.replica.background import Background
 from broker.replica.partition import Partition
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, until
+from tests.stories import run_by
 
 OFFSETS_ID = b"id of offsets   "
 
@@ -62,34 +63,30 @@ def refusal(led: LedPartition) -> ErrorCode:
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_answers_from_committed_records_while_it_leads(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
-            await cluster.start(1, 2)
-            await cluster.create_topic([1, 2])
-            key, value = record(OffsetCommitKey("g", "t", 0), OffsetCommitValue(7, -1, "", 0))
-            batch = bytearray(build_batch([Record(0, 0, key, value)]))
-            assert (await cluster.nodes[1].manager.produce(TOPIC, 0, batch, -1, 5.0)).error is ErrorCode.NONE
-            cluster.cut.add((1, 2))
-            cluster.elect(2)
-            await cluster.hear()
-            led = coordinator(cluster.nodes[2])
-            for _ in range(10):
-                await asyncio.sleep(0)  # it could have read all there is
-            assert refusal(led) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, (
-                "it has not heard that the record is committed"
-            )
-            cluster.cut.clear()
-            await until(lambda: led.loaded)
-            led.check()
-            asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
-            assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
-            cluster.elect(1)
-            await cluster.hear()
-            assert refusal(led) is ErrorCode.NOT_COORDINATOR
-            led.close()
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_coordinator_answers_from_committed_records_while_it_leads(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        key, value = record(OffsetCommitKey("g", "t", 0), OffsetCommitValue(7, -1, "", 0))
+        batch = bytearray(build_batch([Record(0, 0, key, value)]))
+        assert (await cluster.nodes[1].manager.produce(TOPIC, 0, batch, -1, 5.0)).error is ErrorCode.NONE
+        cluster.cut.add((1, 2))
+        cluster.elect(2)
+        await cluster.hear()
+        led = coordinator(cluster.nodes[2])
+        for _ in range(10):
+            await asyncio.sleep(0)  # it could have read all there is
+        assert refusal(led) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it has not heard that the record is committed"
+        cluster.cut.clear()
+        await until(lambda: led.loaded)
+        led.check()
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
+        cluster.elect(1)
+        await cluster.hear()
+        assert refusal(led) is ErrorCode.NOT_COORDINATOR
+        led.close()
 
 
 def an_offset(group: str, offset: int) -> bytearray:
@@ -98,63 +95,59 @@ def an_offset(group: str, offset: int) -> bytearray:
     return bytearray(build_batch([Record(0, 0, key, value)]))
 
 
-def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
-            await cluster.start(1, 2)
-            await cluster.create_topic([1, 2])
-            node = cluster.nodes[1]
-            led = coordinator(node)
-            await until(lambda: led.loaded)
-            cluster.cut.add((2, 1))
-            place = OffsetCommitRequestPartition(0, 7, -1, "")
-            request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
-            answer = led.ask(
-                lambda now, ticket: led.shard.commit(now, ticket, request), lambda code: answer_to_all(request, code)
-            )
-            node.partition().commits.fail(ErrorCode.REQUEST_TIMED_OUT)
-            epoch = cluster.committed.brokers[2].epoch
-            node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset, 0)
-            said: Any = await answer
-            assert said.topics[0].partitions[0].error_code == ErrorCode.NONE
-            asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
-            assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
-            led.close()
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_commit_that_is_answered_late_and_committed_in_the_same_turn_is_shown(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        node = cluster.nodes[1]
+        led = coordinator(node)
+        await until(lambda: led.loaded)
+        cluster.cut.add((2, 1))
+        place = OffsetCommitRequestPartition(0, 7, -1, "")
+        request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+        answer = led.ask(
+            lambda now, ticket: led.shard.commit(now, ticket, request), lambda code: answer_to_all(request, code)
+        )
+        node.partition().commits.fail(ErrorCode.REQUEST_TIMED_OUT)
+        epoch = cluster.committed.brokers[2].epoch
+        node.partition().replica_fetched(2, epoch, node.partition().log.log_end_offset, 0)
+        said: Any = await answer
+        assert said.topics[0].partitions[0].error_code == ErrorCode.NONE
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
+        led.close()
 
 
 @pytest.mark.conforms("CG-3")
-def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
-            await cluster.start(1, 2)
-            await cluster.create_topic([1, 2])
-            node = cluster.nodes[1]
-            led = coordinator(node)
-            await until(lambda: led.loaded)
-            cluster.cut.add((2, 1))
+@run_by(asyncio.run)
+async def test_the_first_of_two_pending_commits_is_shown_at_its_commit(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, replica_fetch_wait_max_ms=60_000, replica_lag_time_max_ms=60_000) as cluster:
+        await cluster.start(1, 2)
+        await cluster.create_topic([1, 2])
+        node = cluster.nodes[1]
+        led = coordinator(node)
+        await until(lambda: led.loaded)
+        cluster.cut.add((2, 1))
 
-            def commit(offset: int) -> asyncio.Future[Any]:
-                place = OffsetCommitRequestPartition(0, offset, -1, "")
-                request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
-                return led.ask(
-                    lambda now, ticket: led.shard.commit(now, ticket, request),
-                    lambda code: answer_to_all(request, code),
-                )
+        def commit(offset: int) -> asyncio.Future[Any]:
+            place = OffsetCommitRequestPartition(0, offset, -1, "")
+            request = OffsetCommitRequest("g", -1, "", topics=[OffsetCommitRequestTopic("t", [place])])
+            return led.ask(
+                lambda now, ticket: led.shard.commit(now, ticket, request),
+                lambda code: answer_to_all(request, code),
+            )
 
-            first, second = commit(7), commit(8)
-            epoch, end = cluster.committed.brokers[2].epoch, node.partition().log.log_end_offset
-            node.partition().replica_fetched(2, epoch, end - 1, 0)
-            await first
-            assert not second.done()
-            asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
-            assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
-            node.partition().replica_fetched(2, epoch, end, 0)
-            await second
-            led.close()
-
-    asyncio.run(story())
+        first, second = commit(7), commit(8)
+        epoch, end = cluster.committed.brokers[2].epoch, node.partition().log.log_end_offset
+        node.partition().replica_fetched(2, epoch, end - 1, 0)
+        await first
+        assert not second.done()
+        asked = OffsetFetchRequestGroup("g", topics=[OffsetFetchRequestTopics("t", [0])])
+        assert led.shard.fetch(asked).topics[0].partitions[0].committed_offset == 7
+        node.partition().replica_fetched(2, epoch, end, 0)
+        await second
+        led.close()
 
 
 def test_a_failed_request_leaves_no_state(tmp_path: Path) -> None:

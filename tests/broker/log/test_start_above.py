@@ -18,6 +18,7 @@ from broker.producers.producer_state import NO_ID, ProducerState, Sequenced
 from broker.protocol.records import Record, build_batch
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
+from tests.stories import played_by
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100)
 RECORDS = 40
@@ -53,87 +54,87 @@ def run(story: Callable[[SimulatedDisk], Coroutine[None, None, None]]) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_local_deletion_keeps_the_start_and_the_epochs_below_also_after_a_restart(clean: bool) -> None:
-    async def story(disk: SimulatedDisk) -> None:
-        log = await written(disk)
-        await log.delete_segments_before(30, keeps_start=True)
-        local = log.local_start_offset
-        for _ in range(2):
-            assert (log.log_start_offset, log.local_start_offset) == (0, local)
-            assert 10 < local <= 30
-            assert list(log.epochs.entries) == EPOCHS
-            with pytest.raises(OffsetOutOfRangeError):
-                log.locate(local - 1, 100, RECORDS)
-            assert log.locate(local, 100, RECORDS)
-            if clean:
-                await log.close()
-            log = await opened(disk, clean=clean, point=RECORDS)
+@played_by(run)
+async def test_local_deletion_keeps_the_start_and_the_epochs_below_also_after_a_restart(
+    disk: SimulatedDisk, /, clean: bool
+) -> None:
+    log = await written(disk)
+    await log.delete_segments_before(30, keeps_start=True)
+    local = log.local_start_offset
+    for _ in range(2):
+        assert (log.log_start_offset, log.local_start_offset) == (0, local)
+        assert 10 < local <= 30
+        assert list(log.epochs.entries) == EPOCHS
+        with pytest.raises(OffsetOutOfRangeError):
+            log.locate(local - 1, 100, RECORDS)
+        assert log.locate(local, 100, RECORDS)
+        if clean:
+            await log.close()
+        log = await opened(disk, clean=clean, point=RECORDS)
 
-    run(story)
 
-
-def test_a_start_that_rises_below_the_local_segments_takes_epochs_with_it_and_stays_after_a_restart() -> None:
-    async def story(disk: SimulatedDisk) -> None:
-        log = await written(disk)
-        await log.delete_segments_before(30, keeps_start=True)
-        local = log.local_start_offset
-        assert await log.advance_start(12) == 12
-        log = await opened(disk, point=RECORDS)
-        assert (log.log_start_offset, log.local_start_offset) == (12, local)
-        assert list(log.epochs.entries) == [EpochEntry(3, 12), EpochEntry(4, 25)]
-        assert await log.advance_start(local + 1) == local + 1
-        assert log.local_start_offset == local + 1
-
-    run(story)
+@played_by(run)
+async def test_a_start_that_rises_below_the_local_segments_takes_epochs_with_it_and_stays_after_a_restart(
+    disk: SimulatedDisk, /
+) -> None:
+    log = await written(disk)
+    await log.delete_segments_before(30, keeps_start=True)
+    local = log.local_start_offset
+    assert await log.advance_start(12) == 12
+    log = await opened(disk, point=RECORDS)
+    assert (log.log_start_offset, log.local_start_offset) == (12, local)
+    assert list(log.epochs.entries) == [EpochEntry(3, 12), EpochEntry(4, 25)]
+    assert await log.advance_start(local + 1) == local + 1
+    assert log.local_start_offset == local + 1
 
 
 @pytest.mark.conforms("K1023-11", "K1023-12")
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_starts_above_has_start_end_epochs_and_producers_also_after_a_restart(clean: bool) -> None:
-    async def story(disk: SimulatedDisk) -> None:
-        log = await written(disk)
-        await log.start_above(100, below())
-        for _ in range(2):
-            assert (log.log_start_offset, log.local_start_offset, log.log_end_offset) == (30, 100, 100)
-            assert list(log.epochs.entries) == [EpochEntry(1, 30), EpochEntry(3, 40), EpochEntry(4, 90)]
-            assert log.producers.check([Sequenced(7, 0, 5, 5)], any_first=False) is not None
-            assert log.durable_end_offset == 100
-            if clean:
-                await log.close()
-            log = await opened(disk, clean=clean, point=100)
-        fetched = bytearray(build_batch([Record(0, 1, None, b"next")], 100, 5))
-        await log.replicate(fetched, 5)
-        assert log.read(100, 1000, 101) == fetched
-        assert log.epochs.entries[-1] == EpochEntry(5, 100)
+@played_by(run)
+async def test_a_log_that_starts_above_has_start_end_epochs_and_producers_also_after_a_restart(
+    disk: SimulatedDisk, /, clean: bool
+) -> None:
+    log = await written(disk)
+    await log.start_above(100, below())
+    for _ in range(2):
+        assert (log.log_start_offset, log.local_start_offset, log.log_end_offset) == (30, 100, 100)
+        assert list(log.epochs.entries) == [EpochEntry(1, 30), EpochEntry(3, 40), EpochEntry(4, 90)]
+        assert log.producers.check([Sequenced(7, 0, 5, 5)], any_first=False) is not None
+        assert log.durable_end_offset == 100
+        if clean:
+            await log.close()
+        log = await opened(disk, clean=clean, point=100)
+    fetched = bytearray(build_batch([Record(0, 1, None, b"next")], 100, 5))
+    await log.replicate(fetched, 5)
+    assert log.read(100, 1000, 101) == fetched
+    assert log.epochs.entries[-1] == EpochEntry(5, 100)
 
-    run(story)
 
-
-def test_a_log_that_starts_again_without_remote_records_does_not_claim_them_after_a_restart() -> None:
-    async def story(disk: SimulatedDisk) -> None:
-        log = await opened(disk)
-        await log.start_above(100, below())
-        await log.truncate_fully_and_start_at(120)
-        log = await opened(disk)
-        assert (log.log_start_offset, log.local_start_offset, log.log_end_offset) == (120, 120, 120)
-
-    run(story)
+@played_by(run)
+async def test_a_log_that_starts_again_without_remote_records_does_not_claim_them_after_a_restart(
+    disk: SimulatedDisk, /
+) -> None:
+    log = await opened(disk)
+    await log.start_above(100, below())
+    await log.truncate_fully_and_start_at(120)
+    log = await opened(disk)
+    assert (log.log_start_offset, log.local_start_offset, log.log_end_offset) == (120, 120, 120)
 
 
 @pytest.mark.parametrize("damage", [None, b"garbage"])
-def test_epochs_of_remote_records_that_are_lost_or_damaged_take_the_replica_offline(damage: bytes | None) -> None:
-    async def story(disk: SimulatedDisk) -> None:
-        log = await written(disk)
-        await log.delete_segments_before(30, keeps_start=True)
-        await log.close()
-        if damage is None:
-            disk.unlink("t-0/leader-epoch-checkpoint")
-        else:
-            await disk.replace_file("t-0/leader-epoch-checkpoint", damage)
-        with pytest.raises(DamagedLogError, match="leader-epoch-checkpoint"):
-            await opened(disk, clean=True)
-
-    run(story)
+@played_by(run)
+async def test_epochs_of_remote_records_that_are_lost_or_damaged_take_the_replica_offline(
+    disk: SimulatedDisk, /, damage: bytes | None
+) -> None:
+    log = await written(disk)
+    await log.delete_segments_before(30, keeps_start=True)
+    await log.close()
+    if damage is None:
+        disk.unlink("t-0/leader-epoch-checkpoint")
+    else:
+        await disk.replace_file("t-0/leader-epoch-checkpoint", damage)
+    with pytest.raises(DamagedLogError, match="leader-epoch-checkpoint"):
+        await opened(disk, clean=True)
 
 
 async def starts_above(log: PartitionLog) -> None:

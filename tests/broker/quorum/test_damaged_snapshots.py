@@ -17,6 +17,7 @@ from tests.broker.log.making import in_loop
 from tests.broker.quorum.live import DIRECTORY, LiveCluster
 from tests.broker.quorum.test_runner import events_of
 from tests.broker.quorum.test_snapshots import ID, NAME, snapshots
+from tests.stories import run_by
 
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
 LARGE = b"y" * 2_000
@@ -45,33 +46,31 @@ def damage(path: Path, node: int) -> None:
 
 
 @pytest.mark.parametrize("behind_it", [True, False], ids=["the log has gone on", "the log ends with it"])
-def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path: Path, behind_it: bool) -> None:
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
-        leader, away = await one_lags_behind(cluster)
-        if behind_it:
-            await cluster.quorum(leader).append([b"more"])
-        else:
-            # The new leader cannot commit a record, including its own first one, before the other node has the
-            # snapshot.
-            other = next(node for node in cluster.seats if node not in (leader, away))
-            await cluster.until(lambda: cluster.quorum(other).high_watermark == cluster.quorum(leader).log_end.offset)
-            await cluster.stop()
-            await cluster.start(leader)
-        damage(tmp_path, leader)
-        await cluster.start(away)
-        leader = await cluster.leader()
-        await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
-        last = await cluster.quorum(leader).append([b"last"])
-        await cluster.until(lambda: cluster.quorum(away).high_watermark > last)
-        assert events_of(cluster.seats[leader], "quorum_snapshot_damaged")
-        assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
+@run_by(asyncio.run)
+async def test_a_leader_does_not_serve_a_damaged_snapshot_and_makes_it_again(tmp_path: Path, behind_it: bool) -> None:
+    cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
+    leader, away = await one_lags_behind(cluster)
+    if behind_it:
+        await cluster.quorum(leader).append([b"more"])
+    else:
+        # The new leader cannot commit a record, including its own first one, before the other node has the
+        # snapshot.
+        other = next(node for node in cluster.seats if node not in (leader, away))
+        await cluster.until(lambda: cluster.quorum(other).high_watermark == cluster.quorum(leader).log_end.offset)
         await cluster.stop()
-        await cluster.start()  # what was made again is whole
-        await cluster.leader()
-        await cluster.stop()
-
-    asyncio.run(story())
+        await cluster.start(leader)
+    damage(tmp_path, leader)
+    await cluster.start(away)
+    leader = await cluster.leader()
+    await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
+    last = await cluster.quorum(leader).append([b"last"])
+    await cluster.until(lambda: cluster.quorum(away).high_watermark > last)
+    assert events_of(cluster.seats[leader], "quorum_snapshot_damaged")
+    assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
+    await cluster.stop()
+    await cluster.start()  # what was made again is whole
+    await cluster.leader()
+    await cluster.stop()
 
 
 class DamagingCluster(LiveCluster):
@@ -90,24 +89,22 @@ class DamagingCluster(LiveCluster):
         return answer
 
 
-def test_a_node_that_fetches_a_damaged_snapshot_stops_with_an_unchanged_log(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = DamagingCluster(tmp_path, 3, 0, **SMALL)
-        leader, away = await one_lags_behind(cluster)
-        await cluster.start(away)
-        await cluster.until(lambda: cluster.seats[away].failures)
-        assert "what was fetched is damaged" in str(cluster.seats[away].failures.pop())
-        seat = cluster.seats[away]
-        assert seat.log is not None
-        had = seat.log.log_end_offset
-        assert 0 < had < cluster.quorum(leader).log_start_offset
-        await cluster.stop(away)
-        await cluster.start(away)
-        await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
-        await cluster.stop()
-        assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_node_that_fetches_a_damaged_snapshot_stops_with_an_unchanged_log(tmp_path: Path) -> None:
+    cluster = DamagingCluster(tmp_path, 3, 0, **SMALL)
+    leader, away = await one_lags_behind(cluster)
+    await cluster.start(away)
+    await cluster.until(lambda: cluster.seats[away].failures)
+    assert "what was fetched is damaged" in str(cluster.seats[away].failures.pop())
+    seat = cluster.seats[away]
+    assert seat.log is not None
+    had = seat.log.log_end_offset
+    assert 0 < had < cluster.quorum(leader).log_start_offset
+    await cluster.stop(away)
+    await cluster.start(away)
+    await cluster.until(lambda: cluster.quorum(away).log_start_offset == cluster.quorum(leader).log_start_offset)
+    await cluster.stop()
+    assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
 
 
 @in_loop

@@ -20,6 +20,7 @@ from broker.quorum.messages import OffsetAndEpoch, VoteRequest, VoteResponse
 from broker.quorum.snapshots import Snapshots
 from tests.broker.log.making import in_loop
 from tests.broker.quorum.live import DIRECTORY, LiveCluster
+from tests.stories import run_by
 
 SMALL = {"metadata.log.max.record.bytes.between.snapshots": "1000"}
 LARGE = b"y" * 2_000
@@ -50,43 +51,41 @@ async def tail_behind_its_snapshot(cluster: LiveCluster) -> OffsetAndEpoch:
 
 @pytest.mark.conforms("K595-18", "K595-40")
 @pytest.mark.parametrize("all_have_one", [False, True], ids=["it alone has a snapshot", "all have one"])
-def test_a_log_that_is_cut_back_to_its_snapshots_end_ends_in_the_snapshots_epoch(
+@run_by(asyncio.run)
+async def test_a_log_that_is_cut_back_to_its_snapshots_end_ends_in_the_snapshots_epoch(
     tmp_path: Path, all_have_one: bool
 ) -> None:
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3)
-        await cluster.start(1, **SMALL)
-        await cluster.start(2, 3, **(SMALL if all_have_one else {}))
-        snapshot = await tail_behind_its_snapshot(cluster)
-        asked_for: list[Message] = []
+    cluster = LiveCluster(tmp_path, 3)
+    await cluster.start(1, **SMALL)
+    await cluster.start(2, 3, **(SMALL if all_have_one else {}))
+    snapshot = await tail_behind_its_snapshot(cluster)
+    asked_for: list[Message] = []
 
-        def nothing_beyond_the_snapshot(sender: int, _receiver: int, message: Message) -> None:
-            if sender == 1 and isinstance(message, FetchSnapshotRequest):
-                asked_for.append(message)
-            at_its_end = cluster.quorum(1).log_end.offset == snapshot.offset
-            if sender == 1 and at_its_end and isinstance(message, FetchRequest | FetchSnapshotRequest):
-                raise ConnectionError("cut")
+    def nothing_beyond_the_snapshot(sender: int, _receiver: int, message: Message) -> None:
+        if sender == 1 and isinstance(message, FetchSnapshotRequest):
+            asked_for.append(message)
+        at_its_end = cluster.quorum(1).log_end.offset == snapshot.offset
+        if sender == 1 and at_its_end and isinstance(message, FetchRequest | FetchSnapshotRequest):
+            raise ConnectionError("cut")
 
-        cluster.intercept = nothing_beyond_the_snapshot
-        cluster.cut.clear()
-        await cluster.until(lambda: cluster.quorum(1).log_end.offset == snapshot.offset)
-        voter = cluster.quorum(1)
-        await voter.ask(lambda _now: [])  # the whole of that event is done
-        assert voter.log_end == snapshot
-        request = VoteRequest(
-            "cluster", 2, voter.epoch + 1, OffsetAndEpoch(0, 1), voter_directory=cluster.seats[1].directory_id
-        )
-        answer = await voter.receive(request)
-        assert isinstance(answer, VoteResponse)
-        assert not answer.granted, "the candidate lacks what is committed"
-        cluster.intercept = lambda _sender, _receiver, _message: None
-        await cluster.commit(b"after")
-        await cluster.until_each(lambda seat: seat.values[-1:] == [b"after"])
-        assert asked_for == []
-        assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
-        await cluster.stop()
-
-    asyncio.run(story())
+    cluster.intercept = nothing_beyond_the_snapshot
+    cluster.cut.clear()
+    await cluster.until(lambda: cluster.quorum(1).log_end.offset == snapshot.offset)
+    voter = cluster.quorum(1)
+    await voter.ask(lambda _now: [])  # the whole of that event is done
+    assert voter.log_end == snapshot
+    request = VoteRequest(
+        "cluster", 2, voter.epoch + 1, OffsetAndEpoch(0, 1), voter_directory=cluster.seats[1].directory_id
+    )
+    answer = await voter.receive(request)
+    assert isinstance(answer, VoteResponse)
+    assert not answer.granted, "the candidate lacks what is committed"
+    cluster.intercept = lambda _sender, _receiver, _message: None
+    await cluster.commit(b"after")
+    await cluster.until_each(lambda seat: seat.values[-1:] == [b"after"])
+    assert asked_for == []
+    assert [seat.failures for seat in cluster.seats.values()] == [[], [], []]
+    await cluster.stop()
 
 
 @in_loop
@@ -109,28 +108,25 @@ async def test_a_crash_just_after_the_cut_is_made_good_at_the_next_start(tmp_pat
 
 @pytest.mark.conforms("K595-18")
 @pytest.mark.parametrize("behind_it", [False, True], ids=["no record after it", "records behind it"])
-def test_a_node_without_its_snapshot_does_not_accept_its_log_as_complete(tmp_path: Path, behind_it: bool) -> None:
+@run_by(asyncio.run)
+async def test_a_node_without_its_snapshot_does_not_accept_its_log_as_complete(tmp_path: Path, behind_it: bool) -> None:
     """It would vote as if it had nothing, or lead with an empty image."""
-
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
-        await cluster.start()
-        leader = await cluster.leader()
-        await cluster.quorum(leader).append([LARGE])
-        await cluster.until(lambda: cluster.quorum(leader).log_start_offset > 0)
-        if behind_it:
-            await cluster.quorum(leader).append([b"small"])
-        await cluster.stop()
-        (snapshot,) = (tmp_path / str(leader) / DIRECTORY).glob("*.checkpoint")
-        content = snapshot.read_bytes()
-        snapshot.unlink()
-        with pytest.raises(StartupError, match=r"the snapshot of records before it is missing; restore it, or remove"):
-            await cluster.start(leader)
-        await cluster.stop()
-        snapshot.write_bytes(content)
-        await cluster.start()
-        last = await cluster.quorum(await cluster.leader()).append([b"last"])
-        await cluster.until_each(lambda seat: seat.quorum and seat.quorum.high_watermark > last)
-        await cluster.stop()
-
-    asyncio.run(story())
+    cluster = LiveCluster(tmp_path, 3, 0, **SMALL)
+    await cluster.start()
+    leader = await cluster.leader()
+    await cluster.quorum(leader).append([LARGE])
+    await cluster.until(lambda: cluster.quorum(leader).log_start_offset > 0)
+    if behind_it:
+        await cluster.quorum(leader).append([b"small"])
+    await cluster.stop()
+    (snapshot,) = (tmp_path / str(leader) / DIRECTORY).glob("*.checkpoint")
+    content = snapshot.read_bytes()
+    snapshot.unlink()
+    with pytest.raises(StartupError, match=r"the snapshot of records before it is missing; restore it, or remove"):
+        await cluster.start(leader)
+    await cluster.stop()
+    snapshot.write_bytes(content)
+    await cluster.start()
+    last = await cluster.quorum(await cluster.leader()).append([b"last"])
+    await cluster.until_each(lambda seat: seat.quorum and seat.quorum.high_watermark > last)
+    await cluster.stop()

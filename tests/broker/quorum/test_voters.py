@@ -19,6 +19,7 @@ from simulator.cluster import SimulatedCluster
 from tests.broker.quorum.live import LiveCluster, Seat
 from tests.broker.quorum.story import Story, disk_of
 from tests.broker.quorum.test_runner import described
+from tests.stories import run_by
 
 NEW = b"this disk is new"
 
@@ -318,28 +319,24 @@ async def replaced(cluster: LiveCluster) -> tuple[int, int]:
 
 
 @pytest.mark.conforms("H22")
-def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3)
-        leader, wiped = await replaced(cluster)
-        await cluster.start(wiped)
-        await cluster.until(lambda: cluster.quorum(leader)._history.current.directory_of(wiped)[1] == 2)
-        await cluster.until_each(lambda seat: seat.quorum and seat.quorum.voter_ids == (1, 2, 3))
-        voters = {
-            each.replica_id: each.replica_directory_id for each in (await described(cluster, leader)).current_voters
-        }
-        assert voters == {node: seat.directory_id for node, seat in cluster.seats.items()}
-        other = next(node for node in cluster.seats if node not in (leader, wiped))
-        await cluster.stop(other)  # now it is needed
-        await cluster.quorum(leader).append([b"b"])
-        await cluster.stop()
-        # What the log says of the voters is read again after a restart.
-        await cluster.start(leader, wiped)
-        await cluster.quorum(await cluster.leader()).append([b"c"])
-        await cluster.until(lambda: cluster.seats[wiped].values == [b"a", b"b", b"c"])
-        await cluster.stop()
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path, 3)
+    leader, wiped = await replaced(cluster)
+    await cluster.start(wiped)
+    await cluster.until(lambda: cluster.quorum(leader)._history.current.directory_of(wiped)[1] == 2)
+    await cluster.until_each(lambda seat: seat.quorum and seat.quorum.voter_ids == (1, 2, 3))
+    voters = {each.replica_id: each.replica_directory_id for each in (await described(cluster, leader)).current_voters}
+    assert voters == {node: seat.directory_id for node, seat in cluster.seats.items()}
+    other = next(node for node in cluster.seats if node not in (leader, wiped))
+    await cluster.stop(other)  # now it is needed
+    await cluster.quorum(leader).append([b"b"])
+    await cluster.stop()
+    # What the log says of the voters is read again after a restart.
+    await cluster.start(leader, wiped)
+    await cluster.quorum(await cluster.leader()).append([b"c"])
+    await cluster.until(lambda: cluster.seats[wiped].values == [b"a", b"b", b"c"])
+    await cluster.stop()
 
 
 @pytest.mark.conforms("H22")
@@ -371,65 +368,58 @@ def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
 
 
 @pytest.mark.conforms("H22")
-def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
+@run_by(asyncio.run)
+async def test_an_empty_disk_elects_no_incomplete_leader(tmp_path: Path) -> None:
     """One voter lags behind, one has an empty disk, and the complete third voter is stopped: no leader."""
+    cluster = LiveCluster(tmp_path, 3)
+    await cluster.start()
+    leader = await cluster.leader()
+    lagging, wiped = (node for node in cluster.seats if node != leader)
+    await cluster.stop(lagging)
+    await cluster.quorum(leader).append([b"committed"])
+    await cluster.replace_disk(wiped)
+    await cluster.stop(leader)
+    await cluster.start(lagging, wiped)
 
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3)
-        await cluster.start()
-        leader = await cluster.leader()
-        lagging, wiped = (node for node in cluster.seats if node != leader)
-        await cluster.stop(lagging)
-        await cluster.quorum(leader).append([b"committed"])
-        await cluster.replace_disk(wiped)
-        await cluster.stop(leader)
-        await cluster.start(lagging, wiped)
+    def stood(seat: Seat) -> int:
+        return sum(event["event"] == "quorum_role" and event["role"] == "prospective" for event in seat.events)
 
-        def stood(seat: Seat) -> int:
-            return sum(event["event"] == "quorum_role" and event["role"] == "prospective" for event in seat.events)
-
-        await cluster.until(lambda: stood(cluster.seats[lagging]) > 3 and stood(cluster.seats[wiped]) > 3)
-        assert all(seat.leadership == [] for seat in (cluster.seats[lagging], cluster.seats[wiped]))
-        await cluster.start(leader)
-        await cluster.leader()
-        await cluster.until_each(lambda seat: seat.values == [b"committed"])
-        await cluster.stop()
-
-    asyncio.run(story())
+    await cluster.until(lambda: stood(cluster.seats[lagging]) > 3 and stood(cluster.seats[wiped]) > 3)
+    assert all(seat.leadership == [] for seat in (cluster.seats[lagging], cluster.seats[wiped]))
+    await cluster.start(leader)
+    await cluster.leader()
+    await cluster.until_each(lambda seat: seat.values == [b"committed"])
+    await cluster.stop()
 
 
 @pytest.mark.conforms("H22")
-def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 3)
-        await cluster.start(1, 2)
-        await cluster.until(lambda: any(cluster.quorum(node).is_leader for node in (1, 2)))
-        assert [cluster.seats[node].leadership for node in (1, 2)] == [[], []]
-        await cluster.until(lambda: (3,) in [cluster.quorum(node).waits_for for node in (1, 2)])
-        await cluster.start(3)
-        await cluster.quorum(await cluster.leader()).append([b"a"])
-        await cluster.until_each(lambda seat: seat.values == [b"a"])
-        assert all(cluster.quorum(node).waits_for == () for node in cluster.seats)
-        await cluster.stop()
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_new_cluster_waits_for_all_its_voters(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path, 3)
+    await cluster.start(1, 2)
+    await cluster.until(lambda: any(cluster.quorum(node).is_leader for node in (1, 2)))
+    assert [cluster.seats[node].leadership for node in (1, 2)] == [[], []]
+    await cluster.until(lambda: (3,) in [cluster.quorum(node).waits_for for node in (1, 2)])
+    await cluster.start(3)
+    await cluster.quorum(await cluster.leader()).append([b"a"])
+    await cluster.until_each(lambda seat: seat.values == [b"a"])
+    assert all(cluster.quorum(node).waits_for == () for node in cluster.seats)
+    await cluster.stop()
 
 
 @pytest.mark.conforms("H22")
-def test_a_single_voter_on_another_disk_refuses_to_start_and_names_the_expected_disk(tmp_path: Path) -> None:
-    async def story() -> None:
-        cluster = LiveCluster(tmp_path, 1)
+@run_by(asyncio.run)
+async def test_a_single_voter_on_another_disk_refuses_to_start_and_names_the_expected_disk(tmp_path: Path) -> None:
+    cluster = LiveCluster(tmp_path, 1)
+    await cluster.start()
+    await cluster.leader()
+    await cluster.quorum(1).append([b"a"])
+    await cluster.stop()
+    seat = cluster.seats[1]
+    known, seat.directory_id = seat.directory_id, NEW
+    with pytest.raises(StartupError, match=f"directory.id={re.escape(id_text(known))} into it"):
         await cluster.start()
-        await cluster.leader()
-        await cluster.quorum(1).append([b"a"])
-        await cluster.stop()
-        seat = cluster.seats[1]
-        known, seat.directory_id = seat.directory_id, NEW
-        with pytest.raises(StartupError, match=f"directory.id={re.escape(id_text(known))} into it"):
-            await cluster.start()
-        seat.directory_id = known
-        await cluster.start()
-        await cluster.until(lambda: seat.values == [b"a"])
-        await cluster.stop()
-
-    asyncio.run(story())
+    seat.directory_id = known
+    await cluster.start()
+    await cluster.until(lambda: seat.values == [b"a"])
+    await cluster.stop()

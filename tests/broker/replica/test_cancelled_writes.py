@@ -20,6 +20,7 @@ from broker.replica.compactor import Compactor
 from broker.replica.offset_checkpoints import HIGH_WATERMARKS_FILE, LOG_STARTS_FILE, HighWatermarks, LogStarts
 from broker.replica.partition_work import PartitionWork
 from broker.trace import Tracer
+from tests.stories import run_by
 
 KEY = ("log", 0)
 
@@ -113,40 +114,36 @@ async def give_up(work: Coroutine[Any, Any, None], begun: Callable[[], Awaitable
 
 
 @pytest.mark.parametrize("of", [recovery_points, starts, high_water, cleaned])
-def test_a_truncation_covers_a_write_cancelled_in_progress(
+@run_by(asyncio.run)
+async def test_a_truncation_covers_a_write_cancelled_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Callable[[RealDisk], Written]
 ) -> None:
-    async def story() -> None:
-        disk = RealDisk(str(tmp_path))
-        written = of(disk)
-        await written.raise_to(3)
-        held = HeldRename(monkeypatch)
-        await give_up(written.raise_to(10), lambda: asyncio.to_thread(held.entered.wait, 20))
-        held.go.set()
-        await written.lower_to(4)
-        assert OffsetCheckpoint(disk, written.path).read() == {KEY: 4}
-        disk.close()
-
-    asyncio.run(story())
+    disk = RealDisk(str(tmp_path))
+    written = of(disk)
+    await written.raise_to(3)
+    held = HeldRename(monkeypatch)
+    await give_up(written.raise_to(10), lambda: asyncio.to_thread(held.entered.wait, 20))
+    held.go.set()
+    await written.lower_to(4)
+    assert OffsetCheckpoint(disk, written.path).read() == {KEY: 4}
+    disk.close()
 
 
 @pytest.mark.parametrize("of", [recovery_points, starts, high_water, cleaned])
-def test_the_next_truncation_records_a_cancelled_one(
+@run_by(asyncio.run)
+async def test_the_next_truncation_records_a_cancelled_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, of: Callable[[RealDisk], Written]
 ) -> None:
-    async def story() -> None:
-        disk = RealDisk(str(tmp_path))
-        written = of(disk)
-        await written.raise_to(10)
-        held = HeldRename(monkeypatch)
-        other = asyncio.create_task(disk.replace_file("other", b""))
-        await asyncio.to_thread(held.entered.wait, 20)
-        await give_up(written.lower_to(4), lambda: asyncio.sleep(0))
-        held.go.set()
-        await other
-        assert OffsetCheckpoint(disk, written.path).read() == {KEY: 10}
-        await written.lower_to(4)
-        assert OffsetCheckpoint(disk, written.path).read() == {KEY: 4}
-        disk.close()
-
-    asyncio.run(story())
+    disk = RealDisk(str(tmp_path))
+    written = of(disk)
+    await written.raise_to(10)
+    held = HeldRename(monkeypatch)
+    other = asyncio.create_task(disk.replace_file("other", b""))
+    await asyncio.to_thread(held.entered.wait, 20)
+    await give_up(written.lower_to(4), lambda: asyncio.sleep(0))
+    held.go.set()
+    await other
+    assert OffsetCheckpoint(disk, written.path).read() == {KEY: 10}
+    await written.lower_to(4)
+    assert OffsetCheckpoint(disk, written.path).read() == {KEY: 4}
+    disk.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from broker.replica.compactor import CHECKPOINT_FILE, Compactor
 from broker.replica.partition_work import PartitionWork
 from broker.topic_settings import TopicSettings
 from tests.broker.replica.test_followed_partition import Bench, tell
+from tests.stories import played_by
 
 COMPACTED = "0\n1\nlog 0 4\n"
 
@@ -54,82 +54,74 @@ def compactor(bench: Bench) -> Compactor:
 
 
 @pytest.mark.parametrize("passes", [0, 1])
-def test_records_after_a_truncation_are_compacted_after_a_kill(tmp_path: Path, passes: int) -> None:
-    async def story(bench: Bench) -> None:
-        made = await compacted(bench)
-        cut = bench.partition.log._cut
-        seen: list[str] = []
+@played_by(tell, "tmp_path")
+async def test_records_after_a_truncation_are_compacted_after_a_kill(bench: Bench, /, passes: int) -> None:
+    made = await compacted(bench)
+    cut = bench.partition.log._cut
+    seen: list[str] = []
 
-        def watched(end: int) -> None:
-            seen.append((bench.path.parent / CHECKPOINT_FILE).read_text())
-            cut(end)
+    def watched(end: int) -> None:
+        seen.append((bench.path.parent / CHECKPOINT_FILE).read_text())
+        cut(end)
 
-        bench.partition.log._cut = watched  # type: ignore[method-assign]
-        await bench.partition.log.truncate_to(1)
-        assert seen == ["0\n1\nlog 0 1\n"], "it is lowered first"
-        for _ in range(passes):
-            await made.compact()
-        it = await bench.fetching(4)
-        await it.append(keyed(4, 1, 2, 3, 4), high_watermark=5)
-        await bench.partition.log.flush()
-        await bench.open(checkpoint=5)
-        await compactor(bench).start()
-        assert bench.partition.log.cleaned_to == 1
-
-    tell(tmp_path, story)
-
-
-def test_a_pass_that_ends_during_a_truncation_records_the_remaining_end(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        made = await compacted(bench)
-        log = bench.partition.log
-        writing, go = asyncio.Event(), asyncio.Event()
-
-        async def held(offset: int) -> None:
-            await made.lower(bench.partition.key, offset)
-            writing.set()
-            await go.wait()
-
-        async def cut() -> int:
-            async with bench.partition.lock:
-                return await log.truncate_to(1)
-
-        log.before_cut = held
-        cutting = asyncio.create_task(cut())
-        await writing.wait()
-        log.cleaned_to = 4  # as a pass does that has found nothing to change
+    bench.partition.log._cut = watched  # type: ignore[method-assign]
+    await bench.partition.log.truncate_to(1)
+    assert seen == ["0\n1\nlog 0 1\n"], "it is lowered first"
+    for _ in range(passes):
         await made.compact()
-        assert (bench.path.parent / CHECKPOINT_FILE).read_text() == "0\n1\nlog 0 1\n"
-        go.set()
-        assert await cutting == 1
-        assert log.cleaned_to == 1
-
-    tell(tmp_path, story)
-
-
-def test_a_crash_lowers_the_compaction_checkpoint_to_the_remaining_log(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        await compacted(bench)
-        for name in sorted(bench.path.glob("*.log"))[1:]:
-            name.unlink()
-        first = bench.path / f"{0:020}.log"
-        first.write_bytes(first.read_bytes()[:-1])
-        await bench.open()
-        end = bench.partition.log.log_end_offset
-        assert end < 4
-        await compactor(bench).start()
-        assert (bench.path.parent / CHECKPOINT_FILE).read_text() == f"0\n1\nlog 0 {end}\n"
-
-    tell(tmp_path, story)
+    it = await bench.fetching(4)
+    await it.append(keyed(4, 1, 2, 3, 4), high_watermark=5)
+    await bench.partition.log.flush()
+    await bench.open(checkpoint=5)
+    await compactor(bench).start()
+    assert bench.partition.log.cleaned_to == 1
 
 
-def test_an_uncompacted_log_writes_no_checkpoint(tmp_path: Path) -> None:
-    async def story(bench: Bench) -> None:
-        it = await bench.fetching(3)
-        await it.append(keyed(3, 0, 1), high_watermark=2)
-        await compactor(bench).start()
-        await bench.partition.log.truncate_to(1)
-        assert isinstance(bench.partition.log, PartitionLog)
-        assert not (bench.path.parent / CHECKPOINT_FILE).exists()
+@played_by(tell, "tmp_path")
+async def test_a_pass_that_ends_during_a_truncation_records_the_remaining_end(bench: Bench, /) -> None:
+    made = await compacted(bench)
+    log = bench.partition.log
+    writing, go = asyncio.Event(), asyncio.Event()
 
-    tell(tmp_path, story)
+    async def held(offset: int) -> None:
+        await made.lower(bench.partition.key, offset)
+        writing.set()
+        await go.wait()
+
+    async def cut() -> int:
+        async with bench.partition.lock:
+            return await log.truncate_to(1)
+
+    log.before_cut = held
+    cutting = asyncio.create_task(cut())
+    await writing.wait()
+    log.cleaned_to = 4  # as a pass does that has found nothing to change
+    await made.compact()
+    assert (bench.path.parent / CHECKPOINT_FILE).read_text() == "0\n1\nlog 0 1\n"
+    go.set()
+    assert await cutting == 1
+    assert log.cleaned_to == 1
+
+
+@played_by(tell, "tmp_path")
+async def test_a_crash_lowers_the_compaction_checkpoint_to_the_remaining_log(bench: Bench, /) -> None:
+    await compacted(bench)
+    for name in sorted(bench.path.glob("*.log"))[1:]:
+        name.unlink()
+    first = bench.path / f"{0:020}.log"
+    first.write_bytes(first.read_bytes()[:-1])
+    await bench.open()
+    end = bench.partition.log.log_end_offset
+    assert end < 4
+    await compactor(bench).start()
+    assert (bench.path.parent / CHECKPOINT_FILE).read_text() == f"0\n1\nlog 0 {end}\n"
+
+
+@played_by(tell, "tmp_path")
+async def test_an_uncompacted_log_writes_no_checkpoint(bench: Bench, /) -> None:
+    it = await bench.fetching(3)
+    await it.append(keyed(3, 0, 1), high_watermark=2)
+    await compactor(bench).start()
+    await bench.partition.log.truncate_to(1)
+    assert isinstance(bench.partition.log, PartitionLog)
+    assert not (bench.path.parent / CHECKPOINT_FILE).exists()

@@ -21,6 +21,7 @@ from broker.protocol.messages.metadata_records import (
 )
 from broker.replica.manager import METADATA_FILE
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell, until
+from tests.stories import played_by
 
 FLUSH: dict[str, Any] = {"log_flush_interval_messages": 1}
 
@@ -75,48 +76,46 @@ def test_a_truncated_replica_does_not_count_as_damaged_after_a_crash(tmp_path: P
     tell(tmp_path, story, **FLUSH, **rarely, replica_lag_time_max_ms=20_000)
 
 
-def test_a_damaged_replica_in_the_isr_goes_offline_with_the_reason(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        await killed_with_records(cluster, 1, "a", "b", "c")
-        damaged = flip(log_file(tmp_path, 1), 65)
-        await cluster.start(1)
-        cluster.elect(1)
-        await cluster.hear()
-        node = cluster.nodes[1]
-        assert (await node.produce("d")).error is ErrorCode.KAFKA_STORAGE_ERROR
-        assert node.read().error is ErrorCode.KAFKA_STORAGE_ERROR
-        (failed,) = node.traced("partition_failed")
-        assert "from offset 0 to 2 were on disk and are not intact" in failed["reason"]
-        assert log_file(tmp_path, 1).read_bytes() == damaged
-        assert not node.disk_failures
-        # Restarted again, it is offline still: the damage is not forgotten.
-        await cluster.stop(1)
-        await cluster.start(1)
-        assert cluster.nodes[1].traced("partition_failed")
-        assert log_file(tmp_path, 1).read_bytes() == damaged
-
-    tell(tmp_path, story, **FLUSH)
+@played_by(tell, "tmp_path", **FLUSH)
+async def test_a_damaged_replica_in_the_isr_goes_offline_with_the_reason(cluster: Cluster, /, tmp_path: Path) -> None:
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    await killed_with_records(cluster, 1, "a", "b", "c")
+    damaged = flip(log_file(tmp_path, 1), 65)
+    await cluster.start(1)
+    cluster.elect(1)
+    await cluster.hear()
+    node = cluster.nodes[1]
+    assert (await node.produce("d")).error is ErrorCode.KAFKA_STORAGE_ERROR
+    assert node.read().error is ErrorCode.KAFKA_STORAGE_ERROR
+    (failed,) = node.traced("partition_failed")
+    assert "from offset 0 to 2 were on disk and are not intact" in failed["reason"]
+    assert log_file(tmp_path, 1).read_bytes() == damaged
+    assert not node.disk_failures
+    # Restarted again, it is offline still: the damage is not forgotten.
+    await cluster.stop(1)
+    await cluster.start(1)
+    assert cluster.nodes[1].traced("partition_failed")
+    assert log_file(tmp_path, 1).read_bytes() == damaged
 
 
-def test_a_damaged_follower_outside_the_isr_starts_empty_and_keeps_its_old_files(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        await killed_with_records(cluster, 2, "a", "b", "c")
-        damaged = flip(log_file(tmp_path, 2), 65)
-        cluster.elect(1, [1])
-        await cluster.hear()
-        await cluster.start(2)
-        cluster.elect(1, [1])
-        await cluster.hear()
-        await until(lambda: cluster.nodes[2].content() == ["a", "b", "c"])
-        (aside,) = cluster.nodes[2].traced("partition_set_aside")
-        (kept,) = (tmp_path / "n2" / aside["directory"]).glob("*.log")
-        assert kept.read_bytes() == damaged
-
-    tell(tmp_path, story, **FLUSH)
+@played_by(tell, "tmp_path", **FLUSH)
+async def test_a_damaged_follower_outside_the_isr_starts_empty_and_keeps_its_old_files(
+    cluster: Cluster, /, tmp_path: Path
+) -> None:
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    await killed_with_records(cluster, 2, "a", "b", "c")
+    damaged = flip(log_file(tmp_path, 2), 65)
+    cluster.elect(1, [1])
+    await cluster.hear()
+    await cluster.start(2)
+    cluster.elect(1, [1])
+    await cluster.hear()
+    await until(lambda: cluster.nodes[2].content() == ["a", "b", "c"])
+    (aside,) = cluster.nodes[2].traced("partition_set_aside")
+    (kept,) = (tmp_path / "n2" / aside["directory"]).glob("*.log")
+    assert kept.read_bytes() == damaged
 
 
 @pytest.mark.parametrize("moved", [False, True], ids=["before it is moved", "behind that"])
@@ -173,77 +172,73 @@ def test_a_broker_killed_while_it_moves_a_damaged_replica_does_not_trust_it_or_i
 
 
 @pytest.mark.parametrize("heard", ["one by one", "at once"])
-def test_a_damaged_replica_of_a_deleted_topic_does_not_block_the_broker(tmp_path: Path, heard: str) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        await killed_with_records(cluster, 1, "a", "b", "c")
-        damaged = flip(log_file(tmp_path, 1), 65)
-        await cluster.start(1)
+@played_by(tell, "tmp_path", **FLUSH)
+async def test_a_damaged_replica_of_a_deleted_topic_does_not_block_the_broker(
+    cluster: Cluster, /, tmp_path: Path, heard: str
+) -> None:
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    await killed_with_records(cluster, 1, "a", "b", "c")
+    damaged = flip(log_file(tmp_path, 1), 65)
+    await cluster.start(1)
+    await cluster.hear()
+    node = cluster.nodes[1]
+    assert node.manager.damaged
+    cluster.delete_topic()
+    if heard == "one by one":
         await cluster.hear()
-        node = cluster.nodes[1]
-        assert node.manager.damaged
-        cluster.delete_topic()
-        if heard == "one by one":
-            await cluster.hear()
-            assert not node.manager.damaged, "what this broker has otherwise is as good as before"
-        cluster.commit(*made(TOPIC, b"another id of it"))
-        await cluster.hear()
-        assert not node.manager.damaged
-        assert (await node.produce("d")).error is ErrorCode.NONE
-        assert node.content() == ["d"]
-        (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
-        assert kept.read_bytes() == damaged
-
-    tell(tmp_path, story, **FLUSH)
+        assert not node.manager.damaged, "what this broker has otherwise is as good as before"
+    cluster.commit(*made(TOPIC, b"another id of it"))
+    await cluster.hear()
+    assert not node.manager.damaged
+    assert (await node.produce("d")).error is ErrorCode.NONE
+    assert node.content() == ["d"]
+    (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
+    assert kept.read_bytes() == damaged
 
 
-def test_a_damaged_replica_that_has_moved_away_is_kept_aside(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        await killed_with_records(cluster, 1, "a", "b", "c")
-        damaged = flip(log_file(tmp_path, 1), 65)
-        await cluster.start(1, 2)
-        await cluster.hear()
-        assert cluster.nodes[1].manager.damaged
-        cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[2], isr=[2], leader=2))
-        await cluster.hear()
-        assert not cluster.nodes[1].manager.damaged
-        assert cluster.nodes[1].read().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
-        assert kept.read_bytes() == damaged
-
-    tell(tmp_path, story, **FLUSH)
+@played_by(tell, "tmp_path", **FLUSH)
+async def test_a_damaged_replica_that_has_moved_away_is_kept_aside(cluster: Cluster, /, tmp_path: Path) -> None:
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    await killed_with_records(cluster, 1, "a", "b", "c")
+    damaged = flip(log_file(tmp_path, 1), 65)
+    await cluster.start(1, 2)
+    await cluster.hear()
+    assert cluster.nodes[1].manager.damaged
+    cluster.commit(PartitionChangeRecord(partition_id=0, topic_id=TOPIC_ID, replicas=[2], isr=[2], leader=2))
+    await cluster.hear()
+    assert not cluster.nodes[1].manager.damaged
+    assert cluster.nodes[1].read().error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    (kept,) = (tmp_path / "n1" / f"{TOPIC}-0.1-aside").glob("*.log")
+    assert kept.read_bytes() == damaged
 
 
 @pytest.mark.parametrize("forgotten", [True, False])
-def test_only_the_data_of_deleted_topics_is_removed(tmp_path: Path, forgotten: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        await cluster.nodes[1].produce("a")
-        data = log_file(tmp_path, 1).read_bytes()
-        await cluster.stop(1)
-        if forgotten:  # the metadata log has lost the topic; a client creates a topic of the same name
-            cluster.records.clear()
-            cluster.committed = type(cluster.committed)()
-        else:
-            cluster.delete_topic()
-        await cluster.start(1)
-        await cluster.hear()
-        directory = tmp_path / "n1" / f"{TOPIC}-0"
-        assert directory.exists() is forgotten
-        name, topic_id = TOPIC, b"another id of it"
-        assert topic_id != TOPIC_ID
-        cluster.commit(*made(name, topic_id))
-        await cluster.hear()
-        assert cluster.nodes[1].partition().log.log_end_offset == 0
-        kept = sorted((tmp_path / "n1").glob(f"{TOPIC}-0.*-aside/*.log"))
-        assert [path.read_bytes() for path in kept] == ([data] if forgotten else [])
-        assert bool(cluster.nodes[1].traced("partition_removed")) is not forgotten
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_only_the_data_of_deleted_topics_is_removed(cluster: Cluster, /, tmp_path: Path, forgotten: bool) -> None:
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    await cluster.nodes[1].produce("a")
+    data = log_file(tmp_path, 1).read_bytes()
+    await cluster.stop(1)
+    if forgotten:  # the metadata log has lost the topic; a client creates a topic of the same name
+        cluster.records.clear()
+        cluster.committed = type(cluster.committed)()
+    else:
+        cluster.delete_topic()
+    await cluster.start(1)
+    await cluster.hear()
+    directory = tmp_path / "n1" / f"{TOPIC}-0"
+    assert directory.exists() is forgotten
+    name, topic_id = TOPIC, b"another id of it"
+    assert topic_id != TOPIC_ID
+    cluster.commit(*made(name, topic_id))
+    await cluster.hear()
+    assert cluster.nodes[1].partition().log.log_end_offset == 0
+    kept = sorted((tmp_path / "n1").glob(f"{TOPIC}-0.*-aside/*.log"))
+    assert [path.read_bytes() for path in kept] == ([data] if forgotten else [])
+    assert bool(cluster.nodes[1].traced("partition_removed")) is not forgotten
 
 
 def test_a_new_topic_starts_empty_when_moving_the_old_one_lacked_a_descriptor(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from broker.errors import ErrorCode
 from broker.replica.reads import FetchLimits, FetchPosition
 from tests.broker.replica.cluster import TOPIC, Cluster, tell
+from tests.stories import played_by
 
 CONSUMER = -1
 
@@ -26,17 +25,15 @@ CONSUMER = -1
         (2, -1, -1, (-1, -1), ErrorCode.NONE),
     ],
 )
-def test_a_consumers_fetch(
-    tmp_path: Path, offset: int, epoch: int, fetched_epoch: int, sizes: tuple[int, int], error: ErrorCode
+@played_by(tell, "tmp_path")
+async def test_a_consumers_fetch(
+    cluster: Cluster, /, offset: int, epoch: int, fetched_epoch: int, sizes: tuple[int, int], error: ErrorCode
 ) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1)
-        await cluster.create_topic([1])
-        await cluster.nodes[1].produce("a", "b")
-        limits = FetchLimits(CONSUMER, max_wait=0.0, max_bytes=sizes[0])
-        position = FetchPosition(TOPIC, 0, offset, sizes[1], epoch, fetched_epoch)
-        (read,) = await cluster.nodes[1].manager.wait_for_fetch(limits, [position])
-        assert read.error == error
-        assert (read.size > 0) == (error is ErrorCode.NONE and offset < 2)
-
-    tell(tmp_path, story)
+    await cluster.start(1)
+    await cluster.create_topic([1])
+    await cluster.nodes[1].produce("a", "b")
+    limits = FetchLimits(CONSUMER, max_wait=0.0, max_bytes=sizes[0])
+    position = FetchPosition(TOPIC, 0, offset, sizes[1], epoch, fetched_epoch)
+    (read,) = await cluster.nodes[1].manager.wait_for_fetch(limits, [position])
+    assert read.error == error
+    assert (read.size > 0) == (error is ErrorCode.NONE and offset < 2)

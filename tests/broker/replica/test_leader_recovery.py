@@ -23,6 +23,7 @@ from broker.replica.reads import FetchLimits, FetchPosition
 from broker.topic_settings import TopicSettings
 from tests.broker.log.making import HeldCommit
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, Node, until
+from tests.stories import played_by, run_by
 
 Story = Callable[[Cluster], Awaitable[None]]
 
@@ -89,57 +90,51 @@ async def answers(node: Node) -> list[ErrorCode]:
 
 
 @pytest.mark.conforms("K704-5", "K704-10", "K704-4")
-def test_no_request_is_served_until_recovery_ends(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
-        assert node.content() == ["a", "b"]
-        follower = cluster.nodes[1].partition().role
-        assert isinstance(follower, PartitionFollower)
-        fetcher = cluster.nodes[1].manager._fetchers[2]
-        await until(lambda: fetcher._followed[TOPIC, 0].failures > 3)  # it asks again, ever more seldom
-        assert follower.phase is Phase.TRUNCATING
-        assert cluster.nodes[1].content() == ["a", "b", "lost"], "it does not know the divergence yet"
-        assert cluster.alterations == []
-        gate.open.set()
-        await until(lambda: len(node.traced("leader_recovered")) == 1)
-        await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (2, 1))
-        assert cluster.nodes[1].content() == ["a", "b"]
-        assert (await node.produce("c")).error is ErrorCode.NONE
-        assert cluster.nodes[1].content() == ["a", "b", "c"]
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_no_request_is_served_until_recovery_ends(cluster: Cluster, /, gate: Gate) -> None:
+    node = await unclean(cluster)
+    assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+    assert node.content() == ["a", "b"]
+    follower = cluster.nodes[1].partition().role
+    assert isinstance(follower, PartitionFollower)
+    fetcher = cluster.nodes[1].manager._fetchers[2]
+    await until(lambda: fetcher._followed[TOPIC, 0].failures > 3)  # it asks again, ever more seldom
+    assert follower.phase is Phase.TRUNCATING
+    assert cluster.nodes[1].content() == ["a", "b", "lost"], "it does not know the divergence yet"
+    assert cluster.alterations == []
+    gate.open.set()
+    await until(lambda: len(node.traced("leader_recovered")) == 1)
+    await until(lambda: cluster.committed.topics[TOPIC].partitions[0].isr == (2, 1))
+    assert cluster.nodes[1].content() == ["a", "b"]
+    assert (await node.produce("c")).error is ErrorCode.NONE
+    assert cluster.nodes[1].content() == ["a", "b", "c"]
 
 
 @pytest.mark.conforms("K704-5")
 @pytest.mark.kills("serve_while_recovering")
-def test_with_the_mutant_a_leader_answers_that_still_recovers(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        assert gate.waiting == 1
-        assert (await node.produce("x", acks=1)).error is ErrorCode.NONE, "nothing of this log is safe yet"
-        assert node.read().error is ErrorCode.NONE
-
-    tell(tmp_path, story, mutants=("serve_while_recovering",))
+@played_by(tell, "tmp_path", mutants=("serve_while_recovering",))
+async def test_with_the_mutant_a_leader_answers_that_still_recovers(cluster: Cluster, /, gate: Gate) -> None:
+    node = await unclean(cluster)
+    assert gate.waiting == 1
+    assert (await node.produce("x", acks=1)).error is ErrorCode.NONE, "nothing of this log is safe yet"
+    assert node.read().error is ErrorCode.NONE
 
 
 @pytest.mark.conforms("K704-7")
-def test_the_leader_requests_the_end_of_recovery_until_it_is_granted(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        cluster.controller_works = False
-        node = await unclean(cluster)
-        await until(lambda: cluster.alterations != [])
-        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5, "the controller has not agreed yet"
-        refused = len(cluster.alterations)
-        cluster.controller_works = True
-        await until(lambda: len(node.traced("leader_recovered")) == 1)
-        assert len(cluster.alterations) > refused > 0
-        for asked in cluster.alterations[: refused + 1]:  # what is asked for behind them brings broker 1 back
-            (data,) = asked.topics[0].partitions
-            assert ([it.broker_id for it in data.new_isr_with_epochs], data.leader_recovery_state) == ([2], 0)
-        assert not cluster.committed.topics[TOPIC].partitions[0].recovering
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_the_leader_requests_the_end_of_recovery_until_it_is_granted(cluster: Cluster, /) -> None:
+    cluster.controller_works = False
+    node = await unclean(cluster)
+    await until(lambda: cluster.alterations != [])
+    assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5, "the controller has not agreed yet"
+    refused = len(cluster.alterations)
+    cluster.controller_works = True
+    await until(lambda: len(node.traced("leader_recovered")) == 1)
+    assert len(cluster.alterations) > refused > 0
+    for asked in cluster.alterations[: refused + 1]:  # what is asked for behind them brings broker 1 back
+        (data,) = asked.topics[0].partitions
+        assert ([it.broker_id for it in data.new_isr_with_epochs], data.leader_recovery_state) == ([2], 0)
+    assert not cluster.committed.topics[TOPIC].partitions[0].recovering
 
 
 def of_a_transaction(value: str) -> bytearray:
@@ -160,107 +155,96 @@ async def begins_a_transaction_in_vain(leader: Node) -> None:
 
 
 @pytest.mark.conforms("K704-6")
-def test_no_transaction_is_pending_when_a_recovery_ends(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        gate.open.set()
-        await unclean(cluster)
-        await begins_a_transaction_in_vain(cluster.nodes[2])
-        cluster.elect(1, uncleanly=True)
-        await cluster.hear()
-        await begins_a_transaction_in_vain(cluster.nodes[1])
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_no_transaction_is_pending_when_a_recovery_ends(cluster: Cluster, /, gate: Gate) -> None:
+    gate.open.set()
+    await unclean(cluster)
+    await begins_a_transaction_in_vain(cluster.nodes[2])
+    cluster.elect(1, uncleanly=True)
+    await cluster.hear()
+    await begins_a_transaction_in_vain(cluster.nodes[1])
 
 
 @pytest.mark.conforms("K704-5")
-def test_recovery_rebuilds_epochs_and_high_watermark_on_disk(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        log = node.partition().log
-        log.epochs.replace([EpochEntry(0, 1), EpochEntry(1, 2)])
-        assert log.durable_end_offset < log.log_end_offset
-        gate.open.set()
-        await until(lambda: len(cluster.alterations) == 1)
-        assert log.durable_end_offset == log.log_end_offset == 2
-        root = tmp_path / "n2"
-        assert (root / f"{TOPIC}-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 2\n"
-        assert f"{TOPIC} 0 2\n" in (root / "replication-offset-checkpoint").read_text()
-
-    tell(tmp_path, story, high_watermark_checkpoint_interval_ms=600_000)
+@played_by(tell, "tmp_path", high_watermark_checkpoint_interval_ms=600000)
+async def test_recovery_rebuilds_epochs_and_high_watermark_on_disk(
+    cluster: Cluster, /, tmp_path: Path, gate: Gate
+) -> None:
+    node = await unclean(cluster)
+    log = node.partition().log
+    log.epochs.replace([EpochEntry(0, 1), EpochEntry(1, 2)])
+    assert log.durable_end_offset < log.log_end_offset
+    gate.open.set()
+    await until(lambda: len(cluster.alterations) == 1)
+    assert log.durable_end_offset == log.log_end_offset == 2
+    root = tmp_path / "n2"
+    assert (root / f"{TOPIC}-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 2\n"
+    assert f"{TOPIC} 0 2\n" in (root / "replication-offset-checkpoint").read_text()
 
 
 @pytest.mark.conforms("K704-9")
-def test_a_leader_that_is_killed_in_mid_recovery_starts_over(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        await unclean(cluster)
-        assert gate.waiting == 1
-        await cluster.kill(2)
-        await cluster.start(2)
-        cluster.elect(2)  # the controller still has the partition as recovering
-        await cluster.hear()
-        node = cluster.nodes[2]
-        assert gate.waiting == 2
-        assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
-        gate.open.set()
-        await until(lambda: len(node.traced("leader_recovered")) == 1)
-        assert node.content() == ["a", "b"]
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_a_leader_that_is_killed_in_mid_recovery_starts_over(cluster: Cluster, /, gate: Gate) -> None:
+    await unclean(cluster)
+    assert gate.waiting == 1
+    await cluster.kill(2)
+    await cluster.start(2)
+    cluster.elect(2)  # the controller still has the partition as recovering
+    await cluster.hear()
+    node = cluster.nodes[2]
+    assert gate.waiting == 2
+    assert await answers(node) == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+    gate.open.set()
+    await until(lambda: len(node.traced("leader_recovered")) == 1)
+    assert node.content() == ["a", "b"]
 
 
-def test_a_leader_deposed_during_recovery_sends_no_request(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        cluster.elect(1, uncleanly=True)
-        await cluster.hear()
-        gate.open.set()
-        await until(lambda: len(cluster.nodes[1].traced("leader_recovered")) == 1)
-        await until(lambda: node.content() == ["a", "b", "lost"])
-        assert {asked.broker_id for asked in cluster.alterations if len(asked.topics[0].partitions) == 1} >= {1}
-        assert node.traced("leader_recovered") == []
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_a_leader_deposed_during_recovery_sends_no_request(cluster: Cluster, /, gate: Gate) -> None:
+    node = await unclean(cluster)
+    cluster.elect(1, uncleanly=True)
+    await cluster.hear()
+    gate.open.set()
+    await until(lambda: len(cluster.nodes[1].traced("leader_recovered")) == 1)
+    await until(lambda: node.content() == ["a", "b", "lost"])
+    assert {asked.broker_id for asked in cluster.alterations if len(asked.topics[0].partitions) == 1} >= {1}
+    assert node.traced("leader_recovered") == []
 
 
-def test_a_log_that_turns_out_damaged_is_not_led(tmp_path: Path, gate: Gate) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        path = tmp_path / "n2" / f"{TOPIC}-0" / f"{0:020}.log"
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(data)
-        gate.open.set()
-        await until(lambda: node.disk_failures != [])
-        assert "CRC" in str(node.disk_failures[0]) or "byte" in str(node.disk_failures[0])
-        assert cluster.alterations == []
-        assert (await node.produce("x")).error is ErrorCode.KAFKA_STORAGE_ERROR
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_a_log_that_turns_out_damaged_is_not_led(cluster: Cluster, /, tmp_path: Path, gate: Gate) -> None:
+    node = await unclean(cluster)
+    path = tmp_path / "n2" / f"{TOPIC}-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    gate.open.set()
+    await until(lambda: node.disk_failures != [])
+    assert "CRC" in str(node.disk_failures[0]) or "byte" in str(node.disk_failures[0])
+    assert cluster.alterations == []
+    assert (await node.produce("x")).error is ErrorCode.KAFKA_STORAGE_ERROR
 
 
 @pytest.mark.conforms("K704-5")
-def test_a_log_during_a_rebuild_is_not_changed_by_others(tmp_path: Path, gate: Gate) -> None:
+@played_by(tell, "tmp_path")
+async def test_a_log_during_a_rebuild_is_not_changed_by_others(cluster: Cluster, /, gate: Gate) -> None:
     """Segments that went meanwhile would be closed under the reader, or missing in the epochs that it finds."""
-
-    async def story(cluster: Cluster) -> None:
-        node = await unclean(cluster)
-        partition = node.partition()
-        settings = TopicSettings.of({"cleanup.policy": "compact,delete", "retention.ms": "1"}, node.config)
-        partition.configure(settings)
-        assert isinstance(partition.role, PartitionLeader)
-        assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        await node.manager.move_start(partition, 1)
-        assert partition.log.log_start_offset == 0
-        assert partition.expired(1 << 60) is None
-        assert partition.compaction is None
-        gate.open.set()
-        await until(lambda: len(node.traced("leader_recovered")) == 1)
-        partition.configure(settings)
-        assert partition.compaction is settings
-        assert partition.expired(1 << 60) == 2
-        assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NONE, 1)
-
-    tell(tmp_path, story)
+    node = await unclean(cluster)
+    partition = node.partition()
+    settings = TopicSettings.of({"cleanup.policy": "compact,delete", "retention.ms": "1"}, node.config)
+    partition.configure(settings)
+    assert isinstance(partition.role, PartitionLeader)
+    assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    await node.manager.move_start(partition, 1)
+    assert partition.log.log_start_offset == 0
+    assert partition.expired(1 << 60) is None
+    assert partition.compaction is None
+    gate.open.set()
+    await until(lambda: len(node.traced("leader_recovered")) == 1)
+    partition.configure(settings)
+    assert partition.compaction is settings
+    assert partition.expired(1 << 60) == 2
+    assert await node.manager.delete_records(TOPIC, 0, 1) == (ErrorCode.NONE, 1)
 
 
 async def deleted_in_mid_flush(cluster: Cluster, node: Node, held: HeldCommit, task: str) -> None:
@@ -276,36 +260,32 @@ async def deleted_in_mid_flush(cluster: Cluster, node: Node, held: HeldCommit, t
     assert [len(node.traced(event)) for event in ("partition_failed", "partition_removed")] == [0, 1]
 
 
-def test_a_topic_can_be_deleted_while_a_recovery_flushes_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played_by(tell, "tmp_path", log_segment_bytes=1000)
+async def test_a_topic_can_be_deleted_while_a_recovery_flushes_its_log(
+    cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        for _ in range(30):
-            await cluster.nodes[1].produce("v" * 300)
-        held = HeldCommit(monkeypatch, ".log")
-        cluster.elect(1, uncleanly=True)
-        await cluster.hear(1)
-        await deleted_in_mid_flush(cluster, cluster.nodes[1], held, "LeaderRecovery._recover")
-
-    tell(tmp_path, story, log_segment_bytes=1000)
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    for _ in range(30):
+        await cluster.nodes[1].produce("v" * 300)
+    held = HeldCommit(monkeypatch, ".log")
+    cluster.elect(1, uncleanly=True)
+    await cluster.hear(1)
+    await deleted_in_mid_flush(cluster, cluster.nodes[1], held, "LeaderRecovery._recover")
 
 
-def test_a_topic_can_be_deleted_while_a_follower_flushes_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played_by(tell, "tmp_path", log_segment_bytes=1000)
+async def test_a_topic_can_be_deleted_while_a_follower_flushes_its_log(
+    cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        for _ in range(30):
-            await cluster.nodes[1].produce("v" * 300)
-        held = HeldCommit(monkeypatch, ".log")
-        cluster.commit(ConfigRecord(2, TOPIC, "flush.messages", "1"))
-        await cluster.hear(2)
-        await deleted_in_mid_flush(cluster, cluster.nodes[2], held, "Partition.make_durable")
-
-    tell(tmp_path, story, log_segment_bytes=1000)
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    for _ in range(30):
+        await cluster.nodes[1].produce("v" * 300)
+    held = HeldCommit(monkeypatch, ".log")
+    cluster.commit(ConfigRecord(2, TOPIC, "flush.messages", "1"))
+    await cluster.hear(2)
+    await deleted_in_mid_flush(cluster, cluster.nodes[2], held, "Partition.make_durable")
 
 
 def recovering(**changes: Any) -> PartitionLeader:
@@ -358,41 +338,36 @@ def test_with_the_mutant_a_leader_alone_commits_below_the_minimum() -> None:
         assert leader.high_watermark == (10 if mutated else 4)
 
 
-def test_requests_before_the_start_of_shared_work_share_it() -> None:
+@run_by(asyncio.run)
+async def test_requests_before_the_start_of_shared_work_share_it() -> None:
     """Thousands of partitions recover at once, and one file has the marks of all."""
+    ended, started_runs, ready = asyncio.Event(), [], [0]
 
-    async def story() -> None:
-        ended, started_runs, ready = asyncio.Event(), [], [0]
+    async def work() -> None:
+        started_runs.append(list(ready))
+        await ended.wait()
 
-        async def work() -> None:
-            started_runs.append(list(ready))
-            await ended.wait()
+    shared = SharedWork(work)
+    first = asyncio.create_task(shared())
+    await asyncio.sleep(0)
+    ready.extend(range(1, 10))
+    later = [asyncio.create_task(shared()) for _ in range(9)]
+    await asyncio.sleep(0)
+    assert not any(each.done() for each in (first, *later))
+    ended.set()
+    await asyncio.gather(first, *later)
+    assert started_runs == [[0], list(range(10))], "requests after a start share the next run"
 
-        shared = SharedWork(work)
-        first = asyncio.create_task(shared())
+
+@run_by(asyncio.run)
+async def test_failed_shared_work_is_repeated_for_the_next_request() -> None:
+    left = [OSError("full")]
+
+    async def work() -> None:
         await asyncio.sleep(0)
-        ready.extend(range(1, 10))
-        later = [asyncio.create_task(shared()) for _ in range(9)]
-        await asyncio.sleep(0)
-        assert not any(each.done() for each in (first, *later))
-        ended.set()
-        await asyncio.gather(first, *later)
-        assert started_runs == [[0], list(range(10))], "requests after a start share the next run"
+        if left:
+            raise left.pop()
 
-    asyncio.run(story())
-
-
-def test_failed_shared_work_is_repeated_for_the_next_request() -> None:
-    async def story() -> None:
-        left = [OSError("full")]
-
-        async def work() -> None:
-            await asyncio.sleep(0)
-            if left:
-                raise left.pop()
-
-        shared = SharedWork(work)
-        results = await asyncio.gather(shared(), shared(), shared(), return_exceptions=True)
-        assert [type(each) for each in results] == [OSError, type(None), type(None)]
-
-    asyncio.run(story())
+    shared = SharedWork(work)
+    results = await asyncio.gather(shared(), shared(), shared(), return_exceptions=True)
+    assert [type(each) for each in results] == [OSError, type(None), type(None)]

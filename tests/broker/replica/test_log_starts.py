@@ -11,6 +11,7 @@ from broker.errors import ErrorCode
 from broker.log.log import PartitionLog
 from broker.replica.follower import PartitionFollower
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell, until
+from tests.stories import played_by
 
 
 async def cut_below_its_start(cluster: Cluster) -> Node:
@@ -33,19 +34,19 @@ async def cut_below_its_start(cluster: Cluster) -> Node:
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_a_restart_keeps_acknowledged_records_below_an_earlier_log_start(tmp_path: Path, killed: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        node = await cut_below_its_start(cluster)
-        assert (node.partition().log.log_start_offset, node.partition().log.log_end_offset) == (2, 2)
-        assert (await cluster.nodes[1].produce("x", "y")).error is ErrorCode.NONE
-        assert node.content() == ["x", "y"]
-        await (cluster.kill(2) if killed else cluster.stop(2))
-        await cluster.start(2, clean=not killed)
-        again = cluster.nodes[2]
-        assert again.content() == ["x", "y"]
-        assert (again.partition().log.log_start_offset, again.partition().log.log_end_offset) == (2, 4)
-
-    tell(tmp_path, story)
+@played_by(tell, "tmp_path")
+async def test_a_restart_keeps_acknowledged_records_below_an_earlier_log_start(
+    cluster: Cluster, /, killed: bool
+) -> None:
+    node = await cut_below_its_start(cluster)
+    assert (node.partition().log.log_start_offset, node.partition().log.log_end_offset) == (2, 2)
+    assert (await cluster.nodes[1].produce("x", "y")).error is ErrorCode.NONE
+    assert node.content() == ["x", "y"]
+    await (cluster.kill(2) if killed else cluster.stop(2))
+    await cluster.start(2, clean=not killed)
+    again = cluster.nodes[2]
+    assert again.content() == ["x", "y"]
+    assert (again.partition().log.log_start_offset, again.partition().log.log_end_offset) == (2, 4)
 
 
 def test_a_start_inside_a_batch_is_stored_before_a_new_follower_starts_there(
@@ -77,57 +78,53 @@ def test_a_start_inside_a_batch_is_stored_before_a_new_follower_starts_there(
     tell(tmp_path, story)
 
 
-def test_no_start_is_written_down_while_the_log_is_being_cut(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        await cluster.nodes[1].produce("a", "b", "c")
-        node = cluster.nodes[2]
-        partition = node.partition()
-        await until(lambda: partition.high_watermark == 3)
-        written = []
-        write = node.manager._starts.write
+@played_by(tell, "tmp_path")
+async def test_no_start_is_written_down_while_the_log_is_being_cut(cluster: Cluster, /) -> None:
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    await cluster.nodes[1].produce("a", "b", "c")
+    node = cluster.nodes[2]
+    partition = node.partition()
+    await until(lambda: partition.high_watermark == 3)
+    written = []
+    write = node.manager._starts.write
 
-        async def watched(key: tuple[str, int], offset: int) -> None:
-            written.append((partition.lock.locked(), offset))
-            await write(key, offset)
+    async def watched(key: tuple[str, int], offset: int) -> None:
+        written.append((partition.lock.locked(), offset))
+        await write(key, offset)
 
-        node.manager._starts.write = watched  # type: ignore[method-assign]
-        async with partition.lock:
-            moving = asyncio.create_task(node.manager.move_start(partition, 3))
-            await asyncio.sleep(0)
-            assert written == []
-            await partition.log.truncate_to(0)
-            assert isinstance(partition.role, PartitionFollower)
-            partition.role.high_watermark = 0
-        await moving
-        assert written == [], "nothing is left below which anything could go"
-
-    tell(tmp_path, story)
+    node.manager._starts.write = watched  # type: ignore[method-assign]
+    async with partition.lock:
+        moving = asyncio.create_task(node.manager.move_start(partition, 3))
+        await asyncio.sleep(0)
+        assert written == []
+        await partition.log.truncate_to(0)
+        assert isinstance(partition.role, PartitionFollower)
+        partition.role.high_watermark = 0
+    await moving
+    assert written == [], "nothing is left below which anything could go"
 
 
 @pytest.mark.parametrize("ends_by", ["election", "disk", "lease"])
-def test_a_deposed_leader_does_not_report_a_deletion_of_records(tmp_path: Path, ends_by: str) -> None:
-    async def story(cluster: Cluster) -> None:
-        await cluster.start(1, 2)
-        await cluster.create_topic([1, 2])
-        node = cluster.nodes[1]
-        await node.produce("a", "b")
-        partition = node.partition()
-        async with partition.lock:
-            if ends_by == "election":
-                cluster.elect(2)
-                hearing = asyncio.create_task(cluster.hear(1))
-                for _ in range(100):
-                    await asyncio.sleep(0)  # it waits for the lock
-            deleting = asyncio.create_task(node.manager.delete_records(TOPIC, 0, 1))
-            await asyncio.sleep(0)
-            if ends_by == "disk":
-                partition.fail(OSError("gone"))
-            node.lease = ends_by != "lease"
-        error = ErrorCode.KAFKA_STORAGE_ERROR if ends_by == "disk" else ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert await asyncio.wait_for(deleting, 180) == (error, -1)
+@played_by(tell, "tmp_path")
+async def test_a_deposed_leader_does_not_report_a_deletion_of_records(cluster: Cluster, /, ends_by: str) -> None:
+    await cluster.start(1, 2)
+    await cluster.create_topic([1, 2])
+    node = cluster.nodes[1]
+    await node.produce("a", "b")
+    partition = node.partition()
+    async with partition.lock:
         if ends_by == "election":
-            await hearing
-
-    tell(tmp_path, story)
+            cluster.elect(2)
+            hearing = asyncio.create_task(cluster.hear(1))
+            for _ in range(100):
+                await asyncio.sleep(0)  # it waits for the lock
+        deleting = asyncio.create_task(node.manager.delete_records(TOPIC, 0, 1))
+        await asyncio.sleep(0)
+        if ends_by == "disk":
+            partition.fail(OSError("gone"))
+        node.lease = ends_by != "lease"
+    error = ErrorCode.KAFKA_STORAGE_ERROR if ends_by == "disk" else ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await asyncio.wait_for(deleting, 180) == (error, -1)
+    if ends_by == "election":
+        await hearing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from broker.replica.partition_work import FIRST_PAUSE_S, LONGEST_PAUSE_S, PartitionWork
 from simulator.loop import new_loop
 from tests.broker.replica.cluster import Cluster, tell, until
+from tests.stories import played_by
 
 
 class Traced:
@@ -39,92 +39,86 @@ def in_virtual_time(story: Callable[[list[dict[str, Any]]], Any]) -> None:
     loop.close()
 
 
-def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others_at_once() -> None:
-    async def story(reported: list[dict[str, Any]]) -> None:
-        work, bad, good = PartitionWork(), traced(0), traced(1)
-        tries: list[float] = []
-        loop = asyncio.get_running_loop()
-
-        async def fail() -> int:
-            tries.append(loop.time())
-            raise ValueError("the segment has no epoch")
-
-        async def succeed() -> int:
-            return 7
-
-        for _ in range(4000):
-            assert await work.attempt("upload", bad, fail) is None
-            assert await work.attempt("upload", good, succeed) == 7
-            await asyncio.sleep(0.25)
-        pauses = [after - before for before, after in pairwise(tries)]
-        assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
-        assert max(pauses) == LONGEST_PAUSE_S
-        assert work.failures == {"upload": len(tries)}
-        fields = {"work": "upload", "reason": "ValueError: the segment has no epoch"}
-        assert bad.events == [("partition_work_failed", fields)], "once as long as the reason is the same"
-        assert [it["message"] for it in reported] == [
-            "upload of log-0 failed and is tried again: ValueError: the segment has no epoch"
-        ]
-        assert not good.events
-
-    in_virtual_time(story)
-
-
-def test_a_success_ends_the_pauses_and_a_later_error_is_reported_again() -> None:
-    async def story(reported: list[dict[str, Any]]) -> None:
-        work, partition, fails = PartitionWork(), traced(0), True
-
-        async def run() -> bool:
-            if fails:
-                raise KeyError("x")
-            return True
-
-        assert await work.attempt("retention", partition, run) is None
-        assert work.pauses("retention", partition)
-        assert not work.pauses("upload", partition), "another kind of work goes on"
-        await asyncio.sleep(FIRST_PAUSE_S)
-        fails = False
-        assert await work.attempt("retention", partition, run)
-        fails = True
-        assert await work.attempt("retention", partition, run) is None
-        assert len(reported) == work.failures["retention"] == 2
-        work.forget(partition)
-        assert not work.pauses("retention", partition)
-
-    in_virtual_time(story)
-
-
-def test_a_disk_error_is_passed_on() -> None:
-    async def story(reported: list[dict[str, Any]]) -> None:
-        async def fail() -> int:
-            raise OSError(5, "EIO")
-
-        work = PartitionWork()
-        with pytest.raises(OSError, match="EIO"):
-            await work.attempt("upload", traced(0), fail)
-        assert not work.failures
-        assert not reported
-
-    in_virtual_time(story)
-
-
-def test_a_defect_in_the_retention_of_one_partition_ends_no_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@played_by(in_virtual_time)
+async def test_a_failed_partition_is_tried_again_after_growing_pauses_and_others_at_once(
+    reported: list[dict[str, Any]], /
 ) -> None:
-    async def story(cluster: Cluster) -> None:
-        reported: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
-        await cluster.start(1)
-        node = cluster.nodes[1]
-        await cluster.create_topic([1])
-        await node.produce("a")
+    work, bad, good = PartitionWork(), traced(0), traced(1)
+    tries: list[float] = []
+    loop = asyncio.get_running_loop()
 
-        def fail(_now_ms: int) -> None:
-            raise ValueError("unexpected")
+    async def fail() -> int:
+        tries.append(loop.time())
+        raise ValueError("the segment has no epoch")
 
-        monkeypatch.setattr(node.partition(), "expired", fail)
-        await until(lambda: bool(node.manager.work.failures))
-        assert (await node.produce("b")).base_offset == 1
-        assert len(reported) == 1
+    async def succeed() -> int:
+        return 7
 
-    tell(tmp_path, story, log_retention_check_interval_ms=20)
+    for _ in range(4000):
+        assert await work.attempt("upload", bad, fail) is None
+        assert await work.attempt("upload", good, succeed) == 7
+        await asyncio.sleep(0.25)
+    pauses = [after - before for before, after in pairwise(tries)]
+    assert pauses[:3] == [FIRST_PAUSE_S, 2 * FIRST_PAUSE_S, 4 * FIRST_PAUSE_S]
+    assert max(pauses) == LONGEST_PAUSE_S
+    assert work.failures == {"upload": len(tries)}
+    fields = {"work": "upload", "reason": "ValueError: the segment has no epoch"}
+    assert bad.events == [("partition_work_failed", fields)], "once as long as the reason is the same"
+    assert [it["message"] for it in reported] == [
+        "upload of log-0 failed and is tried again: ValueError: the segment has no epoch"
+    ]
+    assert not good.events
+
+
+@played_by(in_virtual_time)
+async def test_a_success_ends_the_pauses_and_a_later_error_is_reported_again(reported: list[dict[str, Any]], /) -> None:
+    work, partition, fails = PartitionWork(), traced(0), True
+
+    async def run() -> bool:
+        if fails:
+            raise KeyError("x")
+        return True
+
+    assert await work.attempt("retention", partition, run) is None
+    assert work.pauses("retention", partition)
+    assert not work.pauses("upload", partition), "another kind of work goes on"
+    await asyncio.sleep(FIRST_PAUSE_S)
+    fails = False
+    assert await work.attempt("retention", partition, run)
+    fails = True
+    assert await work.attempt("retention", partition, run) is None
+    assert len(reported) == work.failures["retention"] == 2
+    work.forget(partition)
+    assert not work.pauses("retention", partition)
+
+
+@played_by(in_virtual_time)
+async def test_a_disk_error_is_passed_on(reported: list[dict[str, Any]], /) -> None:
+    async def fail() -> int:
+        raise OSError(5, "EIO")
+
+    work = PartitionWork()
+    with pytest.raises(OSError, match="EIO"):
+        await work.attempt("upload", traced(0), fail)
+    assert not work.failures
+    assert not reported
+
+
+@played_by(tell, "tmp_path", log_retention_check_interval_ms=20)
+async def test_a_defect_in_the_retention_of_one_partition_ends_no_broker(
+    cluster: Cluster, /, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    await cluster.start(1)
+    node = cluster.nodes[1]
+    await cluster.create_topic([1])
+    await node.produce("a")
+
+    def fail(_now_ms: int) -> None:
+        raise ValueError("unexpected")
+
+    monkeypatch.setattr(node.partition(), "expired", fail)
+    await until(lambda: bool(node.manager.work.failures))
+    assert (await node.produce("b")).base_offset == 1
+    assert len(reported) == 1

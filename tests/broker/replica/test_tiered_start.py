@@ -23,6 +23,7 @@ from broker.replica.remote_state import RemoteStateError
 from broker.tiered.manifest import TieredOffset
 from broker.topic_settings import FROM_LAST_TIERED
 from tests.broker.replica.cluster import TOPIC, Cluster, Node, tell, until
+from tests.stories import played_by
 
 CONFIGS = {"remote.storage.enable": "true", "segment.bytes": "4096"}
 SETTINGS: dict[str, Any] = {"remote_log_storage_system_enable": True}
@@ -142,44 +143,38 @@ class Tiered:
 
 @pytest.mark.conforms("K1023-5", "K1023-6", "K1023-12")
 @pytest.mark.parametrize("feature", [False, True])
-def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_after_the_tiered_end(
-    tmp_path: Path, feature: bool
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_an_empty_follower_starts_at_the_local_start_or_with_the_feature_after_the_tiered_end(
+    cluster: Cluster, /, feature: bool
 ) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=feature)
-        await tiered.follow()
-        start = PENDING if feature else tiered.local
-        assert await tiered.join() == (0, start, END)
-        [event] = tiered.follower.traced("bootstrapped")
-        assert (event["log_start_offset"], event["local_start_offset"]) == (0, start)
-
-    tell(tmp_path, story, **SETTINGS)
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=feature)
+    await tiered.follow()
+    start = PENDING if feature else tiered.local
+    assert await tiered.join() == (0, start, END)
+    [event] = tiered.follower.traced("bootstrapped")
+    assert (event["log_start_offset"], event["local_start_offset"]) == (0, start)
 
 
 @pytest.mark.conforms("K1023-1")
-def test_the_feature_is_switched_while_the_brokers_run(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=False)
-        cluster.commit(ConfigRecord(4, "", FROM_LAST_TIERED, "true"))
-        await tiered.follow()
-        assert await tiered.join() == (0, PENDING, END)
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_the_feature_is_switched_while_the_brokers_run(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=False)
+    cluster.commit(ConfigRecord(4, "", FROM_LAST_TIERED, "true"))
+    await tiered.follow()
+    assert await tiered.join() == (0, PENDING, END)
 
 
 @pytest.mark.conforms("K1023-4")
-def test_a_follower_fetches_an_offset_of_the_leader_also_with_the_feature(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True, tiered=False)
-        tiered.remote.pending = PENDING
-        await tiered.follow()
-        assert await tiered.join() == (0, 0, END)
-        assert tiered.store.asked == 0
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_follower_fetches_an_offset_of_the_leader_also_with_the_feature(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True, tiered=False)
+    tiered.remote.pending = PENDING
+    await tiered.follow()
+    assert await tiered.join() == (0, 0, END)
+    assert tiered.store.asked == 0
 
 
 async def lagging(tiered: Tiered) -> None:
@@ -238,15 +233,13 @@ def test_the_follower_waits_unchanged_while_the_tiered_end_is_unknown(tmp_path: 
 
 
 @pytest.mark.conforms("H29")
-def test_a_leader_without_a_tiered_end_does_not_exclude_the_replica(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        tiered.remote.ready = False
-        await tiered.follow()
-        assert await tiered.join() == (0, tiered.local, END)
-
-    tell(tmp_path, story, follower_fetch_last_tiered_offset_timeout_ms=300, **SETTINGS)
+@played_by(tell, "tmp_path", follower_fetch_last_tiered_offset_timeout_ms=300, **SETTINGS)
+async def test_a_leader_without_a_tiered_end_does_not_exclude_the_replica(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    tiered.remote.ready = False
+    await tiered.follow()
+    assert await tiered.join() == (0, tiered.local, END)
 
 
 @pytest.mark.conforms("K1023-10")
@@ -318,38 +311,33 @@ def test_the_follower_has_the_epochs_of_skipped_records(tmp_path: Path, mutants:
 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.parametrize("start", [1, 14, 15, 16, 30, PENDING - 1])
-def test_the_follower_has_the_epochs_below_those_that_were_uploaded(tmp_path: Path, start: int) -> None:
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_the_follower_has_the_epochs_below_those_that_were_uploaded(cluster: Cluster, /, start: int) -> None:
     """The leader that uploaded the epochs had a log from `start` on; this leader's log starts at 0."""
-
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        log = tiered.leader.partition().log
-        above = [entry for entry in log.epochs.entries if entry.start_offset > start]
-        tiered.store.entries = (EpochEntry(log.epochs.epoch_at(start), start), *above)
-        await tiered.follow()
-        assert await tiered.join() == (0, PENDING, END)
-        theirs = [entry for entry in log.epochs.entries if entry.start_offset < END]
-        assert list(tiered.follower.partition().log.epochs.entries) == theirs
-
-    tell(tmp_path, story, **SETTINGS)
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    log = tiered.leader.partition().log
+    above = [entry for entry in log.epochs.entries if entry.start_offset > start]
+    tiered.store.entries = (EpochEntry(log.epochs.epoch_at(start), start), *above)
+    await tiered.follow()
+    assert await tiered.join() == (0, PENDING, END)
+    theirs = [entry for entry in log.epochs.entries if entry.start_offset < END]
+    assert list(tiered.follower.partition().log.epochs.entries) == theirs
 
 
 @pytest.mark.conforms("K1023-11")
-def test_a_follower_takes_no_epochs_that_contradict_its_leader(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        second, third = tiered.leader.partition().log.epochs.entries[-2:]
-        tiered.store.entries = (EpochEntry(second.epoch, second.start_offset - 1), third)
-        await tiered.follow()
-        await until(lambda: bool(tiered.follower.traced("bootstrap_waits")), 20)
-        [event] = tiered.follower.traced("bootstrap_waits")
-        expected = f"the leader has epoch {second.epoch} from offset {second.start_offset}, not from 14"
-        assert event["reason"] == expected
-        assert tiered.follower.partition().log.log_end_offset == 0
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_follower_takes_no_epochs_that_contradict_its_leader(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    second, third = tiered.leader.partition().log.epochs.entries[-2:]
+    tiered.store.entries = (EpochEntry(second.epoch, second.start_offset - 1), third)
+    await tiered.follow()
+    await until(lambda: bool(tiered.follower.traced("bootstrap_waits")), 20)
+    [event] = tiered.follower.traced("bootstrap_waits")
+    expected = f"the leader has epoch {second.epoch} from offset {second.start_offset}, not from 14"
+    assert event["reason"] == expected
+    assert tiered.follower.partition().log.log_end_offset == 0
 
 
 @pytest.mark.conforms("K1023-11")
@@ -368,70 +356,62 @@ def test_the_follower_keeps_the_rule_for_first_sequences_of_producers(tmp_path: 
 
 
 @pytest.mark.conforms("K1023-11")
-def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        tiered.store.failure = "the store is down"
-        await tiered.follow()
-        assert await tiered.never_joins()
-        log = tiered.follower.partition().log
-        assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (0, 0, ())
-        [event] = tiered.follower.traced("bootstrap_waits")
-        assert event["reason"] == "the store is down"
-        assert tiered.store.asked > 1
-        tiered.store.failure = None
-        assert await tiered.join() == (0, PENDING, END)
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_failed_store_leaves_the_follower_unchanged_and_is_queried_again(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    tiered.store.failure = "the store is down"
+    await tiered.follow()
+    assert await tiered.never_joins()
+    log = tiered.follower.partition().log
+    assert (log.log_start_offset, log.log_end_offset, log.epochs.entries) == (0, 0, ())
+    [event] = tiered.follower.traced("bootstrap_waits")
+    assert event["reason"] == "the store is down"
+    assert tiered.store.asked > 1
+    tiered.store.failure = None
+    assert await tiered.join() == (0, PENDING, END)
 
 
-def test_a_broker_without_remote_storage_answers_with_an_error(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        await tiered.follow()
-        tiered.follower.manager.remote_state = None
-        await until(lambda: bool(tiered.follower.traced("bootstrap_waits")) or tiered.joined(), 20)
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_broker_without_remote_storage_answers_with_an_error(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    await tiered.follow()
+    tiered.follower.manager.remote_state = None
+    await until(lambda: bool(tiered.follower.traced("bootstrap_waits")) or tiered.joined(), 20)
 
 
 @pytest.mark.conforms("K1023-11")
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_follower_that_jumped_continues_after_a_restart(tmp_path: Path, killed: bool) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        await tiered.follow()
-        await tiered.join()
-        await (cluster.kill(2) if killed else cluster.stop(2))
-        await tiered.follow()
-        assert await tiered.join() == (0, PENDING, END)
-        assert not tiered.follower.traced("bootstrapped"), "it has no need to start again"
-        log = tiered.follower.partition().log
-        assert [entry.epoch for entry in log.epochs.entries] == [1, 2, 3]
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_follower_that_jumped_continues_after_a_restart(cluster: Cluster, /, killed: bool) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    await tiered.follow()
+    await tiered.join()
+    await (cluster.kill(2) if killed else cluster.stop(2))
+    await tiered.follow()
+    assert await tiered.join() == (0, PENDING, END)
+    assert not tiered.follower.traced("bootstrapped"), "it has no need to start again"
+    log = tiered.follower.partition().log
+    assert [entry.epoch for entry in log.epochs.entries] == [1, 2, 3]
 
 
-def test_a_jump_under_way_delays_no_other_work_and_ends_with_its_role(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        go = asyncio.Event()
-        below = tiered.store.below
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_a_jump_under_way_delays_no_other_work_and_ends_with_its_role(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    go = asyncio.Event()
+    below = tiered.store.below
 
-        async def waits(*asked: object) -> StateBelow:
-            await go.wait()
-            return await below(*asked)  # type: ignore[arg-type]
+    async def waits(*asked: object) -> StateBelow:
+        await go.wait()
+        return await below(*asked)  # type: ignore[arg-type]
 
-        tiered.store.below = waits  # type: ignore[method-assign, assignment]
-        await tiered.follow()
-        await asyncio.sleep(0.1)
-        cluster.elect(1, isr=[1])
-        await cluster.hear()  # a new role while the old start still waits
-        go.set()
-        assert await tiered.join() == (0, PENDING, END)
-
-    tell(tmp_path, story, **SETTINGS)
+    tiered.store.below = waits  # type: ignore[method-assign, assignment]
+    await tiered.follow()
+    await asyncio.sleep(0.1)
+    cluster.elect(1, isr=[1])
+    await cluster.hear()  # a new role while the old start still waits
+    go.set()
+    assert await tiered.join() == (0, PENDING, END)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from analysis.core.remote_rules import out_of_bounds
 from tests.broker.replica.cluster import Cluster, tell
 from tests.broker.replica.test_tiered_start import END, PENDING, SETTINGS, Tiered
+from tests.stories import played_by
 
 
 def traced(tiered: Tiered) -> list[dict[str, Any]]:
@@ -21,38 +21,33 @@ def traced(tiered: Tiered) -> list[dict[str, Any]]:
 
 
 @pytest.mark.conforms("K1023-14")
-def test_the_borders_of_a_log_are_traced_once_until_they_change(tmp_path: Path) -> None:
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        [event] = traced(tiered)
-        names = ("log_start_offset", "local_start_offset", "last_tiered_offset", "high_watermark", "log_end_offset")
-        assert [event[name] for name in names] == [0, tiered.local, PENDING - 1, END, END]
-        assert list(out_of_bounds("n1", [event])) == []
-        await tiered.write(END, END + 1)
-        assert [it["log_end_offset"] for it in traced(tiered)] == [END, END + 1]
-
-    tell(tmp_path, story, **SETTINGS)
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_the_borders_of_a_log_are_traced_once_until_they_change(cluster: Cluster, /) -> None:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    [event] = traced(tiered)
+    names = ("log_start_offset", "local_start_offset", "last_tiered_offset", "high_watermark", "log_end_offset")
+    assert [event[name] for name in names] == [0, tiered.local, PENDING - 1, END, END]
+    assert list(out_of_bounds("n1", [event])) == []
+    await tiered.write(END, END + 1)
+    assert [it["log_end_offset"] for it in traced(tiered)] == [END, END + 1]
 
 
 @pytest.mark.parametrize("unknown", ["no remote storage", "metadata", "high watermark", "truncation"])
-def test_borders_that_do_not_belong_together_are_not_traced(tmp_path: Path, unknown: str) -> None:
+@played_by(tell, "tmp_path", **SETTINGS)
+async def test_borders_that_do_not_belong_together_are_not_traced(cluster: Cluster, /, unknown: str) -> None:
     """After a restart the metadata are not read yet, and the high watermark can be below the local start."""
-
-    async def story(cluster: Cluster) -> None:
-        tiered = Tiered(cluster)
-        await tiered.begin(feature=True)
-        partition = tiered.leader.partition()
-        if unknown == "no remote storage":
-            partition.remote = None
-        elif unknown == "metadata":
-            tiered.remote.is_read = False
-        elif unknown == "high watermark":
-            tiered.leader.leader.high_watermark = tiered.local - 1
-        if unknown == "truncation":
-            async with partition.lock:
-                assert traced(tiered) == []
-        else:
+    tiered = Tiered(cluster)
+    await tiered.begin(feature=True)
+    partition = tiered.leader.partition()
+    if unknown == "no remote storage":
+        partition.remote = None
+    elif unknown == "metadata":
+        tiered.remote.is_read = False
+    elif unknown == "high watermark":
+        tiered.leader.leader.high_watermark = tiered.local - 1
+    if unknown == "truncation":
+        async with partition.lock:
             assert traced(tiered) == []
-
-    tell(tmp_path, story, **SETTINGS)
+    else:
+        assert traced(tiered) == []

@@ -29,6 +29,7 @@ from broker.server.connection import Outcome
 from broker.server.dispatch import Call, Dispatcher
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
+from tests.stories import played_by
 
 
 class Peer:
@@ -106,13 +107,11 @@ async def heartbeat(connector: PeerConnector, number: int, timeout: float = 10.0
     return response.throttle_time_ms
 
 
-def test_pipelined_requests_get_their_own_answers() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        answers = await asyncio.gather(*(heartbeat(connector, number) for number in range(50)))
-        assert answers == list(range(50))
-        assert peer.listener.connections == 1
-
-    story(tell)
+@played_by(story)
+async def test_pipelined_requests_get_their_own_answers(peer: Peer, connector: PeerConnector, /) -> None:
+    answers = await asyncio.gather(*(heartbeat(connector, number) for number in range(50)))
+    assert answers == list(range(50))
+    assert peer.listener.connections == 1
 
 
 def test_a_large_answer_is_not_overwritten_by_the_next_one() -> None:
@@ -168,106 +167,92 @@ def test_the_limit_of_one_request_is_not_that_of_another() -> None:
 
 
 @pytest.mark.conforms("K595-2")
-def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        assert await heartbeat(connector, 1) == 1
-        (first,) = peer.listener._connections
-        peer.gate.clear()
-        with pytest.raises(TimeoutError, match="no part of BROKER_HEARTBEAT's answer within"):
-            await heartbeat(connector, 2, timeout=0.05)
-        peer.gate.set()
-        assert await heartbeat(connector, 3) == 3
-        await until(lambda: peer.listener.connections == 1)
-        assert first not in peer.listener._connections
-
-    story(tell)
-
-
-def test_a_timeout_fails_the_other_requests_of_the_connection() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        assert await heartbeat(connector, 1) == 1  # it is connected: that takes none of the time below
-        peer.gate.clear()
-        other = asyncio.create_task(heartbeat(connector, 2))
-        with pytest.raises(TimeoutError):
-            await heartbeat(connector, 3, timeout=0.05)
-        with pytest.raises(ConnectionError, match="no answer within"):
-            await other
-
-    story(tell)
+@played_by(story)
+async def test_past_the_request_timeout_the_connection_is_dropped_and_opened_again(
+    peer: Peer, connector: PeerConnector, /
+) -> None:
+    assert await heartbeat(connector, 1) == 1
+    (first,) = peer.listener._connections
+    peer.gate.clear()
+    with pytest.raises(TimeoutError, match="no part of BROKER_HEARTBEAT's answer within"):
+        await heartbeat(connector, 2, timeout=0.05)
+    peer.gate.set()
+    assert await heartbeat(connector, 3) == 3
+    await until(lambda: peer.listener.connections == 1)
+    assert first not in peer.listener._connections
 
 
-def test_a_peer_that_is_away_is_found_again_when_it_is_back() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        assert await heartbeat(connector, 1) == 1
-        await peer.listener.stop()
-        for _ in range(3):
-            with pytest.raises(ConnectionError):
-                await heartbeat(connector, 2)
-        await peer.start()
-        assert await heartbeat(connector, 3) == 3
-
-    story(tell)
+@played_by(story)
+async def test_a_timeout_fails_the_other_requests_of_the_connection(peer: Peer, connector: PeerConnector, /) -> None:
+    assert await heartbeat(connector, 1) == 1  # it is connected: that takes none of the time below
+    peer.gate.clear()
+    other = asyncio.create_task(heartbeat(connector, 2))
+    with pytest.raises(TimeoutError):
+        await heartbeat(connector, 3, timeout=0.05)
+    with pytest.raises(ConnectionError, match="no answer within"):
+        await other
 
 
-def test_a_broker_is_reachable_when_its_address_is_known() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        with pytest.raises(ConnectionError, match="address of broker 9"):
-            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
-        connector.learn({9: ("127.0.0.1", peer.port)})
-        with pytest.raises(ConnectionError, match="address of broker 9"):
-            await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is not a controller
-        assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
-        assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
-
-    story(tell)
-
-
-def test_requests_to_the_own_node_are_calls() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        connector.serve_locally(peer.dispatcher.local.call)
-        response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
-        assert isinstance(response, BrokerHeartbeatResponse)
-        assert response.throttle_time_ms == 5
-        assert peer.listener.connections == 0
-
-    story(tell)
-
-
-def test_a_defect_costs_the_connection_and_is_traced() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
+@played_by(story)
+async def test_a_peer_that_is_away_is_found_again_when_it_is_back(peer: Peer, connector: PeerConnector, /) -> None:
+    assert await heartbeat(connector, 1) == 1
+    await peer.listener.stop()
+    for _ in range(3):
         with pytest.raises(ConnectionError):
-            await connector.request(2, ListOffsetsRequest(), 5, 10.0)
-        assert [event["event"] for event in peer.events] == ["request_failed", "connection_rejected"]
-        assert "a defect" in str(peer.events[0]["error"])
-        assert peer.disk_failures == []
-        assert await heartbeat(connector, 1) == 1
-
-    story(tell)
+            await heartbeat(connector, 2)
+    await peer.start()
+    assert await heartbeat(connector, 3) == 3
 
 
-def test_an_error_of_the_disk_is_reported_as_such() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        peer.failure = OSError(5, "Input/output error")
-        with pytest.raises(ConnectionError):
-            await connector.request(2, ListOffsetsRequest(), 5, 10.0)
-        assert [error.errno for error in peer.disk_failures] == [5]
+@played_by(story)
+async def test_a_broker_is_reachable_when_its_address_is_known(peer: Peer, connector: PeerConnector, /) -> None:
+    with pytest.raises(ConnectionError, match="address of broker 9"):
+        await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)
+    connector.learn({9: ("127.0.0.1", peer.port)})
+    with pytest.raises(ConnectionError, match="address of broker 9"):
+        await connector.request(9, BrokerHeartbeatRequest(), 1, 1.0)  # it is not a controller
+    assert isinstance(await connector.request(9, FetchRequest(), 12, 10.0), FetchResponse)
+    assert await heartbeat(connector, 4) == 4  # a voter stays where the configuration says it is
 
-    story(tell)
+
+@played_by(story)
+async def test_requests_to_the_own_node_are_calls(peer: Peer, connector: PeerConnector, /) -> None:
+    connector.serve_locally(peer.dispatcher.local.call)
+    response = await connector.request(1, BrokerHeartbeatRequest(broker_epoch=5), 1, 1.0)
+    assert isinstance(response, BrokerHeartbeatResponse)
+    assert response.throttle_time_ms == 5
+    assert peer.listener.connections == 0
 
 
-def test_an_undecodable_request_costs_the_connection_only() -> None:
-    async def tell(peer: Peer, connector: PeerConnector) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)
-        body = bytes([0, ApiKey.BROKER_HEARTBEAT, 0, 1, 0, 0, 0, 1, 255, 255, 0]) + b"\xff" * 40
-        writer.write(len(body).to_bytes(4, "big") + body)
-        with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
-        assert peer.asked == 0
-        assert await heartbeat(connector, 1) == 1
-        assert APIS[ApiKey.BROKER_HEARTBEAT].max_version == 1
+@played_by(story)
+async def test_a_defect_costs_the_connection_and_is_traced(peer: Peer, connector: PeerConnector, /) -> None:
+    with pytest.raises(ConnectionError):
+        await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+    assert [event["event"] for event in peer.events] == ["request_failed", "connection_rejected"]
+    assert "a defect" in str(peer.events[0]["error"])
+    assert peer.disk_failures == []
+    assert await heartbeat(connector, 1) == 1
 
-    story(tell)
+
+@played_by(story)
+async def test_an_error_of_the_disk_is_reported_as_such(peer: Peer, connector: PeerConnector, /) -> None:
+    peer.failure = OSError(5, "Input/output error")
+    with pytest.raises(ConnectionError):
+        await connector.request(2, ListOffsetsRequest(), 5, 10.0)
+    assert [error.errno for error in peer.disk_failures] == [5]
+
+
+@played_by(story)
+async def test_an_undecodable_request_costs_the_connection_only(peer: Peer, connector: PeerConnector, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", peer.port)
+    body = bytes([0, ApiKey.BROKER_HEARTBEAT, 0, 1, 0, 0, 0, 1, 255, 255, 0]) + b"\xff" * 40
+    writer.write(len(body).to_bytes(4, "big") + body)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    assert peer.asked == 0
+    assert await heartbeat(connector, 1) == 1
+    assert APIS[ApiKey.BROKER_HEARTBEAT].max_version == 1
 
 
 def test_undelivered_answers_of_a_dropped_connection_are_discarded() -> None:

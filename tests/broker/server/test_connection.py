@@ -19,6 +19,7 @@ from broker.server.connection import Connection, ConnectionHost, Outcome, Reject
 from broker.server.frames import FrameBuffer
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
+from tests.stories import played_by
 
 
 def framed(body: bytes) -> bytes:
@@ -111,110 +112,96 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
 
 
-def test_answers_keep_the_order_of_requests() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for request in (b"now 1xxx", b"late2xxx", b"now 3xxx", b"late4xxx", b"none5xxx", b"now 6xxx"):
-            writer.write(framed(request))
-        await echo.until(lambda: len(echo.begun) == 6)
-        echo.late[b"4xxx"].fill([framed(b"4xxx")])
-        await asyncio.sleep(0)
-        echo.late[b"2xxx"].fill([framed(b"2xxx")])
-        assert [await answer(reader) for _ in range(5)] == [b"1xxx", b"2xxx", b"3xxx", b"4xxx", b"6xxx"]
-        writer.close()
-
-    serve(story)
+@played_by(serve)
+async def test_answers_keep_the_order_of_requests(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for request in (b"now 1xxx", b"late2xxx", b"now 3xxx", b"late4xxx", b"none5xxx", b"now 6xxx"):
+        writer.write(framed(request))
+    await echo.until(lambda: len(echo.begun) == 6)
+    echo.late[b"4xxx"].fill([framed(b"4xxx")])
+    await asyncio.sleep(0)
+    echo.late[b"2xxx"].fill([framed(b"2xxx")])
+    assert [await answer(reader) for _ in range(5)] == [b"1xxx", b"2xxx", b"3xxx", b"4xxx", b"6xxx"]
+    writer.close()
 
 
-def test_an_answer_caused_by_another_request_keeps_its_place_in_the_order() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"".join(map(framed, (b"now 1xxx", b"late2xxx", b"fill2xxx", b"now 3xxx"))))
-        assert [await answer(reader) for _ in range(4)] == [b"1xxx", b"2xxx", b"filled", b"3xxx"]
-        assert echo.begun == [b"1xxx", b"2xxx", b"2xxx", b"3xxx"]
-        writer.close()
-
-    serve(story)
+@played_by(serve)
+async def test_an_answer_caused_by_another_request_keeps_its_place_in_the_order(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"".join(map(framed, (b"now 1xxx", b"late2xxx", b"fill2xxx", b"now 3xxx"))))
+    assert [await answer(reader) for _ in range(4)] == [b"1xxx", b"2xxx", b"filled", b"3xxx"]
+    assert echo.begun == [b"1xxx", b"2xxx", b"2xxx", b"3xxx"]
+    writer.close()
 
 
-def test_the_only_answer_that_is_waited_for_is_sent_at_once() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        loop = asyncio.get_running_loop()
-        with socket.socket() as peer:
-            peer.setblocking(False)
-            await loop.sock_connect(peer, ("127.0.0.1", port))
-            await loop.sock_sendall(peer, framed(b"late1xxx"))
-            await echo.until(lambda: echo.begun == [b"1xxx"])
-            echo.late[b"1xxx"].fill([framed(b"1xxx")])
-            peer.settimeout(60)  # the loop has no turn in which it could be sent
-            assert peer.recv(100) == framed(b"1xxx")
-
-    serve(story)
-
-
-def test_a_request_without_room_in_a_shortcut_passes_through_it_alone() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        requests = (b"know1xxx", b"like2xxx", b"like3xxx", b"like4xxx", b"now 5xxx", b"like6xxx", b"like7xxx")
-        writer.write(b"".join(map(framed, requests)))
-        assert [await answer(reader) for _ in requests] == [request[4:] for request in requests]
-        assert echo.begun == [b"1xxx", b"5xxx"]
-        writer.close()
-
-    serve(story)
-
-
-def test_a_blocking_request_holds_back_the_next_one() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"bloc1xxx") + framed(b"now 2xxx"))
-        await echo.until(lambda: len(echo.begun) == 1)
-        writer.write(framed(b"now 3xxx"))
+@played_by(serve)
+async def test_the_only_answer_that_is_waited_for_is_sent_at_once(echo: Echo, port: int, /) -> None:
+    loop = asyncio.get_running_loop()
+    with socket.socket() as peer:
+        peer.setblocking(False)
+        await loop.sock_connect(peer, ("127.0.0.1", port))
+        await loop.sock_sendall(peer, framed(b"late1xxx"))
+        await echo.until(lambda: echo.begun == [b"1xxx"])
         echo.late[b"1xxx"].fill([framed(b"1xxx")])
-        assert [await answer(reader) for _ in range(3)] == [b"1xxx", b"2xxx", b"3xxx"]
-        assert echo.begun == [b"1xxx", b"2xxx", b"3xxx"]
-        writer.close()
-
-    serve(story)
+        peer.settimeout(60)  # the loop has no turn in which it could be sent
+        assert peer.recv(100) == framed(b"1xxx")
 
 
-def test_requests_in_progress_stay_within_the_bound() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        names = [b"%04d" % number for number in range(50)]
-        for name in names:
-            writer.write(framed(b"late" + name))
-        for number, name in enumerate(names):
-            await echo.until(lambda name=name: name in echo.late)  # type: ignore[misc]
-            assert len(echo.begun) <= number + 10
-            echo.late[name].fill([framed(name)])
-            assert await answer(reader) == name
-        writer.close()
-
-    serve(story)
+@played_by(serve)
+async def test_a_request_without_room_in_a_shortcut_passes_through_it_alone(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    requests = (b"know1xxx", b"like2xxx", b"like3xxx", b"like4xxx", b"now 5xxx", b"like6xxx", b"like7xxx")
+    writer.write(b"".join(map(framed, requests)))
+    assert [await answer(reader) for _ in requests] == [request[4:] for request in requests]
+    assert echo.begun == [b"1xxx", b"5xxx"]
+    writer.close()
 
 
-def test_a_peer_that_does_not_read_is_not_read_either() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
-        request = framed(b"now " + bytes(1 << 20))
+@played_by(serve)
+async def test_a_blocking_request_holds_back_the_next_one(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"bloc1xxx") + framed(b"now 2xxx"))
+    await echo.until(lambda: len(echo.begun) == 1)
+    writer.write(framed(b"now 3xxx"))
+    echo.late[b"1xxx"].fill([framed(b"1xxx")])
+    assert [await answer(reader) for _ in range(3)] == [b"1xxx", b"2xxx", b"3xxx"]
+    assert echo.begun == [b"1xxx", b"2xxx", b"3xxx"]
+    writer.close()
 
-        async def send() -> None:
-            for _ in range(100):
-                writer.write(request)
-                await writer.drain()
 
-        sending = asyncio.create_task(send())
-        await echo.until(lambda: len(echo.begun) >= 3)
-        done, _ = await asyncio.wait([sending], timeout=0.3)
-        assert not done
-        assert len(echo.begun) < 60  # what fits into both sockets' buffers and the bound on output
+@played_by(serve)
+async def test_requests_in_progress_stay_within_the_bound(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    names = [b"%04d" % number for number in range(50)]
+    for name in names:
+        writer.write(framed(b"late" + name))
+    for number, name in enumerate(names):
+        await echo.until(lambda name=name: name in echo.late)  # type: ignore[misc]
+        assert len(echo.begun) <= number + 10
+        echo.late[name].fill([framed(name)])
+        assert await answer(reader) == name
+    writer.close()
+
+
+@played_by(serve)
+async def test_a_peer_that_does_not_read_is_not_read_either(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 16)
+    request = framed(b"now " + bytes(1 << 20))
+
+    async def send() -> None:
         for _ in range(100):
-            assert len(await answer(reader)) == 1 << 20
-        await sending
-        writer.close()
+            writer.write(request)
+            await writer.drain()
 
-    serve(story)
+    sending = asyncio.create_task(send())
+    await echo.until(lambda: len(echo.begun) >= 3)
+    done, _ = await asyncio.wait([sending], timeout=0.3)
+    assert not done
+    assert len(echo.begun) < 60  # what fits into both sockets' buffers and the bound on output
+    for _ in range(100):
+        assert len(await answer(reader)) == 1 << 20
+    await sending
+    writer.close()
 
 
 @pytest.mark.parametrize("waits", [False, True])
@@ -307,56 +294,52 @@ def test_a_range_that_the_file_no_longer_holds_ends_the_connection(tmp_path: Pat
     serve(story, PlainFile(tmp_path / "log"))
 
 
-def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_before() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        for bad in (framed(b"bad!xxxx"), (5 << 20).to_bytes(4, "big"), b"\xff\xff\xff\xff", framed(b"tiny")):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(framed(b"now good"))
-            assert await answer(reader) == b"good"
-            writer.write(bad)
-            with contextlib.suppress(ConnectionResetError):
-                assert await reader.read() == b""
-            writer.close()
-        assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
-
-    serve(story)
-
-
-def test_a_rejection_writes_a_short_trace_event() -> None:
-    async def story(echo: Echo, port: int) -> None:
+@played_by(serve)
+async def test_a_peer_that_breaks_the_protocol_is_disconnected_after_the_answers_before(
+    echo: Echo, port: int, /
+) -> None:
+    for bad in (framed(b"bad!xxxx"), (5 << 20).to_bytes(4, "big"), b"\xff\xff\xff\xff", framed(b"tiny")):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"bad!" + b"x" * (1 << 20)))
+        writer.write(framed(b"now good"))
+        assert await answer(reader) == b"good"
+        writer.write(bad)
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.close()
-        (event,) = echo.events
-        assert str(event["reason"]).startswith("as you wish: xxx")
-        assert len(str(event["reason"])) < 1000
-
-    serve(story)
+    assert [event["event"] for event in echo.events] == ["connection_rejected"] * 4
 
 
-def test_a_silent_or_blocked_connection_is_idle_and_a_waiting_one_is_not() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        waiting_reader, waiting = await asyncio.open_connection("127.0.0.1", port)
-        waiting.write(framed(b"late1xxx"))
-        await echo.until(lambda: b"1xxx" in echo.late)
-        reader, halfway = await asyncio.open_connection("127.0.0.1", port)
-        halfway.write((1 << 20).to_bytes(4, "big") + b"and")
-        with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b"", "a part of a request keeps no connection"
-        _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1)
-        for _ in range(20):
-            deaf.write(framed(b"now " + bytes(1 << 20)))
-        await echo.until(lambda: len(echo.begun) > 1)
-        while echo.listener.connections > 1:  # noqa: ASYNC110 - what the transport does has no event to wait for
-            await asyncio.sleep(0.001)
-        echo.late[b"1xxx"].fill([framed(b"1xxx")])
-        assert await answer(waiting_reader) == b"1xxx"
-        for writer in (waiting, halfway, deaf):
-            writer.transport.abort()
+@played_by(serve)
+async def test_a_rejection_writes_a_short_trace_event(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"bad!" + b"x" * (1 << 20)))
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    (event,) = echo.events
+    assert str(event["reason"]).startswith("as you wish: xxx")
+    assert len(str(event["reason"])) < 1000
 
-    serve(story, max_idle=0.1)
+
+@played_by(serve, max_idle=0.1)
+async def test_a_silent_or_blocked_connection_is_idle_and_a_waiting_one_is_not(echo: Echo, port: int, /) -> None:
+    waiting_reader, waiting = await asyncio.open_connection("127.0.0.1", port)
+    waiting.write(framed(b"late1xxx"))
+    await echo.until(lambda: b"1xxx" in echo.late)
+    reader, halfway = await asyncio.open_connection("127.0.0.1", port)
+    halfway.write((1 << 20).to_bytes(4, "big") + b"and")
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b"", "a part of a request keeps no connection"
+    _, deaf = await asyncio.open_connection("127.0.0.1", port, limit=1)
+    for _ in range(20):
+        deaf.write(framed(b"now " + bytes(1 << 20)))
+    await echo.until(lambda: len(echo.begun) > 1)
+    while echo.listener.connections > 1:  # noqa: ASYNC110 - what the transport does has no event to wait for
+        await asyncio.sleep(0.001)
+    echo.late[b"1xxx"].fill([framed(b"1xxx")])
+    assert await answer(waiting_reader) == b"1xxx"
+    for writer in (waiting, halfway, deaf):
+        writer.transport.abort()
 
 
 def test_the_serving_host_sets_the_size_limit_of_requests() -> None:
@@ -387,43 +370,39 @@ def test_the_serving_host_sets_the_size_limit_of_requests() -> None:
     serve(story, entrance=Narrow)
 
 
-def test_connections_beyond_the_bound_are_refused_and_room_is_found_again() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-        for reader, writer in pairs:
-            writer.write(framed(b"now here"))
-            assert await answer(reader) == b"here"
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"now full"))
-        with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
-        pairs[0][1].close()
-        await pairs[0][1].wait_closed()
-        while echo.listener.connections == 3:  # noqa: ASYNC110 - what the transport does has no event to wait for
-            await asyncio.sleep(0.001)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"now room"))
-        assert await answer(reader) == b"room"
-        for _, other in [*pairs, (reader, writer)]:
-            other.close()
-
-    serve(story, max_connections=3)
-
-
-def test_a_wait_for_a_disconnected_peer_is_cancelled() -> None:
-    async def story(echo: Echo, port: int) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(framed(b"late1xxx"))
-        await echo.until(lambda: b"1xxx" in echo.late)
-        waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        slot = echo.late[b"1xxx"]
-        slot.connection.cancel_when_lost(waiting)
-        writer.close()
-        await asyncio.wait([waiting])
-        assert waiting.cancelled()
-        assert not slot.connection.is_open
-        slot.fill([framed(b"too late")])
+@played_by(serve, max_connections=3)
+async def test_connections_beyond_the_bound_are_refused_and_room_is_found_again(echo: Echo, port: int, /) -> None:
+    pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+    for reader, writer in pairs:
+        writer.write(framed(b"now here"))
+        assert await answer(reader) == b"here"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"now full"))
+    with contextlib.suppress(ConnectionResetError):
         assert await reader.read() == b""
+    writer.close()
+    pairs[0][1].close()
+    await pairs[0][1].wait_closed()
+    while echo.listener.connections == 3:  # noqa: ASYNC110 - what the transport does has no event to wait for
+        await asyncio.sleep(0.001)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"now room"))
+    assert await answer(reader) == b"room"
+    for _, other in [*pairs, (reader, writer)]:
+        other.close()
 
-    serve(story)
+
+@played_by(serve)
+async def test_a_wait_for_a_disconnected_peer_is_cancelled(echo: Echo, port: int, /) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(framed(b"late1xxx"))
+    await echo.until(lambda: b"1xxx" in echo.late)
+    waiting: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    slot = echo.late[b"1xxx"]
+    slot.connection.cancel_when_lost(waiting)
+    writer.close()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    assert not slot.connection.is_open
+    slot.fill([framed(b"too late")])
+    assert await reader.read() == b""

@@ -16,6 +16,7 @@ from broker.ports import File
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
+from tests.stories import run_by
 
 
 class Crowd:
@@ -38,25 +39,23 @@ class Crowd:
         monkeypatch.setattr(SimulatedDisk, "open", open_)
 
 
-def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        file = AtomicFile(RealDisk(str(tmp_path)), "file")
-        await file.write("old")
-        refused, loop = asyncio.Event(), asyncio.get_running_loop()
+@run_by(asyncio.run)
+async def test_a_checkpoint_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = AtomicFile(RealDisk(str(tmp_path)), "file")
+    await file.write("old")
+    refused, loop = asyncio.Event(), asyncio.get_running_loop()
 
-        def refuse(path: str, *_: int) -> int:
-            loop.call_soon_threadsafe(refused.set)
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+    def refuse(path: str, *_: int) -> int:
+        loop.call_soon_threadsafe(refused.set)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
 
-        with monkeypatch.context() as crowded:
-            crowded.setattr(os, "open", refuse)
-            writing = asyncio.create_task(file.write("new"))
-            await refused.wait()
-            assert not writing.done()
-        await writing
-        assert file.read() == "new"
-
-    asyncio.run(story())
+    with monkeypatch.context() as crowded:
+        crowded.setattr(os, "open", refuse)
+        writing = asyncio.create_task(file.write("new"))
+        await refused.wait()
+        assert not writing.done()
+    await writing
+    assert file.read() == "new"
 
 
 @pytest.mark.parametrize("about", ["quorum", "__cluster_metadata", "t-", ""])

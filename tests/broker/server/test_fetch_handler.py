@@ -20,6 +20,7 @@ from broker.server.handlers.fetch_handler import FetchHandler
 from broker.server.listener import Listener
 from broker.trace import Tracer
 from tests.broker.server.test_connection import answer
+from tests.stories import run_by
 
 VERSION = 12
 
@@ -49,26 +50,24 @@ def fetch(offset: int, replica: int) -> bytes:
 
 
 @pytest.mark.parametrize(("replica", "begun"), [(CONSUMER, [0]), (2, [0, 1, 2])])
-def test_a_consumer_has_one_fetch_parked_and_a_replica_more(replica: int, begun: list[int]) -> None:
-    async def story() -> None:
-        tracer = Tracer(1, lambda: 0, print)
-        replicas: Any = Replicas()
-        dispatcher = Dispatcher(tracer, print)
-        dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, MetadataImage).serve)
-        listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
-        await listener.start("127.0.0.1", 0)
-        assert isinstance(listener._server, asyncio.Server)
-        reader, writer = await asyncio.open_connection("127.0.0.1", listener._server.sockets[0].getsockname()[1])
-        writer.write(b"".join([fetch(offset, replica) for offset in range(3)]))
-        await replicas.looked.wait()  # all three have come with one read of the socket
-        assert replicas.asked == begun
-        replicas.there_is_more.set()
-        answered = [int.from_bytes((await answer(reader))[:4], "big") for _ in range(3)]
-        assert answered == replicas.asked == [0, 1, 2]
-        writer.close()
-        await listener.stop()
-
-    asyncio.run(story())
+@run_by(asyncio.run)
+async def test_a_consumer_has_one_fetch_parked_and_a_replica_more(replica: int, begun: list[int]) -> None:
+    tracer = Tracer(1, lambda: 0, print)
+    replicas: Any = Replicas()
+    dispatcher = Dispatcher(tracer, print)
+    dispatcher.serve(ApiKey.FETCH, FetchHandler(dispatcher, replicas, MetadataImage).serve)
+    listener = Listener(dispatcher, tracer, request_max_bytes=1 << 20, max_connections=10, max_queued=1000)
+    await listener.start("127.0.0.1", 0)
+    assert isinstance(listener._server, asyncio.Server)
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener._server.sockets[0].getsockname()[1])
+    writer.write(b"".join([fetch(offset, replica) for offset in range(3)]))
+    await replicas.looked.wait()  # all three have come with one read of the socket
+    assert replicas.asked == begun
+    replicas.there_is_more.set()
+    answered = [int.from_bytes((await answer(reader))[:4], "big") for _ in range(3)]
+    assert answered == replicas.asked == [0, 1, 2]
+    writer.close()
+    await listener.stop()
 
 
 class ParkedReplicas(Replicas):

@@ -14,6 +14,7 @@ import pytest
 
 from broker.server.client import PeerConnection
 from broker.server.lease import Lease
+from tests.stories import played_by
 
 Open = tuple[asyncio.Transport, PeerConnection]
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -51,51 +52,43 @@ def play(story: Callable[[Story], Awaitable[None]]) -> None:
 
 
 @pytest.mark.conforms("H31")
-def test_a_connection_closed_by_the_event_loop_is_reset_after_the_lease() -> None:
-    async def story(it: Story) -> None:
-        it.transport.close()
-        assert not await it.is_ended_in_order()
-        assert not it.lease.valid()
-
-    play(story)
+@played_by(play)
+async def test_a_connection_closed_by_the_event_loop_is_reset_after_the_lease(it: Story, /) -> None:
+    it.transport.close()
+    assert not await it.is_ended_in_order()
+    assert not it.lease.valid()
 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("end", [PeerConnection.retire, lambda connection: connection.drop("no answer")])
-def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
-    end: Callable[[PeerConnection], None],
+@played_by(play)
+async def test_a_connection_dropped_by_the_broker_is_reset_and_the_lease_stays(
+    it: Story, /, end: Callable[[PeerConnection], None]
 ) -> None:
-    async def story(it: Story) -> None:
-        end(it.connection)
-        assert not await it.is_ended_in_order()
-        assert it.lease.valid()
-
-    play(story)
+    end(it.connection)
+    assert not await it.is_ended_in_order()
+    assert it.lease.valid()
 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("reset", [False, True])
-def test_an_end_by_the_controller_keeps_the_lease(reset: bool) -> None:
-    async def story(it: Story) -> None:
-        if reset:
-            sock = it.writer.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        heartbeat = it.connection.send(1, bytearray(b"?"))
-        await it.reader.readexactly(1)
-        it.writer.close()
-        with pytest.raises(ConnectionError):
-            await heartbeat
-        assert it.lease.valid()
-
-    play(story)
+@played_by(play)
+async def test_an_end_by_the_controller_keeps_the_lease(it: Story, /, reset: bool) -> None:
+    if reset:
+        sock = it.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    heartbeat = it.connection.send(1, bytearray(b"?"))
+    await it.reader.readexactly(1)
+    it.writer.close()
+    with pytest.raises(ConnectionError):
+        await heartbeat
+    assert it.lease.valid()
 
 
 @pytest.mark.conforms("H31")
-def test_an_answer_to_a_heartbeat_of_before_does_not_renew_the_lease() -> None:
-    async def story(it: Story) -> None:
-        term = it.lease.term
-        it.lease.give_up()
-        it.lease.renew(asyncio.get_running_loop().time() + 3600, term)
-        assert not it.lease.valid()
-
-    play(story)
+@played_by(play)
+async def test_an_answer_to_a_heartbeat_of_before_does_not_renew_the_lease(it: Story, /) -> None:
+    term = it.lease.term
+    it.lease.give_up()
+    it.lease.renew(asyncio.get_running_loop().time() + 3600, term)
+    assert not it.lease.valid()

@@ -12,6 +12,7 @@ from broker.server.metrics import MOST_AT_ONCE, MOST_BYTES, Metric, MetricsPage,
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.harness import free_ports
+from tests.stories import played_by
 
 K595_52 = {
     "raft_current_leader", "raft_current_epoch", "raft_current_vote", "raft_log_end_offset", "raft_log_end_epoch",
@@ -131,28 +132,24 @@ def served(tell: Callable[[Callable[[bytes], Awaitable[bytes]]], Awaitable[None]
     asyncio.run(run())
 
 
-def test_only_the_metrics_page_is_served() -> None:
-    async def tell(ask: Callable[[bytes], Awaitable[bytes]]) -> None:
-        answer = await ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
-        assert b"Content-Type: text/plain; version=0.0.4" in answer
-        assert answer.endswith(b"\r\n\r\nup 1\n")
-        assert (await ask(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        assert (await ask(b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
-        assert (await ask(b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
-        assert (await ask(b"\r\n\r\n")).startswith(b"HTTP/1.1 405")
-        assert await ask(b"x" * (MOST_BYTES + 1)) == b""
-
-    served(tell)
+@played_by(served)
+async def test_only_the_metrics_page_is_served(ask: Callable[[bytes], Awaitable[bytes]], /) -> None:
+    answer = await ask(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"Content-Type: text/plain; version=0.0.4" in answer
+    assert answer.endswith(b"\r\n\r\nup 1\n")
+    assert (await ask(b"GET /metrics?x=1 HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert (await ask(b"GET / HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 404")
+    assert (await ask(b"POST /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 405")
+    assert (await ask(b"\r\n\r\n")).startswith(b"HTTP/1.1 405")
+    assert await ask(b"x" * (MOST_BYTES + 1)) == b""
 
 
-def test_a_silent_connection_is_closed_for_a_reader() -> None:
-    async def tell(ask: Callable[[bytes], Awaitable[bytes]]) -> None:
-        silent = [asyncio.ensure_future(ask(b"")) for _ in range(MOST_AT_ONCE + 1)]
-        await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
-        assert (await ask(b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
-        assert sum(each.done() for each in silent) == 2
-        for each in silent:
-            each.cancel()
-
-    served(tell)
+@played_by(served)
+async def test_a_silent_connection_is_closed_for_a_reader(ask: Callable[[bytes], Awaitable[bytes]], /) -> None:
+    silent = [asyncio.ensure_future(ask(b"")) for _ in range(MOST_AT_ONCE + 1)]
+    await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
+    assert (await ask(b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert sum(each.done() for each in silent) == 2
+    for each in silent:
+        each.cancel()

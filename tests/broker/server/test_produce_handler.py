@@ -25,6 +25,7 @@ from broker.server.handlers.produce_handler import COMPRESSED, MOST_BYTES, Produ
 from broker.server.listener import Listener
 from broker.trace import Tracer, Value
 from tests.broker.clients.poison import ZSTD, made
+from tests.stories import played_by
 
 VERSIONS = range(3, 13)
 
@@ -142,30 +143,25 @@ def test_pipelined_requests_are_answered_in_order_with_their_offsets(version: in
     story(tell, version)
 
 
-def test_small_requests_of_one_read_are_appended_together() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        client.send(client.request(batch()))
-        await client.answers(1)
-        client.send(*(client.request(batch()) for _ in range(50)))
-        assert await client.answers(50) == [(0, offset) for offset in range(1, 51)]
-        assert len(replicas.appends) < 10
-
-    story(tell)
+@played_by(story)
+async def test_small_requests_of_one_read_are_appended_together(client: Client, replicas: Replicas, /) -> None:
+    client.send(client.request(batch()))
+    await client.answers(1)
+    client.send(*(client.request(batch()) for _ in range(50)))
+    assert await client.answers(50) == [(0, offset) for offset in range(1, 51)]
+    assert len(replicas.appends) < 10
 
 
-def test_large_batches_are_appended_alone() -> None:
+@played_by(story)
+async def test_large_batches_are_appended_alone(client: Client, replicas: Replicas, /) -> None:
     """Nothing is copied together with them, and what is sent behind them keeps its place."""
-
-    async def tell(client: Client, replicas: Replicas) -> None:
-        large = batch(7, size=2_000)
-        client.send(client.request(large))
-        await client.answers(1)
-        client.send(*(client.request(it) for it in (large, large, batch(), batch(), large)))
-        assert await client.answers(5) == [(0, 7), (0, 14), (0, 21), (0, 22), (0, 23)]
-        assert replicas.appends[:3] == [7, 7, 7]
-        assert replicas.appends[-1] == 7
-
-    story(tell)
+    large = batch(7, size=2_000)
+    client.send(client.request(large))
+    await client.answers(1)
+    client.send(*(client.request(it) for it in (large, large, batch(), batch(), large)))
+    assert await client.answers(5) == [(0, 7), (0, 14), (0, 21), (0, 22), (0, 23)]
+    assert replicas.appends[:3] == [7, 7, 7]
+    assert replicas.appends[-1] == 7
 
 
 def test_requests_of_another_kind_between_them_keep_their_place() -> None:
@@ -253,36 +249,32 @@ def test_one_corrupt_batch_does_not_take_the_others_with_it() -> None:
 
 
 @pytest.mark.parametrize("code", [ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT])
-def test_acks_all_waits_for_the_commit(code: ErrorCode) -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        requests = [client.request(batch(), acks=-1) for _ in range(5)]
-        client.send(requests[0])
-        while not replicas.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        client.send(*requests[1:])
-        while sum(replicas.appends) < 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        replicas.commit(code)
-        expected = [(0, offset) if code is ErrorCode.NONE else (int(code), -1) for offset in range(5)]
-        assert await client.answers(5) == expected
-
-    story(tell)
+@played_by(story)
+async def test_acks_all_waits_for_the_commit(client: Client, replicas: Replicas, /, code: ErrorCode) -> None:
+    requests = [client.request(batch(), acks=-1) for _ in range(5)]
+    client.send(requests[0])
+    while not replicas.waiting:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    client.send(*requests[1:])
+    while sum(replicas.appends) < 5:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    replicas.commit(code)
+    expected = [(0, offset) if code is ErrorCode.NONE else (int(code), -1) for offset in range(5)]
+    assert await client.answers(5) == expected
 
 
-def test_a_corrupt_batch_among_those_that_wait() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        client.send(client.request(batch(), acks=-1))
-        while not replicas.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        corrupt = bytearray(batch())
-        corrupt[-1] ^= 1
-        client.send(*(client.request(data, acks=-1) for data in (batch(), bytes(corrupt), batch())))
-        while sum(replicas.appends) < 3:  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
-        replicas.commit()
-        assert await client.answers(4) == [(0, 0), (0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
-
-    story(tell)
+@played_by(story)
+async def test_a_corrupt_batch_among_those_that_wait(client: Client, replicas: Replicas, /) -> None:
+    client.send(client.request(batch(), acks=-1))
+    while not replicas.waiting:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    corrupt = bytearray(batch())
+    corrupt[-1] ^= 1
+    client.send(*(client.request(data, acks=-1) for data in (batch(), bytes(corrupt), batch())))
+    while sum(replicas.appends) < 3:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    replicas.commit()
+    assert await client.answers(4) == [(0, 0), (0, 1), (ErrorCode.CORRUPT_MESSAGE, -1), (0, 2)]
 
 
 def test_acks_0_has_no_answer_and_an_error_costs_the_connection() -> None:
@@ -303,51 +295,44 @@ def test_acks_0_has_no_answer_and_an_error_costs_the_connection() -> None:
     ("acks", "size", "code"),
     [(7, 10, ErrorCode.INVALID_REQUIRED_ACKS), (1, 200_000, ErrorCode.MESSAGE_TOO_LARGE)],
 )
-def test_invalid_acks_and_sizes_are_refused(acks: int, size: int, code: ErrorCode) -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        client.send(client.request(batch(size=size), acks=acks))
-        assert await client.answers(1) == [(int(code), -1)]
-        assert replicas.appends == []
-
-    story(tell)
-
-
-def test_a_partition_is_named_once() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        data = [PartitionProduceData(index=index, records=batch()) for index in (0, 1, 0)]
-        topics = [TopicProduceData(name="t", partition_data=data), TopicProduceData(name="t", partition_data=data[1:2])]
-        client.send(bytes(encode_request(ProduceRequest(acks=1, topic_data=topics), 9, 1, "test")))
-        found = [it.error_code for topic in (await client.whole()).responses for it in topic.partition_responses]
-        assert found == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
-        assert replicas.appends == [1, 1]
-
-    story(tell)
+@played_by(story)
+async def test_invalid_acks_and_sizes_are_refused(
+    client: Client, replicas: Replicas, /, acks: int, size: int, code: ErrorCode
+) -> None:
+    client.send(client.request(batch(size=size), acks=acks))
+    assert await client.answers(1) == [(int(code), -1)]
+    assert replicas.appends == []
 
 
-def test_compressed_batches_of_one_read_are_not_all_opened_at_once() -> None:
+@played_by(story)
+async def test_a_partition_is_named_once(client: Client, replicas: Replicas, /) -> None:
+    data = [PartitionProduceData(index=index, records=batch()) for index in (0, 1, 0)]
+    topics = [TopicProduceData(name="t", partition_data=data), TopicProduceData(name="t", partition_data=data[1:2])]
+    client.send(bytes(encode_request(ProduceRequest(acks=1, topic_data=topics), 9, 1, "test")))
+    found = [it.error_code for topic in (await client.whole()).responses for it in topic.partition_responses]
+    assert found == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_REQUEST]
+    assert replicas.appends == [1, 1]
+
+
+@played_by(story)
+async def test_compressed_batches_of_one_read_are_not_all_opened_at_once(client: Client, replicas: Replicas, /) -> None:
     """A read may bring hundreds of batches, and each may expand to the largest batch."""
-
-    async def tell(client: Client, replicas: Replicas) -> None:
-        client.send(client.request(batch()))
-        await client.answers(1)
-        packed = made(bytes(4_000), count=1, attributes=ZSTD)  # no code here opens it
-        requests = [client.request(packed) for _ in range(20)]
-        client.send(*requests)
-        assert await client.answers(20) == [(0, 1 + number) for number in range(20)]
-        assert max(replicas.appends) <= MOST_BYTES // COMPRESSED // len(packed)
-
-    story(tell)
+    client.send(client.request(batch()))
+    await client.answers(1)
+    packed = made(bytes(4_000), count=1, attributes=ZSTD)  # no code here opens it
+    requests = [client.request(packed) for _ in range(20)]
+    client.send(*requests)
+    assert await client.answers(20) == [(0, 1 + number) for number in range(20)]
+    assert max(replicas.appends) <= MOST_BYTES // COMPRESSED // len(packed)
 
 
-def test_a_refusal_reaches_all_that_were_gathered() -> None:
-    async def tell(client: Client, replicas: Replicas) -> None:
-        client.send(client.request(batch()))
-        await client.answers(1)
-        replicas.refuse = ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
-        client.send(*(client.request(batch()) for _ in range(3)))
-        assert await client.answers(3) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 3
-        replicas.refuse = None
-        client.send(client.request(batch()))
-        assert await client.answers(1) == [(0, 1)]
-
-    story(tell)
+@played_by(story)
+async def test_a_refusal_reaches_all_that_were_gathered(client: Client, replicas: Replicas, /) -> None:
+    client.send(client.request(batch()))
+    await client.answers(1)
+    replicas.refuse = ProtocolError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "moved")
+    client.send(*(client.request(batch()) for _ in range(3)))
+    assert await client.answers(3) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)] * 3
+    replicas.refuse = None
+    client.send(client.request(batch()))
+    assert await client.answers(1) == [(0, 1)]

@@ -27,6 +27,7 @@ from broker.server.connection import ConnectionHost
 from broker.server.frames import FrameBuffer
 from broker.server.security import ListenerAuthentication, SaslGate
 from tests.broker.server.test_connection import Echo, answer, framed, serve
+from tests.stories import played_by
 
 PASSWORD = b"pencil"
 SCRAM = ScramMechanism.SHA_512
@@ -102,19 +103,16 @@ SHAKE = SaslHandshakeRequest(SCRAM.title)
         ([SHAKE, FIRST, FIRST], ErrorCode.SASL_AUTHENTICATION_FAILED),
     ],
 )
-def test_a_client_that_breaks_the_sasl_order_gets_an_error_and_is_disconnected(
-    asked: list[Message], code: ErrorCode
+@played_by(story)
+async def test_a_client_that_breaks_the_sasl_order_gets_an_error_and_is_disconnected(
+    client: Client, echo: Echo, /, asked: list[Message], code: ErrorCode
 ) -> None:
     """A peer may send only a bounded number of requests before it authenticates: they would delay others."""
-
-    async def tell(client: Client, echo: Echo) -> None:
-        codes = [(await client.ask(each, 1)).error_code for each in asked]
-        assert codes == [ErrorCode.NONE] * (len(asked) - 1) + [code]
-        await client.ended()
-        assert not echo.begun
-        assert len(echo.events) == 1
-
-    story(tell)
+    codes = [(await client.ask(each, 1)).error_code for each in asked]
+    assert codes == [ErrorCode.NONE] * (len(asked) - 1) + [code]
+    await client.ended()
+    assert not echo.begun
+    assert len(echo.events) == 1
 
 
 @pytest.mark.conforms("SEC-3")
@@ -152,17 +150,15 @@ def test_a_session_without_an_end_reports_a_lifetime_of_zero() -> None:
 
 
 @pytest.mark.conforms("SEC-7")
-def test_a_peer_is_disconnected_after_the_end_of_its_session() -> None:
-    async def tell(client: Client, echo: Echo) -> None:
-        assert (await client.log_in()).session_lifetime_ms == 100
-        await asyncio.sleep(0.11)
-        client.writer.write(framed(b"now mine"))
-        await client.ended()
-        assert not echo.begun
-        (event,) = echo.events
-        assert "after the session's end" in str(event["reason"])
-
-    story(tell, max_reauth_ms=100)
+@played_by(story, max_reauth_ms=100)
+async def test_a_peer_is_disconnected_after_the_end_of_its_session(client: Client, echo: Echo, /) -> None:
+    assert (await client.log_in()).session_lifetime_ms == 100
+    await asyncio.sleep(0.11)
+    client.writer.write(framed(b"now mine"))
+    await client.ended()
+    assert not echo.begun
+    (event,) = echo.events
+    assert "after the session's end" in str(event["reason"])
 
 
 class Taking:
@@ -177,18 +173,16 @@ class Taking:
 
 
 @pytest.mark.conforms("SEC-7")
-def test_a_shortcut_respects_the_end_of_a_session() -> None:
-    async def tell(client: Client, echo: Echo) -> None:
-        await client.log_in()
-        (connection,) = echo.listener._connections
-        connection.shortcut = Taking()
-        await asyncio.sleep(0.11)
-        client.writer.write(framed(b"now mine"))
-        await client.ended()
-        (event,) = echo.events
-        assert "after the session's end" in str(event["reason"])
-
-    story(tell, max_reauth_ms=100)
+@played_by(story, max_reauth_ms=100)
+async def test_a_shortcut_respects_the_end_of_a_session(client: Client, echo: Echo, /) -> None:
+    await client.log_in()
+    (connection,) = echo.listener._connections
+    connection.shortcut = Taking()
+    await asyncio.sleep(0.11)
+    client.writer.write(framed(b"now mine"))
+    await client.ended()
+    (event,) = echo.events
+    assert "after the session's end" in str(event["reason"])
 
 
 @pytest.mark.conforms("SEC-7")
@@ -224,13 +218,10 @@ def test_a_connection_cannot_change_its_user(how: str, monkeypatch: pytest.Monke
 
 
 @pytest.mark.conforms("SEC-7")
-def test_a_too_early_reauthentication_is_refused() -> None:
+@played_by(story, max_reauth_ms=60000)
+async def test_a_too_early_reauthentication_is_refused(client: Client, echo: Echo, /) -> None:
     """Sooner than a second after the last time it is a request like any other, which a listener refuses."""
-
-    async def tell(client: Client, echo: Echo) -> None:
-        await client.log_in()
-        client.writer.write(encode_request(SHAKE, 1, 7, "test"))
-        await client.ended()
-        assert len(echo.begun) == 1, "it is left to the listener"
-
-    story(tell, max_reauth_ms=60_000)
+    await client.log_in()
+    client.writer.write(encode_request(SHAKE, 1, 7, "test"))
+    await client.ended()
+    assert len(echo.begun) == 1, "it is left to the listener"

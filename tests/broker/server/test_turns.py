@@ -49,6 +49,7 @@ from broker.server.work_budget import (
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.poison import ZSTD, made, record
+from tests.stories import run_by
 
 MANY = 20_000
 # What decoding the frame counts for comes on top in the turn in which it arrives; so does one resource's configuration.
@@ -253,43 +254,39 @@ def test_records_read_for_a_time_lookup_count_in_the_turn(cluster: SimulatedClus
     cluster.run(story())
 
 
-def test_large_requests_take_turns() -> None:
-    async def story() -> None:
-        turns = Turns()
-        order: list[str] = []
+@run_by(asyncio.run)
+async def test_large_requests_take_turns() -> None:
+    turns = Turns()
+    order: list[str] = []
 
-        def work(name: str) -> Work[str]:
-            for _ in range(3 * ENTRIES_PER_TURN):
-                yield
-            order.append(name)
-            return name
-
-        def little() -> Work[str]:
+    def work(name: str) -> Work[str]:
+        for _ in range(3 * ENTRIES_PER_TURN):
             yield
-            return "little"
+        order.append(name)
+        return name
 
-        large = [asyncio.create_task(turns.finish(work(name))) for name in "ab"]
+    def little() -> Work[str]:
+        yield
+        return "little"
+
+    large = [asyncio.create_task(turns.finish(work(name))) for name in "ab"]
+    await asyncio.sleep(0)
+    assert turns.is_over
+    assert await turns.finish(little()) == "little"
+    assert order == [], "small requests do not wait for large ones"
+    assert await asyncio.gather(*large) == ["a", "b"]
+
+
+@run_by(asyncio.run)
+async def test_a_turn_has_all_its_entries_but_the_few_that_turns_before_it_had() -> None:
+    turns = Counted()
+    for _ in range(UNNOTICED):
+        turns.spend(1)
         await asyncio.sleep(0)
-        assert turns.is_over
-        assert await turns.finish(little()) == "little"
-        assert order == [], "small requests do not wait for large ones"
-        assert await asyncio.gather(*large) == ["a", "b"]
-
-    asyncio.run(story())
-
-
-def test_a_turn_has_all_its_entries_but_the_few_that_turns_before_it_had() -> None:
-    async def story() -> None:
-        turns = Counted()
-        for _ in range(UNNOTICED):
-            turns.spend(1)
-            await asyncio.sleep(0)
-        assert turns.turns == [UNNOTICED], "too few calls to be counted"
-        turns.spend(ENTRIES_PER_TURN - UNNOTICED)
-        assert turns.is_over
-        await asyncio.sleep(0)
-        assert turns.turns == [ENTRIES_PER_TURN, 0]
-        turns.spend(ENTRIES_PER_TURN - 1)
-        assert not turns.is_over
-
-    asyncio.run(story())
+    assert turns.turns == [UNNOTICED], "too few calls to be counted"
+    turns.spend(ENTRIES_PER_TURN - UNNOTICED)
+    assert turns.is_over
+    await asyncio.sleep(0)
+    assert turns.turns == [ENTRIES_PER_TURN, 0]
+    turns.spend(ENTRIES_PER_TURN - 1)
+    assert not turns.is_over

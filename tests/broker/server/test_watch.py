@@ -12,6 +12,7 @@ from broker.listeners import plaintext
 from broker.protocol.messages.broker_apis import BrokerHeartbeatRequest
 from broker.server.failure_detector import DeathWatch
 from broker.trace import Tracer, Value
+from tests.stories import played_by
 
 
 class Wire:
@@ -76,17 +77,15 @@ def tell(story: Callable[[Story, asyncio.Server], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_a_killed_broker_is_detected_immediately() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:
-        wire = Wire()
-        it.heartbeat(wire)
-        it.heartbeat(wire)
-        server.close()
-        wire.break_off()
-        await it.said.wait()
-        assert it.dead == [(2, 7)]
-
-    tell(story)
+@played_by(tell)
+async def test_a_killed_broker_is_detected_immediately(it: Story, server: asyncio.Server, /) -> None:
+    wire = Wire()
+    it.heartbeat(wire)
+    it.heartbeat(wire)
+    server.close()
+    wire.break_off()
+    await it.said.wait()
+    assert it.dead == [(2, 7)]
 
 
 def test_a_broken_connection_alone_does_not_prove_a_death() -> None:
@@ -102,17 +101,15 @@ def test_a_broken_connection_alone_does_not_prove_a_death() -> None:
     tell(story)
 
 
-def test_only_the_latest_connection_counts() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:
-        first, second = Wire(), Wire()
-        it.heartbeat(first)
-        it.heartbeat(second)
-        server.close()
-        first.break_off()
-        await asyncio.sleep(0)
-        assert not it.watch._probes
-
-    tell(story)
+@played_by(tell)
+async def test_only_the_latest_connection_counts(it: Story, server: asyncio.Server, /) -> None:
+    first, second = Wire(), Wire()
+    it.heartbeat(first)
+    it.heartbeat(second)
+    server.close()
+    first.break_off()
+    await asyncio.sleep(0)
+    assert not it.watch._probes
 
 
 @pytest.mark.conforms("H31")
@@ -141,32 +138,28 @@ def test_an_orderly_end_of_an_earlier_connection_does_not_prove_a_death() -> Non
     tell(story)
 
 
-def test_a_new_controller_watches_every_other_broker() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:
-        it.watch.leads()
-        await it.probes_done()
-        assert it.dead == []
-        server.close()
-        it.watch.leads()
-        await it.said.wait()
-        assert it.dead == [(2, 7)]
-
-    tell(story)
+@played_by(tell)
+async def test_a_new_controller_watches_every_other_broker(it: Story, server: asyncio.Server, /) -> None:
+    it.watch.leads()
+    await it.probes_done()
+    assert it.dead == []
+    server.close()
+    it.watch.leads()
+    await it.said.wait()
+    assert it.dead == [(2, 7)]
 
 
-def test_only_the_controller_probes_and_only_unfenced_brokers() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:
-        server.close()
-        it.is_active = False
-        it.watch.leads()
-        assert not it.watch._probes
-        it.is_active = True
-        it.register(1, fenced=True)
-        it.watch.leads()
-        await it.probes_done()
-        assert it.dead == []
-
-    tell(story)
+@played_by(tell)
+async def test_only_the_controller_probes_and_only_unfenced_brokers(it: Story, server: asyncio.Server, /) -> None:
+    server.close()
+    it.is_active = False
+    it.watch.leads()
+    assert not it.watch._probes
+    it.is_active = True
+    it.register(1, fenced=True)
+    it.watch.leads()
+    await it.probes_done()
+    assert it.dead == []
 
 
 @pytest.mark.conforms("H31")
@@ -191,17 +184,15 @@ def test_a_voter_reports_a_process_that_ended_before_it_became_the_controller(in
 
 
 @pytest.mark.conforms("H31")
-def test_a_new_process_of_an_ended_broker_is_not_reported() -> None:
-    async def story(it: Story, server: asyncio.Server) -> None:
-        it.is_active = False
-        wire = Wire()
-        it.heartbeat(wire)
-        wire.end_in_order()
-        await asyncio.sleep(0)
-        it.register(server.sockets[0].getsockname()[1], epoch=8)
-        it.is_active = True
-        it.watch.leads()
-        await it.probes_done()
-        assert it.ended == []
-
-    tell(story)
+@played_by(tell)
+async def test_a_new_process_of_an_ended_broker_is_not_reported(it: Story, server: asyncio.Server, /) -> None:
+    it.is_active = False
+    wire = Wire()
+    it.heartbeat(wire)
+    wire.end_in_order()
+    await asyncio.sleep(0)
+    it.register(server.sockets[0].getsockname()[1], epoch=8)
+    it.is_active = True
+    it.watch.leads()
+    await it.probes_done()
+    assert it.ended == []

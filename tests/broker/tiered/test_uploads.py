@@ -15,6 +15,7 @@ from broker.tiered.directory_store import DirectoryStore
 from broker.tiered.remote_index import RemoteIndex
 from broker.tiered.segments import INDEX, RemotePartition
 from broker.tiered.uploads import MissingStretch, SourceGoneError, Upload
+from tests.stories import run_by
 
 TIMESTAMPS = (3_000, 1_000, 2_000, 500)
 PARTITION = RemotePartition("log", b"0123456789abcdef", 0)
@@ -36,31 +37,27 @@ async def closed_log(path: Path) -> PartitionLog:
     ("first", "largest", "before"),
     [(0, 3_000, [-1, 3_000, 3_000, 3_000, 3_000]), (1, 2_000, [-1, 1_000, 2_000, 2_000]), (3, 500, [-1, 500])],
 )
-def test_timestamps_of_a_stretch_exclude_the_batches_before_it(
+@run_by(asyncio.run)
+async def test_timestamps_of_a_stretch_exclude_the_batches_before_it(
     tmp_path: Path, first: int, largest: int, before: list[int]
 ) -> None:
-    async def story() -> None:
-        log = await closed_log(tmp_path)
-        (tmp_path / "store").mkdir()
-        store = DirectoryStore(str(tmp_path / "store"))
-        upload = Upload(log, MissingStretch(log.segments[0], first))
+    log = await closed_log(tmp_path)
+    (tmp_path / "store").mkdir()
+    store = DirectoryStore(str(tmp_path / "store"))
+    upload = Upload(log, MissingStretch(log.segments[0], first))
+    await upload.read_timestamps()
+    segment = upload.remote_segment("ab" * 16, PARTITION, broker=1, epoch=0)
+    assert (segment.base_offset, segment.max_timestamp) == (first, largest)
+    segment = await upload.put(store, "cluster", segment)
+    data = await store.get(segment.object_name("cluster", INDEX), 0, 1 << 20)
+    assert [entry.timestamp for entry in RemoteIndex.decode(data)._entries] == before
+    await log.close()
+
+
+@run_by(asyncio.run)
+async def test_a_stretch_of_a_removed_segment_is_not_read(tmp_path: Path) -> None:
+    log = await closed_log(tmp_path)
+    upload = Upload(log, MissingStretch(log.segments[0], 1))
+    await log.advance_start(4)
+    with pytest.raises(SourceGoneError):
         await upload.read_timestamps()
-        segment = upload.remote_segment("ab" * 16, PARTITION, broker=1, epoch=0)
-        assert (segment.base_offset, segment.max_timestamp) == (first, largest)
-        segment = await upload.put(store, "cluster", segment)
-        data = await store.get(segment.object_name("cluster", INDEX), 0, 1 << 20)
-        assert [entry.timestamp for entry in RemoteIndex.decode(data)._entries] == before
-        await log.close()
-
-    asyncio.run(story())
-
-
-def test_a_stretch_of_a_removed_segment_is_not_read(tmp_path: Path) -> None:
-    async def story() -> None:
-        log = await closed_log(tmp_path)
-        upload = Upload(log, MissingStretch(log.segments[0], 1))
-        await log.advance_start(4)
-        with pytest.raises(SourceGoneError):
-            await upload.read_timestamps()
-
-    asyncio.run(story())
