@@ -14,7 +14,7 @@ import argparse
 import random
 from typing import Final
 
-from orchestrator.campaign.comparison import EFFECT, compare, decide
+from orchestrator.store.comparison import EFFECT, compare, decide
 
 RUNS: Final = (3, 4, 6, 10, 20)
 CHANGES: Final = "0,0.1,0.2,0.3,0.5"

@@ -29,11 +29,11 @@ from analysis.report import render_run
 from analysis.verdict import Check, Expectation, Verdict
 from benchmarks.ingest import record
 from history.regular_files import sha256_of
-from orchestrator.campaign.comparison_texts import write_page
-from orchestrator.campaign.index_page import write_index
-from orchestrator.campaign.side_by_side import side_by_side
-from orchestrator.campaign.store_index import read_index
 from orchestrator.command.line import main as brownout
+from orchestrator.gate.comparison_texts import write_page
+from orchestrator.store.index import read_index
+from orchestrator.store.index_page import write_index
+from orchestrator.store.side_by_side import side_by_side
 from tests.analysis_pipeline.browser import browser, program
 from tests.analysis_pipeline.stored_run import StoredRun
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.store import Store
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.run_maker import WHERE, Maker
+from orchestrator.store.directories import Store
 
 CAMPAIGN = Path(__file__).with_name("simulated-minute.toml")
 GOAL = 1_500  # runs per hour and core

@@ -31,7 +31,7 @@ from systems.view import Member, Observer, PartitionState, View
 from workloads.api import NO_OFFSET, Client, LogClient, Refused, RegisterClient
 
 if TYPE_CHECKING:
-    from orchestrator.campaign.store_results import Results
+    from orchestrator.store.results import Results
 
 __all__ = [
     "NO_OFFSET",
@@ -58,6 +58,6 @@ def results(store: str | os.PathLike[str], *, spark: Any = None) -> Results:
     `left_out` has the runs whose rows are absent, with reasons; a warning announces each table that lacks rows. With
     `spark`, a SparkSession, they are its DataFrames, otherwise those of pandas. Raises InputError for a directory
     without campaigns, an unusable session, and without pandas."""
-    from orchestrator.campaign.store_results import read_results  # clients need neither Arrow nor the orchestrator
+    from orchestrator.store.results import read_results  # clients need neither Arrow nor the orchestrator
 
     return read_results(store, spark)

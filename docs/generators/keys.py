@@ -21,8 +21,8 @@ from orchestrator.campaign.model import (
     SystemKeys,
     Topology,
 )
-from orchestrator.campaign.policy_file import Policy
 from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, OWN_NODE_WORDS, WaitKeys, keys_of_wait
+from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import PAIR, schema
 from systems.description import Description
 from workloads.kind import Workload

@@ -14,7 +14,7 @@ from analysis.run_row import RunRow
 from history.operations import OF_ALL_SHAPES, SHAPE
 from history.schemas import OperationColumns, RegisterColumns
 from history.seconds import SecondColumns
-from orchestrator.campaign.table_columns import (
+from orchestrator.store.table_columns import (
     LEFT_OUT,
     MAPPINGS,
     SCHEMAS,

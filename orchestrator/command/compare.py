@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from installation.files import default_store
-from orchestrator.campaign.store import Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import UsageError
 from orchestrator.printing import say, show
+from orchestrator.store.directories import Store
 
 
 def main(options: argparse.Namespace) -> int:
     """Print the comparison; returns 0. Raises `UsageError` for a path that is not a campaign, store or directory of
     tables, and for a page that cannot be written."""
-    from orchestrator.campaign.comparison_texts import in_markdown, sections, write_page  # import pyarrow
-    from orchestrator.campaign.side_by_side import side_by_side
+    from orchestrator.gate.comparison_texts import in_markdown, sections, write_page  # import pyarrow
+    from orchestrator.store.side_by_side import side_by_side
 
     store = Store(options.store or default_store())
     found = side_by_side(store.find(options.before), store.find(options.after))

@@ -13,16 +13,15 @@ from typing import Any, Final
 
 from installation.counted import counted
 from installation.files import default_store
-from orchestrator.campaign.engine import IN_PROCESS, Engine, choose_engine, engine_asked
 from orchestrator.campaign.lookup import find, shortest, shown
 from orchestrator.campaign.model import MAX_SEED, Campaign, Cell
 from orchestrator.campaign.parser import load
-from orchestrator.campaign.store import Store
 from orchestrator.cleanup import always
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, positive, store_option
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_OF_VERDICT, Interrupted, UsageError
 from orchestrator.printing import say
+from orchestrator.running.engine import IN_PROCESS, Engine, choose_engine, engine_asked
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import code
@@ -42,6 +41,7 @@ from orchestrator.search.report import report_content
 from orchestrator.search.run_maker import Maker, make_to_stay, require_simulation
 from orchestrator.search.scratch import scratch
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
+from orchestrator.store.directories import Store
 
 RUNS: Final = 200
 """Runs of each arm, without `--runs`."""

@@ -13,20 +13,20 @@ from typing import Final
 from analysis.verdict import first_reasons
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.engine import Engine, choose_engine, judge
-from orchestrator.campaign.gate import GateResult, gate, gate_together
-from orchestrator.campaign.index_page import write_index
-from orchestrator.campaign.markdown import in_markdown
-from orchestrator.campaign.matrix import read_matrix, runs_in
-from orchestrator.campaign.plans import chosen_stamps, stamps
-from orchestrator.campaign.policy_file import Policy, find_policy
-from orchestrator.campaign.reports import write_documents
-from orchestrator.campaign.store import LABS, LATEST, RunDirectory, Store
-from orchestrator.campaign.store_index import read_index
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
+from orchestrator.gate.decision import GateResult, gate, gate_together
+from orchestrator.gate.markdown import in_markdown
+from orchestrator.gate.policy_file import Policy, find_policy
+from orchestrator.gate.reports import write_documents
 from orchestrator.printing import say, show, show_runs, verdict_line
+from orchestrator.running.engine import Engine, choose_engine, judge
+from orchestrator.store.directories import LABS, LATEST, RunDirectory, Store
+from orchestrator.store.index import read_index
+from orchestrator.store.index_page import write_index
+from orchestrator.store.matrix import read_matrix, runs_in
+from orchestrator.store.plans import chosen_stamps, stamps
 from orchestrator.worlds.simulation.files import SUMMARY
 from systems.errors import InputError
 

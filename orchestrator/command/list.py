@@ -11,15 +11,15 @@ from typing import Final
 
 from analysis.run_row import RunRow
 from installation.files import default_store
-from orchestrator.campaign.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
-from orchestrator.campaign.index_page import write_index
-from orchestrator.campaign.store import Store
-from orchestrator.campaign.store_index import campaign_directories, ordered, read_index
-from orchestrator.campaign.trends import TrendPoint, trends
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import UsageError
 from orchestrator.printing import say, show
+from orchestrator.running.engine import IN_PROCESS, LOCAL, Engine, choose_engine, engine_asked
+from orchestrator.store.directories import Store
+from orchestrator.store.index import campaign_directories, ordered, read_index
+from orchestrator.store.index_page import write_index
+from orchestrator.store.trends import TrendPoint, trends
 from systems.toml_tables import suggestion
 
 _COLUMNS: Final = ("campaign", "run", "verdict", "expected", "length", "world", "system", "anomalies")
@@ -85,7 +85,7 @@ def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
 
 def _write_tables(store: Store, master: str | None) -> None:
     from analysis.engines.task_map import in_sequence
-    from orchestrator.campaign.store_tables import write_tables
+    from orchestrator.store.tables import write_tables
 
     kind, _ = choose_engine(engine_asked(None if master else IN_PROCESS, master))
     engine = Engine(kind, master or LOCAL)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from installation.files import PROJECT_ROOT, default_store
 from orchestrator.campaign.lookup import find
 from orchestrator.campaign.seed_list import SEEDS, read_seed_list
-from orchestrator.campaign.store import Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.printing import say, show
 from orchestrator.running.interrupts import Interrupts
+from orchestrator.store.directories import Store
 from systems.toml_tables import suggestion
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from installation.files import default_store
 from orchestrator.campaign.lookup import find, shortest, shown
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, store_option
 from orchestrator.errors import EXIT_FAIL, EXIT_PASS, EXIT_UNKNOWN, UsageError
@@ -24,6 +23,7 @@ from orchestrator.running.progress import Progress
 from orchestrator.running.versions import CHANGES, UNKNOWN, commit
 from orchestrator.search.replay_plan import runs_of_seed, stored_plan
 from orchestrator.search.run_maker import WHERE, Made, Maker, make_to_stay, read_summary, require_simulation
+from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.worlds.simulation.files import SUMMARY
 
 _WHY = "replay repeats runs of this world"

@@ -8,15 +8,15 @@ from typing import Final
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.gate import gate
-from orchestrator.campaign.policy_file import find_policy
-from orchestrator.campaign.reports import write_documents
-from orchestrator.campaign.store import Store
 from orchestrator.command.gate import is_campaign
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import store_option
 from orchestrator.errors import UsageError
+from orchestrator.gate.decision import gate
+from orchestrator.gate.policy_file import find_policy
+from orchestrator.gate.reports import write_documents
 from orchestrator.printing import say
+from orchestrator.store.directories import Store
 
 
 def main(options: argparse.Namespace) -> int:

@@ -13,24 +13,22 @@ from typing import Any, Final
 
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign.engine import Engine, choose_engine
-from orchestrator.campaign.gate import GateResult, gate
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import check_size
-from orchestrator.campaign.plans import open_stamp
-from orchestrator.campaign.policy_file import find_policy
 from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list
-from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.gate import print_result, renew_documents, renew_index
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, positive, store_option, world_option
 from orchestrator.errors import EXIT_INTERRUPTED, Interrupted, UsageError
+from orchestrator.gate.decision import GateResult, gate
+from orchestrator.gate.policy_file import find_policy
 from orchestrator.machine import packages as system_packages
 from orchestrator.printing import say
 from orchestrator.running.dry_run import dry_run
+from orchestrator.running.engine import Engine, choose_engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.parallel_runs import make_in_parallel, require_parallel
 from orchestrator.running.progress import Progress
@@ -44,6 +42,8 @@ from orchestrator.running.runner import (
     require_faults,
     resume_invocation,
 )
+from orchestrator.store.directories import Store
+from orchestrator.store.plans import open_stamp
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection, lab_named, require_machines, select_lab
 

@@ -14,7 +14,7 @@ FILES: Final = ("campaign", "gate", "system")
 
 def main(options: argparse.Namespace) -> int:
     """Print the schema."""
-    from orchestrator.campaign.schema import file_schema
+    from orchestrator.command.shared.file_schemas import file_schema
 
     print(json.dumps(file_schema(options.file), indent=1))
     return EXIT_PASS

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Final
 
 from installation.files import default_store
-from orchestrator.campaign.store import Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import store_option
 from orchestrator.errors import STOPPING, UsageError
 from orchestrator.printing import say
+from orchestrator.store.directories import Store
 
 _PORT: Final = 8470
 _MOST_PORT: Final = 65535

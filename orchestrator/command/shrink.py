@@ -17,7 +17,6 @@ from installation.files import default_store
 from orchestrator.campaign.lookup import shortest, shown
 from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
@@ -31,6 +30,7 @@ from orchestrator.search.scratch import scratch
 from orchestrator.search.shrinking import shrink
 from orchestrator.search.steps_of_run import StepTable, injected_faults_of, steps_of
 from orchestrator.search.trials import Budget, SpentError, Trials
+from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.selection import lab_named
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from installation.files import PROJECT_ROOT, SPARK_FILES
 from nodeimage.image import UNFINISHED, images_directory
-from orchestrator.campaign.store import LABS
 from orchestrator.machine import cgroups
 from orchestrator.nodes.state import Registry
+from orchestrator.store.directories import LABS
 
 # A younger directory may be one that its maker is about to use.
 _LEAST_AGE_S = 5.0

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from installation.counted import counted
-from orchestrator.campaign.engine import IN_PROCESS, Engine
 from orchestrator.campaign.model import SIMULATION
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.plans import held_plan
-from orchestrator.campaign.store import Store
 from orchestrator.cleanup import described
 from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.running.engine import IN_PROCESS, Engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import CampaignInvocation, Runner, RunOptions, require_unmade
 from orchestrator.running.worker_processes import worker_processes
+from orchestrator.store.directories import Store
+from orchestrator.store.plans import held_plan
 from orchestrator.worlds.selection import Selection, lab_named
 
 

@@ -46,7 +46,6 @@ from nemeses.mechanisms.service import kill_service
 from nemeses.scheduling import Scheduler
 from orchestrator.campaign.load_targets import LONGEST_LOAD
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.store import RunDirectory
 from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, OverdueError, RunError, StalledReadError, WorldError
 from orchestrator.machine.sandbox import PRIVATE_ROOT
@@ -59,6 +58,7 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.script import StepClients, Stepper
 from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
+from orchestrator.store.directories import RunDirectory
 from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
 from orchestrator.worlds.selection import LEAST_FILES

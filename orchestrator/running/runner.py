@@ -38,13 +38,24 @@ from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
-from orchestrator.campaign import run_digests
 from orchestrator.campaign.description import RunWorld, run_description
-from orchestrator.campaign.engine import Engine, judge
 from orchestrator.campaign.lookup import shortest
 from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand, invocation_of
-from orchestrator.campaign.plans import (
+from orchestrator.campaign.steps import RUN, RunStep
+from orchestrator.campaign.systems import deploy, software_of
+from orchestrator.cleanup import always, described
+from orchestrator.errors import Interrupted, RunError, UsageError
+from orchestrator.machine.locks import RunLock
+from orchestrator.running.engine import Engine, judge
+from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.run import Run, RunDependencies
+from orchestrator.running.versions import versions
+from orchestrator.running.worker_processes import begin_process
+from orchestrator.store import run_digests
+from orchestrator.store.directories import LABS, RunDirectory, Store
+from orchestrator.store.plans import (
     PlanError,
     drop_plan,
     held_plan,
@@ -54,17 +65,6 @@ from orchestrator.campaign.plans import (
     read_plan,
     stamps,
 )
-from orchestrator.campaign.steps import RUN, RunStep
-from orchestrator.campaign.store import LABS, RunDirectory, Store
-from orchestrator.campaign.systems import deploy, software_of
-from orchestrator.cleanup import always, described
-from orchestrator.errors import Interrupted, RunError, UsageError
-from orchestrator.machine.locks import RunLock
-from orchestrator.running.interrupts import Interrupts
-from orchestrator.running.progress import Progress
-from orchestrator.running.run import Run, RunDependencies
-from orchestrator.running.versions import versions
-from orchestrator.running.worker_processes import begin_process
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec

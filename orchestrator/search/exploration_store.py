@@ -13,12 +13,12 @@ import msgspec
 
 from history import strict_json
 from history.regular_files import read_bytes, read_text, replace_text
-from orchestrator.campaign.plans import stamp_behind
-from orchestrator.campaign.store import Store, locked
 from orchestrator.errors import UsageError
 from orchestrator.running.versions import CHANGES
 from orchestrator.search.exploring import GUIDED, RANDOM, ROUND
 from orchestrator.search.task import Attempted
+from orchestrator.store.directories import Store, locked
+from orchestrator.store.plans import stamp_behind
 
 DIRECTORY: Final = "explorations"
 _HEAD: Final = "exploration.json"

@@ -17,12 +17,12 @@ from installation.counted import counted
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import MOST_RUNS, expand
-from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.worker_processes import worker_processes
 from orchestrator.search.run_maker import Made, Maker, require_simulation
+from orchestrator.store.directories import Store
 
 _Z = 1.959963984540054  # quantile of the normal distribution for 95 %
 _AHEAD: Final = 4

@@ -10,11 +10,11 @@ from history.regular_files import read_text
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.plans import plans_dir
-from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.search.run_maker import WHERE
+from orchestrator.store.directories import RunDirectory, Store
+from orchestrator.store.plans import plans_dir
 from systems.toml_tables import TomlSource
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from history import strict_json
 from history.journal import FILE_NAME as JOURNAL
 from history.regular_files import read_text
-from orchestrator.campaign.engine import Engine
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun, invocation_of
-from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.errors import Interrupted
+from orchestrator.running.engine import Engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
@@ -24,6 +23,7 @@ from orchestrator.running.runner import (
     require_faults,
     withdraw,
 )
+from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.worlds.selection import Selection, lab_named, select_lab
 from orchestrator.worlds.simulation.files import SUMMARY
 

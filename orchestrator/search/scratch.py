@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from orchestrator.campaign.store import LABS, Store
 from orchestrator.errors import UsageError
 from orchestrator.machine.locks import RunLock
+from orchestrator.store.directories import LABS, Store
 
 
 @contextlib.contextmanager

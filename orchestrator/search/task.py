@@ -14,7 +14,6 @@ from analysis.engines.task_map import HEAVY, TaskMap
 from analysis.verdict import UNKNOWN, first_reasons
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.store import Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
@@ -22,6 +21,7 @@ from orchestrator.running.progress import Progress
 from orchestrator.search.coverage import DEEP, Stay, stays, visits
 from orchestrator.search.run_maker import WHERE, Maker
 from orchestrator.search.steps_of_run import InjectedFaults, injected_faults_of
+from orchestrator.store.directories import Store
 from systems.toml_tables import TomlSource
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from analysis.verdict import FAIL, UNKNOWN, first_reasons
-from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.search.campaign_document import Document, planned
 from orchestrator.search.run_maker import Made, Maker
+from orchestrator.store.directories import Store
 from systems.errors import InputError
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}

@@ -47,10 +47,10 @@ from history.journal_reader import read_journal
 from history.regular_files import open_regular
 from history.timeline import HEALED, RunClock, fault_spans, phases_of
 from installation.sanitize import visible_line
-from orchestrator.campaign.index_page import PAGE, index_of
-from orchestrator.campaign.plans import PlanError, StoredRun, read_plan, stamps
-from orchestrator.campaign.store import LATEST, RunDirectory
-from orchestrator.campaign.store_index import UNDECIDED, read_index, stored_row
+from orchestrator.store.directories import LATEST, RunDirectory
+from orchestrator.store.index import UNDECIDED, read_index, stored_row
+from orchestrator.store.index_page import PAGE, index_of
+from orchestrator.store.plans import PlanError, StoredRun, read_plan, stamps
 
 PAUSE_FACTOR: Final = 20
 MOST_SECONDS: Final = 900

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ROOMS: Final = ("history", "analysis", "orchestrator/campaign", "orchestrator/search")
+ROOMS: Final = (
+    "history",
+    "analysis",
+    "orchestrator/campaign",
+    "orchestrator/store",
+    "orchestrator/gate",
+    "orchestrator/search",
+)
 METHODS: Final = frozenset({"read_bytes", "read_text", "open", "load", "loads", "fromfile", "memory_map", "OSFile"})
 """Ways to open a file, or to read JSON or TOML, as methods or functions of a module."""
 LIBRARY: Final = frozenset({"ParquetFile", "read_table", "read_schema"})
@@ -34,28 +41,28 @@ ALLOWED: Final = frozenset(
         ("analysis/engines/spark.py", "open(self.directory / _LOG, 'ab')"),  # in a directory that was just made
         ("analysis/analysis_revision.py", "path.read_bytes()"),  # the program itself
         ("analysis/report.py", "(TEMPLATES / name).read_text(encoding='utf-8')"),  # the program itself
-        ("orchestrator/campaign/run_digests.py", "os.open(_path(campaign_dir, stamp), flags, 420)"),  # appends
-        ("orchestrator/campaign/plans.py", "os.open(path, os.O_RDWR | os.O_CLOEXEC)"),  # locks and claims of names
+        ("orchestrator/store/run_digests.py", "os.open(_path(campaign_dir, stamp), flags, 420)"),  # appends
+        ("orchestrator/store/plans.py", "os.open(path, os.O_RDWR | os.O_CLOEXEC)"),  # locks and claims of names
         (
-            "orchestrator/campaign/plans.py",
+            "orchestrator/store/plans.py",
             "os.open(path.with_suffix('.campaign'), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 420)",
         ),
         (
-            "orchestrator/campaign/store.py",
+            "orchestrator/store/directories.py",
             "os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
         ),
-        ("orchestrator/campaign/store.py", "Path('/proc/locks').read_text(encoding='ascii')"),
+        ("orchestrator/store/directories.py", "Path('/proc/locks').read_text(encoding='ascii')"),
         (  # an index of 10,000 runs, which decides nothing
-            "orchestrator/campaign/store_index.py",
+            "orchestrator/store/index.py",
             "msgspec.json.decode(read_bytes(path), type=kind)",
         ),
         (  # columns of a table with checksums
-            "orchestrator/campaign/store_tables.py",
+            "orchestrator/store/tables.py",
             "msgspec.json.decode(columns[name] or '', type=kind)",
         ),
-        ("orchestrator/campaign/store_tables.py", "open(path, 'wb')"),  # in a directory that was just made
+        ("orchestrator/store/tables.py", "open(path, 'wb')"),  # in a directory that was just made
         (
-            "orchestrator/campaign/store_tables.py",
+            "orchestrator/store/tables.py",
             "os.open(folder / '.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
         ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before

@@ -37,7 +37,7 @@ def test_one_function_runs_an_operation_for_each_item_at_once() -> None:
 def test_one_function_writes_a_file_atomically() -> None:
     """`history.regular_files.replace_text`. The others replace a link, a directory, a file of
     the broker's disk, or run in Ansible."""
-    others = {"broker/disk.py", "orchestrator/campaign/store.py", "playbooks/action_plugins/collected.py"}
+    others = {"broker/disk.py", "orchestrator/store/directories.py", "playbooks/action_plugins/collected.py"}
     assert callers(r"\bos\.replace\(", but={"history/regular_files.py", *others}) == []
 
 

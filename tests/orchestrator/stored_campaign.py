@@ -16,11 +16,11 @@ from history.seal import digest
 from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun
-from orchestrator.campaign.run_digests import record
-from orchestrator.campaign.store import Store
 from orchestrator.campaign.systems import deployed_as
 from orchestrator.command.line import main
 from orchestrator.running.runner import plan_invocation
+from orchestrator.store.directories import Store
+from orchestrator.store.run_digests import record
 from systems.toml_tables import TomlSource
 from tests.analysis_pipeline.stored_run import StoredRun
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from analysis.verdict import Verdict
-from orchestrator.campaign.engine import IN_PROCESS, Engine
-from orchestrator.campaign.store import RunDirectory, Store
 from orchestrator.command.line import parser
 from orchestrator.command.run import analyzes_meanwhile
 from orchestrator.errors import Interrupted
+from orchestrator.running.engine import IN_PROCESS, Engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import LOWEST, BackgroundAnalysis, Runner, RunOptions, plan_invocation
+from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.worlds.inventory.lab import InventoryLab
 from orchestrator.worlds.lab import Lab
 from orchestrator.worlds.namespaces.lab import NamespaceLab

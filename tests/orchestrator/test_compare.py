@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.campaign import comparison
-from orchestrator.campaign.comparison import interval_of
+from orchestrator.store import comparison
+from orchestrator.store.comparison import interval_of
 from tests.orchestrator.stored_campaign import ask
 
 

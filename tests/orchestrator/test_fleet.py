@@ -17,11 +17,11 @@ from history.reader import read_run
 from history.schemas import APPEND, OK
 from nemeses.scheduling import Scheduler, ThreadScheduler
 from orchestrator.campaign.plan import expand
-from orchestrator.campaign.store import RunDirectory
 from orchestrator.campaign.systems import deploy
 from orchestrator.errors import OverdueError, RunError
 from orchestrator.running.clients import MOST_CROWDED, Fleet, crowding_of, ready_s
 from orchestrator.running.runner import describe
+from orchestrator.store.directories import RunDirectory
 from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.lab import ProcessWorld
 from tests.orchestrator.campaigns import campaign

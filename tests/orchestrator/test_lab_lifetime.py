@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.engine import Engine
-from orchestrator.campaign.store import Store
 from orchestrator.errors import Interrupted, RunError, UsageError, WorldError
 from orchestrator.nodes.leftovers import remove_labs
+from orchestrator.running.engine import Engine
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import CampaignInvocation, Runner, RunOptions, plan_invocation, resume_invocation
+from orchestrator.store.directories import Store
 from orchestrator.worlds.base import Progress as Listener
 from orchestrator.worlds.base import World, WorldSpec, no_progress
 from orchestrator.worlds.lab import LabSpec

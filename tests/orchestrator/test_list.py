@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from analysis.run_row import RunRow
-from orchestrator.campaign.store_index import IndexedCampaign, ordered
+from orchestrator.store.index import IndexedCampaign, ordered
 from tests.orchestrator.stored_campaign import NAME, StoredCampaign, ask
 
 DEEP = '{"stats": {"a": ' + "[" * 100_000

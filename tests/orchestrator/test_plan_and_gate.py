@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from analysis.run_row import RunRow
-from orchestrator.campaign.gate import decide
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.seed_list import read_seed_list
 from orchestrator.errors import UsageError
+from orchestrator.gate.decision import decide
 from tests.orchestrator.campaigns import campaign
 
 TWO_CELLS = """

@@ -122,7 +122,7 @@ def test_a_store_that_only_the_driver_sees_is_refused(
         files = files_of_all_shapes(tables)
         return {Path("/nowhere") / path.relative_to("/"): shape for path, shape in files.items()}
 
-    monkeypatch.setattr("orchestrator.campaign.store_results.files_of_all_shapes", unseen)
+    monkeypatch.setattr("orchestrator.store.results.files_of_all_shapes", unseen)
     result = results(tmp_path / "store", spark=session)
     assert result.faults.count() == 1
     with pytest.raises(InputError, match=r"the workers of local\[2\] cannot read /nowhere/.*same path as this machine"):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from analysis.engines.spark import SparkHandle
-from orchestrator.campaign.runs_on_workers import judge_each, judge_here
-from orchestrator.campaign.store import Store
-from orchestrator.campaign.store_tables import write_tables
+from orchestrator.running.runs_on_workers import judge_each, judge_here
+from orchestrator.store.directories import Store
+from orchestrator.store.tables import write_tables
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 
@@ -54,7 +54,7 @@ def test_a_worker_with_other_code_of_the_analysis_does_no_task(
 
 @pytest.mark.spark
 def test_workers_write_the_same_tables(spark: SparkHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", 1)
+    monkeypatch.setattr("orchestrator.store.tables.RUNS_PER_TASK", 1)
     store = Store(tmp_path / "a store's")
     runs = StoredCampaign(store.root).made()
     (runs[0] / "tables" / "seconds.parquet").unlink()

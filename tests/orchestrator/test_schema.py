@@ -17,11 +17,11 @@ from jsonschema import Draft7Validator
 from docs.generators.keys import DOCS, PAGES, page
 from nemeses import INJECTED_BY
 from orchestrator.campaign.parser import parse
-from orchestrator.campaign.policy_file import Policy
-from orchestrator.campaign.schema import file_schema
 from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, keys_of_wait
 from orchestrator.campaign.toml_text import dump
 from orchestrator.command.line import main
+from orchestrator.command.shared.file_schemas import file_schema
+from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import read_file
 from systems.description import Description
 from systems.errors import InputError

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.store import RunDirectory
 from orchestrator.serving.server import Live, RunLook, is_loopback
+from orchestrator.store.directories import RunDirectory
 from tests.orchestrator.served_store import Server, served
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 

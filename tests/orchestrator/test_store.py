@@ -10,12 +10,12 @@ import pytest
 
 from analysis.placeholder_verdict import begin, undecided
 from installation.commands import command
-from orchestrator.campaign.matrix import read_matrix
 from orchestrator.campaign.plan import expand
-from orchestrator.campaign.plans import read_plan, stamps
-from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
 from orchestrator.running.runner import CampaignInvocation, plan_invocation, resume_invocation, withdraw
+from orchestrator.store.directories import Store
+from orchestrator.store.matrix import read_matrix
+from orchestrator.store.plans import read_plan, stamps
 from tests.orchestrator.campaigns import campaign
 
 TWO_SEEDS = "[seeds]\ncount = 2\n"
@@ -80,7 +80,7 @@ def test_an_interrupted_invocation_resumes_at_its_next_run(tmp_path: Path) -> No
 def test_simultaneous_invocations_have_separate_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = iter([(), ()])  # neither sees the other one's plan
     monkeypatch.setattr(Store, "new_stamp", lambda _: "20260102T03040542")
-    monkeypatch.setattr("orchestrator.campaign.plans.stamps", lambda at: next(looks, stamps(at)))
+    monkeypatch.setattr("orchestrator.store.plans.stamps", lambda at: next(looks, stamps(at)))
     begun = [plan_invocation(Store(tmp_path), campaign(TWO_SEEDS), seeds=[seed], world="paper") for seed in (1, 2)]
     assert [each.stamp for each in begun] == ["20260102T03040542", "20260102T0304054200"]
     planned = [read_plan(tmp_path / "x", each.stamp).runs for each in begun]

@@ -99,7 +99,7 @@ def test_names_that_are_not_utf_8_become_escapes(tmp_path: Path) -> None:
 def test_tables_of_several_tasks_have_the_rows_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runs_per_task: int
 ) -> None:
-    monkeypatch.setattr("orchestrator.campaign.store_tables.RUNS_PER_TASK", runs_per_task)
+    monkeypatch.setattr("orchestrator.store.tables.RUNS_PER_TASK", runs_per_task)
     store = tmp_path / "store"
     runs = StoredCampaign(store).made()
     (store / ".tables" / ".draft").mkdir(parents=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from orchestrator.campaign.store_tables import read_rows
+from orchestrator.store.tables import read_rows
 from tests.orchestrator.stored_campaign import NAME, Answer, StoredCampaign, ask
 
 

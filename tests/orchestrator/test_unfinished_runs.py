@@ -10,7 +10,7 @@ import pytest
 
 from history import seal
 from installation.files import PROJECT_ROOT
-from orchestrator.campaign.run_digests import read_digests
+from orchestrator.store.run_digests import read_digests
 from tests.orchestrator.test_parallel_runs import campaign
 
 PROGRAM = """

@@ -17,7 +17,6 @@ from nemeses import KINDS
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.steps import WaitStep
-from orchestrator.campaign.store import LABS, RunDirectory, Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.command.explore import FIRST, RUNS
 from orchestrator.command.line import main
@@ -43,6 +42,7 @@ from orchestrator.search.report import comparison, report_content
 from orchestrator.search.run_maker import WHERE
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread
+from orchestrator.store.directories import LABS, RunDirectory, Store
 from simulator.loop import VirtualLoop
 from systems.toml_tables import TomlSource as TomlSource
 from tests.search.imagined import SHORT, World, arm, run_explore, schedule

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from history.seal import seal
-from orchestrator.campaign.store import RunDirectory
 from orchestrator.command.line import main
 from orchestrator.command.replay import compare
 from orchestrator.errors import Interrupted
 from orchestrator.search.run_maker import Made
+from orchestrator.store.directories import RunDirectory
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 pytestmark = pytest.mark.rotating(3, among="stored searches")

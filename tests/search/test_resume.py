@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.campaign.store import Store
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.exploration_store import Exploration, Head
 from orchestrator.search.exploring import GUIDED, explore
 from orchestrator.search.task import Attempted, ExplorationTask
+from orchestrator.store.directories import Store
 from tests.search.imagined import SHORT, World, arm, run_explore
 
 pytestmark = pytest.mark.rotating(3, among="stored searches")

@@ -104,12 +104,12 @@ def make(recorder: Slipcover, seeds: int, jobs: int, part: int, directory: Path)
     from analysis.verdict import FAIL
     from orchestrator.campaign.parser import load
     from orchestrator.campaign.plan import PlannedRun, run_id
-    from orchestrator.campaign.store import Store
     from orchestrator.campaign.swarm import draw
     from orchestrator.machine import syscalls
     from orchestrator.running.interrupts import Interrupts
     from orchestrator.running.progress import Progress
     from orchestrator.search.run_maker import WHERE, Maker
+    from orchestrator.store.directories import Store
 
     syscalls.die_with_parent(signal.SIGKILL)
     for run in islice(runs(), part, seeds, jobs):

@@ -13,11 +13,11 @@ import pytest
 from analysis.verdict import PASS
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.store import Store
 from orchestrator.campaign.swarm import draw
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.search.run_maker import WHERE, Maker
+from orchestrator.store.directories import Store
 
 CAMPAIGNS = Path(__file__).resolve().parents[2] / "campaigns"
 

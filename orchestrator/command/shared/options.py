@@ -23,7 +23,7 @@ def store_option(command: argparse.ArgumentParser) -> None:
 
 
 def engine_option(command: argparse.ArgumentParser) -> None:
-    """`--engine`: what runs the analysis; without it the command chooses (`campaign.engine.choose_engine`)."""
+    """`--engine`: what runs the analysis; without it the command chooses (`running.engine.choose_engine`)."""
     command.add_argument(
         "--engine",
         choices=("spark", "in-process"),

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from orchestrator.campaign.comparison import ALPHA, Comparison, compare, decide
+from orchestrator.store.comparison import ALPHA, Comparison, compare, decide
 
 SIMULATIONS = 400
 

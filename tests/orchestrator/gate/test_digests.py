@@ -14,7 +14,7 @@ import pytest
 
 from analysis.pipeline import analyze
 from history.seal import seal
-from orchestrator.campaign.run_digests import KEY_VARIABLE, read_digests, record
+from orchestrator.store.run_digests import KEY_VARIABLE, read_digests, record
 from tests.orchestrator.gate.deciding import decided, edit, runs_of
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from analysis.run_row import RunRow
-from orchestrator.campaign.policy_checks import mutation_score
+from orchestrator.gate.policy_checks import mutation_score
 from tests.orchestrator.gate.deciding import decided
 from tests.orchestrator.stored_campaign import StoredCampaign
 

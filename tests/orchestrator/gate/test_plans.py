@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.store import Store
 from orchestrator.errors import UsageError
+from orchestrator.store.directories import Store
 from tests.orchestrator.gate.deciding import decided, edit, runs_of, truncate_verdict
 from tests.orchestrator.stored_campaign import NAME, StoredCampaign, ask
 

@@ -12,14 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from analysis.run_row import RunRow
-from orchestrator.campaign import policy_checks
-from orchestrator.campaign.comparison import compare
-from orchestrator.campaign.gate import decide
-from orchestrator.campaign.matrix import Matrix, read_matrix
-from orchestrator.campaign.plans import StoredPlan
-from orchestrator.campaign.policy_checks import check_policy
-from orchestrator.campaign.policy_file import Policy, find_policy, read_policy
-from orchestrator.campaign.store import Store
+from orchestrator.gate import policy_checks
+from orchestrator.gate.decision import decide
+from orchestrator.gate.policy_checks import check_policy
+from orchestrator.gate.policy_file import Policy, find_policy, read_policy
+from orchestrator.store.comparison import compare
+from orchestrator.store.directories import Store
+from orchestrator.store.matrix import Matrix, read_matrix
+from orchestrator.store.plans import StoredPlan
 from systems.errors import InputError
 from tests.orchestrator import stored_campaign
 from tests.orchestrator.stored_campaign import StoredCampaign, ask

@@ -25,8 +25,8 @@ from orchestrator.campaign.model import (
     Topology,
 )
 from orchestrator.campaign.parser import CHECK_WORDS
-from orchestrator.campaign.policy_file import Policy
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
+from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import schema
 from systems.description import Description
 from workloads.kind import LoadKeys, Workload, WorkloadKind

@@ -15,9 +15,9 @@ from analysis.verdict import UNKNOWN, Expectation
 from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.campaign import run_digests
+from orchestrator.store import run_digests
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.plans import (
+from orchestrator.store.plans import (
     PlanError,
     StoredPlan,
     StoredRun,
@@ -27,7 +27,7 @@ from orchestrator.campaign.plans import (
     stamps,
     supersedes,
 )
-from orchestrator.campaign.run_digests import RunDigest, read_digests
+from orchestrator.store.run_digests import RunDigest, read_digests
 from orchestrator.errors import UsageError
 
 _OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from analysis.checker_registry import CLASSES as ANOMALIES
 from history.field_types import COMPUTED, AtLeastZero, Positive, Share, one_of
-from orchestrator.campaign.figures import FIGURES
 from orchestrator.campaign.model import FaultName
 from orchestrator.errors import UsageError
+from orchestrator.store.figures import FIGURES
 from orchestrator.world_kinds import WORLDS
 from systems.declared_tables import Problem, read_file
 from systems.toml_tables import TomlSource

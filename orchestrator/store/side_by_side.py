@@ -1,7 +1,7 @@
 """Two campaigns or stores side by side: verdicts, anomalies, figures and settings that differ.
 
-Theory of operation. Both sides are rows of their runs (`store_index`), so no evidence is examined and runs whose
-verdict is missing or changed are unknown. A side may be tables alone, a copy without its store (`store_tables`).
+Theory of operation. Both sides are rows of their runs (`store.index`), so no evidence is examined and runs whose
+verdict is missing or changed are unknown. A side may be tables alone, a copy without its store (`store.tables`).
 Campaigns are paired by name, or, if each side is one campaign, with each other; cells are paired by name. A figure is
 compared over the runs that passed as expected: its change is the ratio of the geometric means, averaged over the cells,
 with a permutation test and a bootstrap interval. The rule of `comparison.decide`, which a baseline of the gate uses
@@ -24,13 +24,13 @@ from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import PASS
 from history import strict_json
 from installation.commands import command
-from orchestrator.campaign.figures import FIGURES, Figure
-from orchestrator.campaign.store_index import read_campaign, read_index, with_settings
-from orchestrator.campaign.store_tables import FOLDER, RUNS_FILE, as_text, read_rows
+from orchestrator.store.figures import FIGURES, Figure
+from orchestrator.store.index import read_campaign, read_index, with_settings
+from orchestrator.store.tables import FOLDER, RUNS_FILE, as_text, read_rows
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrator.campaign.comparison import FigureDecision
+    from orchestrator.store.comparison import FigureDecision
 
 CONFIDENCE: Final = 0.95
 
@@ -277,7 +277,7 @@ def _anomalies(
 
 def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
     """By campaign, since campaigns put different loads on a system."""
-    from orchestrator.campaign.comparison import compare, decide  # imports numpy, which nothing else here needs
+    from orchestrator.store.comparison import compare, decide  # imports numpy, which nothing else here needs
 
     changes, tested = list[FigureChange](), dict[int, tuple[Figure, Sides]]()
     for campaign in dict.fromkeys(pair.campaign for pair in pairs):
@@ -330,7 +330,7 @@ def _median(cells: Sequence[Sequence[float]]) -> float | None:
 
 
 def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: FigureDecision) -> FigureChange:
-    from orchestrator.campaign.comparison import interval_of
+    from orchestrator.store.comparison import interval_of
 
     ratio = 1 + decision.change if figure.larger_is_worse else 1 / (1 + decision.change)
     low, high = interval_of(sides, CONFIDENCE)

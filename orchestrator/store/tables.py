@@ -30,9 +30,9 @@ from analysis.run_row import RunRow
 from analysis.verdict import VERDICT_FILE, Verdict
 from history.regular_files import read_bytes, remove
 from history.seconds import SECONDS, SECONDS_FILE
-from orchestrator.campaign.store import Store, locked
-from orchestrator.campaign.store_index import IndexedCampaign, read_index, with_settings
-from orchestrator.campaign.table_columns import MAPPINGS, SCHEMAS, LeftOut, RunKey
+from orchestrator.store.directories import Store, locked
+from orchestrator.store.index import IndexedCampaign, read_index, with_settings
+from orchestrator.store.table_columns import MAPPINGS, SCHEMAS, LeftOut, RunKey
 
 FOLDER: Final = ".tables"
 RUNS_FILE: Final = "runs.parquet"

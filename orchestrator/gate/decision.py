@@ -16,11 +16,11 @@ from typing import Any
 from analysis.run_row import RunRow, to_json
 from analysis.verdict import FAIL, PASS, UNKNOWN, besides
 from installation.counted import counted
-from orchestrator.campaign.matrix import Matrix, read_matrix
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.policy_checks import PolicyFinding, PolicyReport, check_policy, counted_failures
-from orchestrator.campaign.policy_file import Policy
 from orchestrator.errors import EXIT_OF_VERDICT
+from orchestrator.gate.policy_checks import PolicyFinding, PolicyReport, check_policy, counted_failures
+from orchestrator.gate.policy_file import Policy
+from orchestrator.store.matrix import Matrix, read_matrix
 
 _MOST_NAMED = 5
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from orchestrator.campaign.engine import IN_PROCESS, Engine, judge
+from orchestrator.running.engine import IN_PROCESS, Engine, judge
 
 if TYPE_CHECKING:
     from analysis.engines.task_map import SparkTasks

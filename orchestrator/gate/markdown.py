@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from analysis.verdict import first_reasons
 from installation.counted import counted
 from installation.sanitize import shortened, visible_line
-from orchestrator.campaign.gate import GateResult
-from orchestrator.campaign.policy_checks import mutation_score
+from orchestrator.gate.decision import GateResult
+from orchestrator.gate.policy_checks import mutation_score
 
 _MARKS = {"pass": "✅", "fail": "❌", "unknown": "❓"}
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&])")

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from history.regular_files import replace_text
-from orchestrator.campaign.gate import GateResult
+from orchestrator.gate.decision import GateResult
 
 
 def write_documents(result: GateResult) -> Path:

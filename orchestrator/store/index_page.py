@@ -9,8 +9,8 @@ from typing import Final
 
 from history.regular_files import replace_text
 from installation.sanitize import visible_line
-from orchestrator.campaign.store_index import IndexedCampaign, ordered
-from orchestrator.campaign.trends import trends
+from orchestrator.store.index import IndexedCampaign, ordered
+from orchestrator.store.trends import trends
 
 PAGE: Final = "index.html"
 

@@ -28,9 +28,9 @@ from installation import extras
 from installation.commands import command
 from installation.counted import counted
 from installation.sanitize import brief
-from orchestrator.campaign.store_index import IndexedCampaign, read_campaign, read_index
-from orchestrator.campaign.store_tables import RunOfStore, as_text, read_seconds, read_verdicts, runs_to_read, with_key
-from orchestrator.campaign.table_columns import LEFT_OUT, OPERATIONS_OF_RUNS, LeftOut
+from orchestrator.store.index import IndexedCampaign, read_campaign, read_index
+from orchestrator.store.tables import RunOfStore, as_text, read_seconds, read_verdicts, runs_to_read, with_key
+from orchestrator.store.table_columns import LEFT_OUT, OPERATIONS_OF_RUNS, LeftOut
 from orchestrator.errors import UsageError
 from systems.toml_tables import suggestion
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from history.regular_files import replace_text
 from history.strict_toml import written
-from orchestrator.campaign.markdown import escaped, table
-from orchestrator.campaign.side_by_side import FigureChange, Side, SideBySide, percent
+from orchestrator.gate.markdown import escaped, table
+from orchestrator.store.side_by_side import FigureChange, Side, SideBySide, percent
 
 Rows = Sequence[tuple[str, ...]]
 Section = tuple[str, tuple[str, ...], Rows]

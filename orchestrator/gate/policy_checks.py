@@ -19,12 +19,12 @@ from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.time_scale import ORDINARY
 from installation.counted import counted
-from orchestrator.campaign.figures import FIGURES, Figure
-from orchestrator.campaign.matrix import Matrix, read_matrix
-from orchestrator.campaign.policy_file import Baseline, KnownFailure, Policy
+from orchestrator.gate.policy_file import Baseline, KnownFailure, Policy
+from orchestrator.store.figures import FIGURES, Figure
+from orchestrator.store.matrix import Matrix, read_matrix
 
 if TYPE_CHECKING:
-    from orchestrator.campaign.comparison import Comparison
+    from orchestrator.store.comparison import Comparison
 
 
 @dataclass(frozen=True, order=True)
@@ -309,7 +309,7 @@ class _Compared:
 def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunRow]) -> _Compared:
     """The comparison with a baseline, which must be of this campaign. The cells of a figure are one test, in which each
     run is only compared with runs of its cell."""
-    from orchestrator.campaign.comparison import compare  # imports numpy, which nothing else here needs
+    from orchestrator.store.comparison import compare  # imports numpy, which nothing else here needs
 
     result = _Compared()
     if other_campaigns := sorted({plan.campaign for plan in then.plans} - {campaign}):
@@ -339,7 +339,7 @@ def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunR
 
 def _decided(baseline: Baseline, campaigns: Sequence[_Compared]) -> Iterator[list[PolicyFinding]]:
     """The findings of each campaign. All comparisons are decided together."""
-    from orchestrator.campaign.comparison import decide
+    from orchestrator.store.comparison import decide
 
     comparisons = [comparison for campaign in campaigns for _, comparison in campaign.comparisons]
     decisions = iter(decide(comparisons, baseline.alpha, baseline.effect))

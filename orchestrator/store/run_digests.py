@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from history.regular_files import read_bytes, read_text
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.campaign.plans import plans_dir
+from orchestrator.store.plans import plans_dir
 
 KEY_VARIABLE: Final = "BROWNOUT_SEAL_KEY"
 _UNSIGNED: Final = "-"
