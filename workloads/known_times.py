@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+
+from history.offset_record import OffsetWriter
 
 START_SHARE: Final = 0.4
 """The share of jumps to a partition's start; the others are to a timestamp."""
@@ -28,6 +31,12 @@ class KnownTimes:
         if is_new:
             self._recorded_to[partition] = offset + 1
         return is_new
+
+    def record(self, writer: OffsetWriter, partition: int, stamped: Iterable[tuple[int, int]]) -> None:
+        """Record the timestamps of consecutive records that were read, each once. `stamped`: offsets and timestamps."""
+        new = [(offset, timestamp) for offset, timestamp in stamped if self.add(partition, offset, timestamp)]
+        if new:
+            writer.add("sight", partition, first=new[0][0], timestamps=[timestamp for _, timestamp in new])
 
     def draw(self, partition: int, rng: Random) -> int | None:
         """A timestamp to ask for; None for a jump to the start."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from history.groups import NO_OFFSET, GroupWriter
+from history.offset_record import ATTEMPT_S, GROUPS, NO_OFFSET, OffsetWriter
 from history.writer import OperationWriter
 from workloads.client_record import open_record
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
@@ -41,7 +41,9 @@ def group_config(settings: ClientSettings) -> dict[str, Any]:
 class MemberClient:
     """Reads the partitions that the group assigns and commits, from `start` until it is closed."""
 
-    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
+    def __init__(
+        self, settings: ClientSettings, control: Control, writer: OperationWriter, group: OffsetWriter
+    ) -> None:
         self._settings = settings
         self._control = control
         self._writer = writer
@@ -51,7 +53,6 @@ class MemberClient:
         self._read_to: dict[int, int] = {}
         self._committed: dict[int, int] = {}
         self._assigned: set[int] = set()
-        self._commits = 0
         self._commit_at = self._fetch_at = 0.0
 
     def run(self) -> None:
@@ -112,7 +113,7 @@ class MemberClient:
                 values = [value_of(message) for message in run]
                 read = columns_of_read(offsets[0], offsets, values)
                 self._writer.add("read", "ok", inv=inv, ret=ret, topic=topic, partition=partition, **read)
-                self._group.delivered(partition, offsets[0], offsets[-1], ret)
+                self._group.add("deliver", partition, ret=ret, first=offsets[0], offset=offsets[-1])
                 self._read_to[partition] = offsets[-1] + 1
                 self._counts.add("ok")
 
@@ -127,8 +128,7 @@ class MemberClient:
         }
         if not offsets:
             return
-        self._commits += 1
-        self._group.committing(self._commits, offsets)
+        acknowledged = self._group.commit(offsets, ATTEMPT_S * self._settings.time_scale)
         topic = self._settings.topic
         try:
             answer = consumer.commit(
@@ -138,7 +138,7 @@ class MemberClient:
             self._counts.add("info")
             return
         done = [place.partition for place in answer or () if place.error is None]
-        self._group.committed(self._commits, done)
+        acknowledged(done)
         self._committed.update({partition: offsets[partition] for partition in done})
         self._counts.add("ok" if len(done) == len(offsets) else "info")
 
@@ -155,22 +155,23 @@ class MemberClient:
         for partition in partitions:
             self._read_to.pop(partition, None)
             self._committed.pop(partition, None)
-        self._group.assigned(partitions)
+        self._group.event("assign", partitions)
 
     def _on_revoke(self, consumer: Consumer, places: Sequence[TopicPartition]) -> None:
-        partitions = {place.partition for place in places}
-        self._commit(consumer, partitions)
-        self._assigned -= partitions
-        self._group.revoked(sorted(partitions), lost=False)
+        self._commit(consumer, {place.partition for place in places})
+        self._release("revoke", places)
 
     def _on_lost(self, _: Consumer, places: Sequence[TopicPartition]) -> None:
+        self._release("lose", places)
+
+    def _release(self, how: str, places: Sequence[TopicPartition]) -> None:
         partitions = {place.partition for place in places}
         self._assigned -= partitions
-        self._group.revoked(sorted(partitions), lost=True)
+        self._group.event(how, sorted(partitions))
 
 
 def fetch_committed(
-    consumer: Consumer, settings: ClientSettings, partitions: Sequence[int], group: GroupWriter
+    consumer: Consumer, settings: ClientSettings, partitions: Sequence[int], group: OffsetWriter
 ) -> dict[int, int] | None:
     """The group's committed offsets, recorded; None without an answer."""
     inv = time.monotonic_ns()
@@ -181,14 +182,16 @@ def fetch_committed(
         return None
     offsets = {place.partition: max(place.offset, NO_OFFSET) for place in answer if place.error is None}
     if offsets:
-        group.fetched(offsets, inv=inv)
+        group.fetched(offsets, inv)
     return offsets
 
 
 class GroupReaderClient(ReaderClient):
     """Reads whole partitions, and waits until the group has committed their ends."""
 
-    def __init__(self, settings: ClientSettings, control: Control, writer: OperationWriter, group: GroupWriter) -> None:
+    def __init__(
+        self, settings: ClientSettings, control: Control, writer: OperationWriter, group: OffsetWriter
+    ) -> None:
         super().__init__(settings, control, writer)
         self._settings = settings
         self._group = group
@@ -217,7 +220,7 @@ class GroupReaderClient(ReaderClient):
 def _main(kind: type[MemberClient] | type[GroupReaderClient], settings: ClientSettings, control: Control) -> None:
     with (
         open_record(settings) as writer,
-        GroupWriter(settings.directory, settings.client) as group,
+        OffsetWriter(settings.directory, GROUPS, settings.client) as group,
     ):
         kind(settings, control, writer, group).run()
 

@@ -139,7 +139,8 @@ def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
 
 def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader quickly, and give up on a silent broker soon."""
-    from history.groups import ATTEMPT_S  # imports Arrow: clients use it, but the start of a run should not wait for it
+    # It imports Arrow: clients use it, but the start of a run should not wait for it.
+    from history.offset_record import ATTEMPT_S
 
     return {
         "bootstrap.servers": settings.bootstrap,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Message
 
-from history.lookups import LookupWriter
+from history.offset_record import LOOKUPS, OffsetWriter
 from history.writer import OperationWriter
 from workloads.client_record import open_record
 from workloads.consumer import ConsumerClient, offset_of
@@ -20,7 +20,7 @@ class TieredConsumer(ConsumerClient):
     """A consumer that jumps before some of its polls."""
 
     def __init__(
-        self, settings: ClientSettings, control: Control, writer: OperationWriter, lookups: LookupWriter
+        self, settings: ClientSettings, control: Control, writer: OperationWriter, lookups: OffsetWriter
     ) -> None:
         super().__init__(settings, control, writer)
         self._lookups = lookups
@@ -28,11 +28,8 @@ class TieredConsumer(ConsumerClient):
         self._reader.on_records = self._saw
 
     def _saw(self, partition: int, run: Sequence[Message]) -> None:
-        """Record the timestamps of consecutive records, each once."""
         stamped = [(offset_of(message), message.timestamp()[1]) for message in run]
-        new = [(offset, timestamp) for offset, timestamp in stamped if self._times.add(partition, offset, timestamp)]
-        if new:
-            self._lookups.seen(partition, new[0][0], [timestamp for _, timestamp in new])
+        self._times.record(self._lookups, partition, stamped)
 
     def _poll(self) -> None:
         if self._rng.random() < self._settings.parameters["jumps_share"]:
@@ -49,7 +46,7 @@ class TieredConsumer(ConsumerClient):
         if offset is None:
             self._counts.add("fail")
             return
-        self._lookups.looked_up(partition, timestamp, offset, inv=inv)
+        self._lookups.add("lookup", partition, inv=inv, timestamp=timestamp, offset=offset)
         self._counts.add("ok")
         if offset >= 0:
             self._reader.go_to(partition, offset)
@@ -57,5 +54,5 @@ class TieredConsumer(ConsumerClient):
 
 def main(settings: ClientSettings, control: Control) -> None:
     """Run a consumer process."""
-    with LookupWriter(settings.directory, settings.client) as lookups, open_record(settings) as writer:
+    with OffsetWriter(settings.directory, LOOKUPS, settings.client) as lookups, open_record(settings) as writer:
         TieredConsumer(settings, control, writer, lookups).run()

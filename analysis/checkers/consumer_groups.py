@@ -16,7 +16,7 @@ from installation.counted import counted
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
     from analysis.replicafiles.offset_commits import OffsetsLog
-    from history.groups import GroupRecords
+    from history.offset_record import OffsetOperation, OffsetRecord
 
 COMMIT_STAYS: Final = Promise("GC", "a group's offset commit that was acknowledged or shown persists")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group receives every record at least once")
@@ -56,33 +56,34 @@ UNDECIDED: Final = Reason("group-record-not-whole", "The record of a group's mem
 def check(run: CheckedRun) -> Outcome:
     """Check the group of a run; runs without members have none."""
     from analysis.core.groups import judge
-    from analysis.evidence.group_history import contradictions
-    from history.groups import read_groups
+    from analysis.evidence.offset_history import assignments, contradictions, incompleteness, out_of_life
     from history.journal import CLIENT
+    from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, read_offsets
 
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
-    groups = read_groups(run.directory, run.description.time_scale)
-    if run.description.kind != GROUP and MEMBER not in roles.values() and not groups.members:
+    group = read_offsets(run.directory, GROUPS)
+    commits, fetches, deliveries = group.of(COMMIT), group.of(FETCH), group.of(DELIVER)
+    if run.description.kind != GROUP and MEMBER not in roles.values() and not group.clients:
         return Outcome(NOT_APPLICABLE, "no consumer group took part")
     planned = {client for client, role in roles.items() if role in RECORDED}
-    judged = judge(run.description.topic, groups.commits, groups.fetches, groups.deliveries)
-    on_disk, unread = _on_disk(run, groups)
+    judged = judge(run.description.topic, commits, fetches, deliveries)
+    on_disk, unread = _on_disk(run, commits)
     anomalies, forgotten = apart_from_forgotten([*judged, *on_disk], SKIPPED.name, run.forgetting)
-    incomplete = _incomplete(groups, planned)
+    incomplete = tuple(incompleteness(group, "members", planned, planned))
     doubts = (
         *incomplete,
         *unread,
         *forgotten,
-        *_out_of_life(run, groups),
-        *_unseen(run, groups),
-        *contradictions(groups, all_kept=not run.forgetting),
+        *out_of_life(run.history.journal, group),
+        *_unseen(run, group),
+        *contradictions(group, all_kept=not run.forgetting),
     )
-    acknowledged = sum(commit.acknowledged for commit in groups.commits)
+    acknowledged = sum(commit.acknowledged for commit in commits)
     size = (
         f"{counted(acknowledged, 'acknowledged commit')}, "
-        f"{counted(len(groups.fetches), 'fetch of offsets', 'fetches of offsets')}, "
-        f"{counted(sum(delivery.last - delivery.first + 1 for delivery in groups.deliveries), 'record')} delivered, "
-        f"{counted(groups.assignments, 'assignment')} to {counted(len(groups.members), 'client')}"
+        f"{counted(len(fetches), 'fetch of offsets', 'fetches of offsets')}, "
+        f"{counted(sum(delivery.offset - delivery.first + 1 for delivery in deliveries), 'record')} delivered, "
+        f"{counted(assignments(group), 'assignment')} to {counted(len(group.clients), 'client')}"
     )
     if anomalies and incomplete:
         return Outcome(UNKNOWN, f"{anomaly_count(anomalies)} that missing records may explain; {size}", (), doubts)
@@ -93,18 +94,18 @@ def check(run: CheckedRun) -> Outcome:
     return Outcome(PASS, f"no commit lost, no record skipped: {size}", doubts=doubts)
 
 
-def _on_disk(run: CheckedRun, groups: GroupRecords) -> tuple[list[Anomaly], list[str]]:
+def _on_disk(run: CheckedRun, commits: Sequence[OffsetOperation]) -> tuple[list[Anomaly], list[str]]:
     """The violations that the offsets log on the nodes' disks shows, and why it shows nothing."""
     from analysis.core.offsets_on_disk import violations
     from analysis.replicafiles.formats import FORMATS
 
     format = FORMATS.get(run.description.replica_format)
-    if format is None or not any(commit.acknowledged for commit in groups.commits):
+    if format is None or not any(commit.acknowledged for commit in commits):
         return [], []
     logs = format.committed_offsets({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
     if doubts := list(_unread(run, logs)):
         return [], doubts
-    return violations(run.description.topic, groups.commits, logs), list(_short(logs))
+    return violations(run.description.topic, commits, logs), list(_short(logs))
 
 
 def _unread(run: CheckedRun, logs: Sequence[OffsetsLog]) -> Iterator[str]:
@@ -133,48 +134,24 @@ def _replicas_of_offsets(run: CheckedRun) -> int:
     return min((int(text) for text in factors if text.isascii() and text.isdigit()), default=DEFAULT_REPLICAS)
 
 
-def _incomplete(groups: GroupRecords, planned: set[str]) -> tuple[str, ...]:
-    """Members' records that are missing or cannot be believed."""
-    doubts = list(groups.defects)
-    if missing := sorted(planned - set(groups.members)):
-        doubts.append(f"the record of members is missing: {first_of(missing, ', ')}")
-    if strange := sorted(set(groups.members) - planned):
-        doubts.append(f"there is a record of members that were not started: {first_of(strange, ', ')}")
-    return tuple(doubts)
-
-
-def _out_of_life(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
-    """Lines whose times are outside of their client's lifetime: nothing shows that they are of this run."""
-    from analysis.evidence.event_times import lives_of
-    from history.schemas import INF
-
-    lives = lives_of(run.history.journal)
-    spans = [
-        *((commit.member, commit.inv, commit.ret if commit.acknowledged else commit.inv) for commit in groups.commits),
-        *((fetch.member, fetch.inv, fetch.ret) for fetch in groups.fetches),
-        *((delivery.member, delivery.at, delivery.at) for delivery in groups.deliveries),
-    ]
-    for member in groups.members:
-        began, ended = lives.get(member, (0, INF))
-        if count := sum(client == member and not began <= inv <= ret <= ended for client, inv, ret in spans):
-            yield f"the record of {member} has {counted(count, 'time')} before it started or after it had ended"
-
-
-def _unseen(run: CheckedRun, groups: GroupRecords) -> Iterator[str]:
+def _unseen(run: CheckedRun, group: OffsetRecord) -> Iterator[str]:
     """Partitions that were never checked, or that do not exist."""
     from analysis.evidence.event_times import began_at
+    from history.offset_record import COMMIT, DELIVER, FETCH
 
-    if beyond := sorted(str(partition) for partition in groups.partitions if partition >= run.description.partitions):
+    commits, fetches = group.of(COMMIT), group.of(FETCH)
+    mentioned = {operation.partition for operation in (*commits, *fetches, *group.of(DELIVER))}
+    if beyond := sorted(str(partition) for partition in mentioned if partition >= run.description.partitions):
         yield f"members name partitions that do not exist: {first_of(beyond, ', ')}"
     for subject, partitions in (
-        ("no commit was acknowledged", {commit.partition for commit in groups.commits if commit.acknowledged}),
-        ("no committed offset was fetched", {fetch.partition for fetch in groups.fetches}),
+        ("no commit was acknowledged", {commit.partition for commit in commits if commit.acknowledged}),
+        ("no committed offset was fetched", {fetch.partition for fetch in fetches}),
     ):
         if empty := [str(partition) for partition in range(run.description.partitions) if partition not in partitions]:
             yield f"{subject} of partitions {first_of(empty, ', ')}"
     final = began_at(run.history.journal, "final")
-    in_the_end = {fetch.partition for fetch in groups.fetches if final is not None and fetch.inv >= final}
-    if final is not None and (unread := sorted({commit.partition for commit in groups.commits} - in_the_end)):
+    in_the_end = {fetch.partition for fetch in fetches if final is not None and fetch.inv >= final}
+    if final is not None and (unread := sorted({commit.partition for commit in commits} - in_the_end)):
         names = first_of(list(map(str, unread)), ", ")
         yield f"no committed offset was fetched after healing of partitions {names}"
 

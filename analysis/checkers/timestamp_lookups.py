@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten, first_of
+from analysis.checker import JOURNAL, OPERATIONS, PLAN, CheckedRun, Checker, Outcome, apart_from_forgotten
 from analysis.core.anomaly import AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from history.lookups import LookupRecords
+    from history.offset_record import OffsetOperation, OffsetRecord
 
 FIRST_FOUND: Final = Promise("TIME", "a lookup by timestamp finds the first record that is not earlier")
 WRONG: Final = AnomalyKind(
@@ -29,18 +29,19 @@ NOT_WHOLE: Final = Reason("lookup-record-not-whole", "The record of lookups by t
 def check(run: CheckedRun) -> Outcome:
     """Check the lookups of a run; only consumers of the workload `tiered` make them."""
     from analysis.core.lookup_rules import judge
-    from history.lookups import read_lookups
+    from history.offset_record import LOOKUP, LOOKUPS, SIGHT, read_offsets
 
-    records = read_lookups(run.directory)
+    records = read_offsets(run.directory, LOOKUPS)
+    lookups, sights = records.of(LOOKUP), records.of(SIGHT)
     if run.description.kind != TIERED and not records.clients:
         return Outcome(NOT_APPLICABLE, "no client looked up an offset by timestamp")
-    judged = judge(run.description.topic, records.lookups, records.sights, run.deletions.requested)
+    judged = judge(run.description.topic, lookups, sights, run.deletions.requested)
     anomalies, forgotten = apart_from_forgotten(judged.anomalies, WRONG.name, run.forgetting)
-    incomplete = tuple(_incomplete(run, records))
+    incomplete = tuple(_incomplete(run, records, sights))
     doubts = (*incomplete, *forgotten)
     if not judged.decided:
         doubts += ("no lookup by timestamp can be compared with a record that was read",)
-    size = f"{counted(len(records.lookups), 'lookup')} by timestamp, {judged.decided:,} compared with records"
+    size = f"{counted(len(lookups), 'lookup')} by timestamp, {judged.decided:,} compared with records"
     if anomalies and not incomplete:
         return Outcome(FAIL, f"{len(anomalies):,} wrong of {size}", anomalies, doubts)
     if doubts:
@@ -48,28 +49,26 @@ def check(run: CheckedRun) -> Outcome:
     return Outcome(PASS, f"each found the first record: {size}")
 
 
-def _incomplete(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
+def _incomplete(run: CheckedRun, records: OffsetRecord, sights: Sequence[OffsetOperation]) -> Iterator[str]:
     """Consumers' records that are missing or cannot be believed."""
+    from analysis.evidence.offset_history import incompleteness, out_of_life
     from history.journal import CLIENT
 
-    yield from records.defects
     lines = [line for line in run.history.journal if line["event"] == CLIENT]
     planned = {line["client"] for line in lines if line["role"] == CONSUMER and run.description.kind == TIERED}
-    if missing := sorted(planned - set(records.clients)):
-        yield f"the record of lookups is missing: {first_of(missing, ', ')}"
-    if strange := sorted(set(records.clients) - {line["client"] for line in lines}):
-        yield f"there is a record of lookups of clients that were not started: {first_of(strange, ', ')}"
-    yield from _unseen(run, records)
+    yield from incompleteness(records, "lookups", planned, {line["client"] for line in lines})
+    yield from out_of_life(run.history.journal, records)
+    yield from _unseen(run, records.clients, sights)
 
 
-def _unseen(run: CheckedRun, records: LookupRecords) -> Iterator[str]:
+def _unseen(run: CheckedRun, clients: Sequence[str], sights: Sequence[OffsetOperation]) -> Iterator[str]:
     """Reads beyond the last record whose timestamp a client recorded. It records the timestamp of each record that is
     later than all that it has read before."""
     ends: dict[tuple[str, int], int] = {}
-    for sight in records.sights:
+    for sight in sights:
         place = sight.client, sight.partition
         ends[place] = max(ends.get(place, 0), sight.first + len(sight.timestamps))
-    for (client, partition), end in sorted(_read_ends(run, records.clients).items()):
+    for (client, partition), end in sorted(_read_ends(run, clients).items()):
         if end > ends.get((client, partition), 0):
             yield (
                 f"{client} read partition {partition} up to offset {end - 1}, and recorded timestamps up to "

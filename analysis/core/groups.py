@@ -15,25 +15,22 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from analysis.core.anomaly import Anomaly
-from history.groups import NO_OFFSET, Commit, Delivered, Fetched
+from history.offset_record import COMMIT, NO_OFFSET, OffsetOperation
 from history.schemas import INF
 
 LOST_COMMIT: Final = "lost-acknowledged-commit"
 PHANTOM_COMMIT: Final = "phantom-commit"
 SKIPPED: Final = "skipped-record"
 
-Op = TypeVar("Op", Commit, Fetched, Delivered)
+Operations = Sequence[OffsetOperation]
 
 
-def judge(
-    topic: str, commits: Sequence[Commit], fetches: Sequence[Fetched], deliveries: Sequence[Delivered]
-) -> list[Anomaly]:
+def judge(topic: str, commits: Operations, fetches: Operations, deliveries: Operations) -> list[Anomaly]:
     """The violations of the promises to a group, for each partition and kind the first."""
     anomalies: list[Anomaly] = []
     committed, fetched, delivered = _by_partition(commits), _by_partition(fetches), _by_partition(deliveries)
@@ -43,8 +40,8 @@ def judge(
     return anomalies
 
 
-def _by_partition(operations: Iterable[Op]) -> dict[int, list[Op]]:
-    by_partition: dict[int, list[Op]] = defaultdict(list)
+def _by_partition(operations: Iterable[OffsetOperation]) -> dict[int, list[OffsetOperation]]:
+    by_partition: dict[int, list[OffsetOperation]] = defaultdict(list)
     for operation in operations:
         by_partition[operation.partition].append(operation)
     return by_partition
@@ -60,11 +57,11 @@ class _Held(NamedTuple):
     offset: int
     since: int
     until: int
-    evidence: Commit | Fetched
-    first: Commit
+    evidence: OffsetOperation
+    first: OffsetOperation
 
 
-def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
+def _held(commits: Operations, fetches: Operations) -> list[_Held]:
     """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
     offset was held during the fetch, which was not before any commit of it had started."""
     intervals = [
@@ -78,9 +75,9 @@ def _held(commits: list[Commit], fetches: list[Fetched]) -> list[_Held]:
     return intervals
 
 
-def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: list[Fetched]) -> Iterator[Anomaly]:
-    lost: list[tuple[Fetched, _Held, Sequence[Commit]]] = []
-    phantom: list[Fetched] = []
+def _unexplained(topic: str, partition: int, commits: Operations, fetches: Operations) -> Iterator[Anomaly]:
+    lost: list[tuple[OffsetOperation, _Held, Operations]] = []
+    phantom: list[OffsetOperation] = []
     all_held = _held(commits, fetches)
     for fetch in fetches:
         written = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
@@ -99,14 +96,14 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             lost.append((fetch, interval, latest if interval.evidence.inv > last_end else [*latest, interval.first]))
     if lost:
         fetch, interval, earlier_commits = lost[0]
-        verb = "acknowledged" if isinstance(interval.evidence, Commit) else "shown"
+        verb = "acknowledged" if interval.evidence.f == COMMIT else "shown"
         yield Anomaly(
             LOST_COMMIT,
             topic,
             partition,
             f"offset {interval.offset} was committed for {topic}-{partition} and {verb}, and a later fetch shows "
             f"{_named(fetch.offset)}, which was not committed since",
-            (*map(_shown, earlier_commits), _shown(interval.evidence), _shown(fetch)),
+            (*map(witness, earlier_commits), witness(interval.evidence), witness(fetch)),
             len(lost),
         )
     if phantom:
@@ -117,7 +114,7 @@ def _unexplained(topic: str, partition: int, commits: list[Commit], fetches: lis
             partition,
             f"a fetch shows offset {phantom[0].offset} for {topic}-{partition}, which was "
             + ("committed only after the answer" if later else "never committed"),
-            (_shown(phantom[0]), *map(_shown, sorted(later, key=lambda commit: commit.inv)[:1])),
+            (witness(phantom[0]), *map(witness, sorted(later, key=lambda commit: commit.inv)[:1])),
             len(phantom),
         )
 
@@ -129,7 +126,7 @@ def _named(offset: int) -> str:
 # --- at least once
 
 
-def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list[Delivered]) -> Iterator[Anomaly]:
+def _skipped(topic: str, partition: int, commits: Operations, deliveries: Operations) -> Iterator[Anomaly]:
     acknowledged = [commit for commit in commits if commit.acknowledged and commit.offset > 0]
     if not acknowledged:
         return
@@ -144,7 +141,7 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
             partition,
             f"offset {first.offset} of {topic}-{partition} was committed, but record {record} below it had been given "
             "to no member",
-            (_shown(first), {"kind": "record", "partition": partition, "offset": record}),
+            (witness(first), {"kind": "record", "partition": partition, "offset": record}),
             len(skipping),
         )
 
@@ -152,14 +149,14 @@ def _skipped(topic: str, partition: int, commits: list[Commit], deliveries: list
 class _HandedOut:
     """When records were handed out, by runs of equal offsets: memory does not grow with the log's length."""
 
-    def __init__(self, deliveries: Sequence[Delivered], ends: Sequence[int]) -> None:
+    def __init__(self, deliveries: Operations, ends: Sequence[int]) -> None:
         borders = {0, *ends}
-        borders.update(*((delivery.first, delivery.last + 1) for delivery in deliveries))
+        borders.update(*((delivery.first, delivery.offset + 1) for delivery in deliveries))
         self._borders = np.array(sorted(borders), np.int64)
         earliest = np.full(len(self._borders), INF, np.int64)
         for delivery in deliveries:
-            first, end = np.searchsorted(self._borders, (delivery.first, delivery.last + 1))
-            np.minimum(earliest[first:end], delivery.at, out=earliest[first:end])
+            first, end = np.searchsorted(self._borders, (delivery.first, delivery.offset + 1))
+            np.minimum(earliest[first:end], delivery.ret, out=earliest[first:end])
         self._all_before = np.maximum.accumulate(earliest)
         """For each run the time when it and all before it had been handed out; INF: never."""
 
@@ -172,5 +169,10 @@ class _HandedOut:
         return int(self._borders[np.argmax(self._all_before > at)])
 
 
-def _shown(operation: Commit | Fetched) -> dict[str, Any]:
-    return {"kind": type(operation).__name__.lower(), **asdict(operation)}
+def witness(operation: OffsetOperation) -> dict[str, Any]:
+    """A commit or a fetch as a part of a witness."""
+    place = {"member": operation.client, "partition": operation.partition, "offset": operation.offset}
+    times = {"inv": operation.inv, "ret": operation.ret}
+    if operation.f == COMMIT:
+        return {"kind": "commit", **place, **times, "attempt_s": operation.attempt_s}
+    return {"kind": "fetched", **place, **times}

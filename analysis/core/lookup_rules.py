@@ -1,6 +1,6 @@
 """The rules of lookups by timestamp (ListOffsets): the answer is the first record that is not earlier than asked.
 
-What records the log has, and their timestamps, is known from what clients have read (`history/lookups.py`).
+What records the log has, and their timestamps, is known from what clients have read (`history/offset_record.py`).
 
 - T1 the record at the answer's offset is not earlier than the timestamp that was asked for;
 - T2 no earlier offset has such a record. Records of lower offsets than the answer were committed before it;
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.offset_ranges import NOTHING_DELETED, Key
-from history.lookups import NO_RECORD, Lookup, Sight
+from history.offset_record import NO_OFFSET, OffsetOperation
 
 WRONG_LOOKUP = "wrong-offset-for-timestamp"
 
@@ -40,7 +40,10 @@ class LookupFindings(NamedTuple):
 
 
 def judge(
-    topic: str, lookups: Sequence[Lookup], sights: Iterable[Sight], deleted: Mapping[Key, int] = NOTHING_DELETED
+    topic: str,
+    lookups: Sequence[OffsetOperation],
+    sights: Iterable[OffsetOperation],
+    deleted: Mapping[Key, int] = NOTHING_DELETED,
 ) -> LookupFindings:
     """Compare each answer with the records that clients have read. `deleted`: by partition, the offset below which
     records may have been deleted."""
@@ -56,17 +59,17 @@ def judge(
     return LookupFindings(tuple(anomalies), decided)
 
 
-def _seen(sights: Iterable[Sight]) -> dict[int, list[SeenRecord]]:
+def _seen(sights: Iterable[OffsetOperation]) -> dict[int, list[SeenRecord]]:
     """The records that clients have read, by partition, in the order of their offsets."""
     by_partition: dict[int, dict[int, SeenRecord]] = {}
     ambiguous: set[tuple[int, int]] = set()
     for sight in sights:
         records = by_partition.setdefault(sight.partition, {})
         for offset, timestamp in enumerate(sight.timestamps, sight.first):
-            earlier_record = records.get(offset, SeenRecord(offset, timestamp, sight.at))
+            earlier_record = records.get(offset, SeenRecord(offset, timestamp, sight.ret))
             if earlier_record.timestamp != timestamp:
                 ambiguous.add((sight.partition, offset))
-            records[offset] = SeenRecord(offset, earlier_record.timestamp, min(earlier_record.at, sight.at))
+            records[offset] = SeenRecord(offset, earlier_record.timestamp, min(earlier_record.at, sight.ret))
     return {
         partition: [records[offset] for offset in sorted(records) if (partition, offset) not in ambiguous]
         for partition, records in by_partition.items()
@@ -98,15 +101,15 @@ class _Records:
         at = bisect_left(self.records, (offset,))
         return self.records[at] if at < len(self.records) and self.records[at].offset == offset else None
 
-    def decides(self, lookup: Lookup) -> bool:
-        return lookup.offset == NO_RECORD or self.at(lookup.offset) is not None
+    def decides(self, lookup: OffsetOperation) -> bool:
+        return lookup.offset == NO_OFFSET or self.at(lookup.offset) is not None
 
 
-def _contradictions(topic: str, lookup: Lookup, records: _Records) -> Iterator[Anomaly]:
+def _contradictions(topic: str, lookup: OffsetOperation, records: _Records) -> Iterator[Anomaly]:
     question = (
         f"{lookup.client} asked for the first record of {topic}-{lookup.partition} at {lookup.timestamp} ms or later"
     )
-    if lookup.offset == NO_RECORD:
+    if lookup.offset == NO_OFFSET:
         missed = next(
             (record for record in records.lasting if record.at <= lookup.inv and record.timestamp >= lookup.timestamp),
             None,
@@ -132,7 +135,7 @@ def _described(record: SeenRecord) -> str:
     return f"the record at offset {record.offset} is of {record.timestamp} ms"
 
 
-def _anomaly(topic: str, lookup: Lookup, sentence: str, record: SeenRecord) -> Anomaly:
+def _anomaly(topic: str, lookup: OffsetOperation, sentence: str, record: SeenRecord) -> Anomaly:
     place = {"topic": topic, "partition": lookup.partition}
     witness = (
         {"op": "lookup", "client": lookup.client, **place, "offset": lookup.offset, "timestamp": lookup.timestamp},

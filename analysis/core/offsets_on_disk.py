@@ -16,13 +16,12 @@ Below it, no replica has another commit at an offset.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.groups import LOST_COMMIT, PHANTOM_COMMIT
+from analysis.core.groups import LOST_COMMIT, PHANTOM_COMMIT, witness
 from analysis.replicafiles.offset_commits import LoggedCommit, OffsetsLog
-from history.groups import NO_OFFSET, Commit
+from history.offset_record import NO_OFFSET, OffsetOperation
 
 DIVERGENCE: Final = "replica-divergence"
 
@@ -40,7 +39,7 @@ def complete_logs(logs: Sequence[OffsetsLog]) -> list[OffsetsLog]:
     return [best[number] for number in sorted(best)]
 
 
-def violations(topic: str, commits: Sequence[Commit], logs: Sequence[OffsetsLog]) -> list[Anomaly]:
+def violations(topic: str, commits: Sequence[OffsetOperation], logs: Sequence[OffsetsLog]) -> list[Anomaly]:
     """What the logs contradict, for each partition and kind the first. `logs`: all replicas of the offsets topic, at
     least one, each read to its end. A group has one partition of that topic: the one with the most of its records."""
     log = max(complete_logs(logs), key=lambda offsets_log: sum(record.topic == topic for record in offsets_log.commits))
@@ -57,7 +56,7 @@ def violations(topic: str, commits: Sequence[Commit], logs: Sequence[OffsetsLog]
 
 
 def _lost(
-    topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
+    topic: str, partition: int, commits: Sequence[OffsetOperation], log: OffsetsLog, records: Sequence[LoggedCommit]
 ) -> Iterator[Anomaly]:
     absent = _missing(commits, log, records)
     missing = absent or _behind(commits, records)
@@ -73,12 +72,14 @@ def _lost(
         partition,
         f"offset {missing[0].offset} was committed for {topic}-{partition} and acknowledged, but is not in the offsets "
         f"log of {log.node}, which {shown}",
-        (*({"kind": "commit", **asdict(commit)} for commit in (*latest_commits, missing[0])), *last_rows),
+        (*map(witness, (*latest_commits, missing[0])), *last_rows),
         len(missing),
     )
 
 
-def _missing(commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]) -> list[Commit]:
+def _missing(
+    commits: Sequence[OffsetOperation], log: OffsetsLog, records: Sequence[LoggedCommit]
+) -> list[OffsetOperation]:
     """The acknowledged commits without a record, unless compaction may have removed it."""
     if records and any(first < records[-1].at for first, _ in log.removed):
         return []
@@ -87,7 +88,7 @@ def _missing(commits: Sequence[Commit], log: OffsetsLog, records: Sequence[Logge
     return sorted(missing, key=lambda commit: commit.inv)
 
 
-def _behind(commits: Sequence[Commit], records: Sequence[LoggedCommit]) -> list[Commit]:
+def _behind(commits: Sequence[OffsetOperation], records: Sequence[LoggedCommit]) -> list[OffsetOperation]:
     """The acknowledged commits that are known to be later than every commit of the last record's offset."""
     if not records:
         return []
@@ -101,7 +102,7 @@ def _behind(commits: Sequence[Commit], records: Sequence[LoggedCommit]) -> list[
 
 
 def _phantom(
-    topic: str, partition: int, commits: Sequence[Commit], log: OffsetsLog, records: Sequence[LoggedCommit]
+    topic: str, partition: int, commits: Sequence[OffsetOperation], log: OffsetsLog, records: Sequence[LoggedCommit]
 ) -> Iterator[Anomaly]:
     known_offsets = {commit.offset for commit in commits} | {NO_OFFSET}
     if strange := [record for record in records if record.offset not in known_offsets]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from analysis.core.anomaly import Anomaly
+from analysis.evidence.offset_history import assignments, held_partitions
 from analysis.evidence.run_directory import numbered_events
 from analysis.page.journal_story import EndedProcess, StepRecord, ended_processes, journal_items, steps_of
 from analysis.page.node_story import Focus, event_items, log_items
@@ -23,9 +24,9 @@ from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict
 from history import strict_json, strict_toml
 from history.checksummed_lines import read_lines
-from history.groups import Commit, GroupRecords, read_groups
 from history.journal import FILE_NAME
 from history.journal_reader import read_journal
+from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetRecord, read_offsets
 from history.regular_files import open_regular, read_bytes, read_text
 from history.schemas import APPEND, CAS, INF, MISMATCH, NAMES, WRITE
 from history.time_scale import ORDINARY
@@ -236,9 +237,9 @@ class GroupView:
     left_out: int
 
 
-def group_view(groups: GroupRecords, clock: RunClock, end_s: float) -> GroupView | None:
+def group_view(group: OffsetRecord, clock: RunClock, end_s: float) -> GroupView | None:
     """The view of a group; None if no member recorded anything."""
-    if not groups.members:
+    if not group.clients:
         return None
     holdings = (
         MemberHolding(
@@ -247,38 +248,38 @@ def group_view(groups: GroupRecords, clock: RunClock, end_s: float) -> GroupView
             clock.of_monotonic(each.since),
             end_s if each.until >= INF else clock.of_monotonic(each.until),
         )
-        for each in groups.held
+        for each in held_partitions(group)
     )
-    numbers = sorted(groups.partitions)
+    numbers = sorted({each.partition for f in (COMMIT, FETCH, DELIVER) for each in group.of(f)})
     return GroupView(
-        members=groups.members,
-        assignments=groups.assignments,
+        members=group.clients,
+        assignments=assignments(group),
         holdings=tuple(sorted(holdings, key=lambda each: (each.member, each.start_s, each.partition))),
-        partitions=tuple(_partition(number, groups, clock, end_s) for number in numbers[:MOST_PARTITIONS]),
+        partitions=tuple(_partition(number, group, clock, end_s) for number in numbers[:MOST_PARTITIONS]),
         left_out=max(len(numbers) - MOST_PARTITIONS, 0),
     )
 
 
-def _partition(number: int, groups: GroupRecords, clock: RunClock, end_s: float) -> PartitionCommits:
-    commits = [each for each in groups.commits if each.partition == number]
+def _partition(number: int, group: OffsetRecord, clock: RunClock, end_s: float) -> PartitionCommits:
+    commits = [each for each in group.of(COMMIT) if each.partition == number]
+    deliveries = [each for each in group.of(DELIVER) if each.partition == number]
     lags = lag_over_time(
-        [(each.at, each.last + 1) for each in groups.deliveries if each.partition == number],
+        [(each.ret, each.offset + 1) for each in deliveries],
         [each for each in commits if each.acknowledged],
     )
     acknowledged = [each for each in commits if each.acknowledged]
-    ends = [each.last for each in groups.deliveries if each.partition == number]
     return PartitionCommits(
         partition=number,
         commits=len(acknowledged),
         unanswered=len(commits) - len(acknowledged),
         committed=max((each.offset for each in acknowledged), default=-1),
-        delivered=max(ends, default=-1),
+        delivered=max((each.offset for each in deliveries), default=-1),
         largest_lag=max((lag for _, lag in lags), default=0),
         points=_points([(clock.of_monotonic(at), lag) for at, lag in lags], end_s),
     )
 
 
-def lag_over_time(delivered: Sequence[tuple[int, int]], commits: Sequence[Commit]) -> list[tuple[int, int]]:
+def lag_over_time(delivered: Sequence[tuple[int, int]], commits: Sequence[OffsetOperation]) -> list[tuple[int, int]]:
     """After each delivery and each acknowledged commit: the number of records between the highest delivered offset and
     the highest committed offset. Times in ns."""
     changes = [(at, end, 0) for at, end in delivered] + [(each.ret, 0, each.offset) for each in commits]
@@ -385,7 +386,9 @@ def gather(run_dir: Path, verdict: Verdict, *, is_analyzed: bool) -> RunPage:
         None,
     )
     end_s = page.timeline["end_s"] if page.timeline else 0.0
-    page.group = page.part("the consumer group", lambda: group_view(read_groups(run_dir), page.clock, end_s), None)
+    page.group = page.part(
+        "the consumer group", lambda: group_view(read_offsets(run_dir, GROUPS), page.clock, end_s), None
+    )
     page.segments = page.part("the segments of remote storage", lambda: segments_of(page.events, page.clock), ())
     page.missing += _absent(run_dir, verdict, page, nodes)
     return page

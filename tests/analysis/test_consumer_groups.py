@@ -4,33 +4,26 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from analysis.core.groups import judge
-from history.groups import Commit, Delivered, Fetched, GroupWriter, read_groups
+from analysis.evidence.offset_history import assignments
+from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetWriter, read_offsets
 from history.schemas import INF
+from tests.analysis.offset_operations import commit, delivered, fetched
 from tests.analysis.register_histories import explicable, read, write
 
-
-def commit(offset: int, inv: int, ret: int = INF, member: str = "a") -> Commit:
-    return Commit(member, 0, offset, inv, ret)
-
-
-def fetched(offset: int, inv: int, ret: int) -> Fetched:
-    return Fetched("r", 0, offset, inv, ret)
+Operations = Sequence[OffsetOperation]
+ALL = (delivered(0, 99, 0),)
 
 
-def given(first: int, last: int, at: int, member: str = "a") -> Delivered:
-    return Delivered(member, 0, first, last, at)
-
-
-ALL = (given(0, 99, 0),)
-
-
-def names(commits: list[Commit], fetches: list[Fetched], deliveries: tuple[Delivered, ...] = ALL) -> list[str]:
+def names(
+    commits: list[OffsetOperation], fetches: list[OffsetOperation], deliveries: tuple[OffsetOperation, ...] = ALL
+) -> list[str]:
     return [anomaly.name for anomaly in judge("log", commits, fetches, deliveries)]
 
 
@@ -139,7 +132,9 @@ def test_an_offset_that_was_shown_stays_whether_its_commit_was_answered_or_not()
         ),
     ],
 )
-def test_a_possibly_later_commit_may_replace_a_shown_offset(commits: list[Commit], fetches: list[Fetched]) -> None:
+def test_a_possibly_later_commit_may_replace_a_shown_offset(
+    commits: list[OffsetOperation], fetches: list[OffsetOperation]
+) -> None:
     assert names(commits, fetches) == []
 
 
@@ -174,74 +169,80 @@ def test_an_offset_without_a_commit_is_a_phantom() -> None:
 
 
 def test_records_may_be_given_twice_and_by_several_members() -> None:
-    assert names([commit(10, 50, 60)], [], (given(0, 5, 1), given(3, 7, 2, "b"), given(8, 9, 3, "b"))) == []
+    assert names([commit(10, 50, 60)], [], (delivered(0, 5, 1), delivered(3, 7, 2, "b"), delivered(8, 9, 3, "b"))) == []
 
 
 def test_a_record_not_delivered_before_its_commit_is_skipped() -> None:
-    assert names([commit(10, 50, 60)], [], (given(0, 4, 1), given(6, 9, 2))) == ["skipped-record"]
-    assert names([commit(10, 50, 60)], [], (given(0, 4, 1), given(5, 9, 70))) == ["skipped-record"]
-    (anomaly,) = judge("log", [commit(10, 50, 60)], [], (given(0, 4, 1), given(6, 9, 2)))
+    assert names([commit(10, 50, 60)], [], (delivered(0, 4, 1), delivered(6, 9, 2))) == ["skipped-record"]
+    assert names([commit(10, 50, 60)], [], (delivered(0, 4, 1), delivered(5, 9, 70))) == ["skipped-record"]
+    (anomaly,) = judge("log", [commit(10, 50, 60)], [], (delivered(0, 4, 1), delivered(6, 9, 2)))
     assert anomaly.witness[1]["offset"] == 5
 
 
 def test_an_unanswered_commit_does_not_count_as_a_skip() -> None:
-    assert names([commit(10, 50)], [], (given(0, 4, 1),)) == []
+    assert names([commit(10, 50)], [], (delivered(0, 4, 1),)) == []
 
 
 # --- records
 
 
-def test_the_reader_reads_the_file_of_a_member(tmp_path: Path) -> None:
-    (tmp_path / "history" / "operations").mkdir(parents=True)
-    with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:
-        writer.assigned([0, 1])
-        writer.delivered(0, 3, 7, 100)
-        writer.committing(1, {0: 8, 1: 2})
-        writer.committed(1, [0])
+@pytest.fixture
+def operations(tmp_path: Path) -> Path:
+    directory = tmp_path / "history" / "operations"
+    directory.mkdir(parents=True)
+    return directory
+
+
+def test_the_reader_reads_the_file_of_a_member(operations: Path, tmp_path: Path) -> None:
+    with OffsetWriter(operations, GROUPS, "member-1") as writer:
+        writer.event("assign", [0, 1])
+        acknowledged = writer.commit({0: 8, 1: 2}, attempt_s=4.0)
+        acknowledged([0])
         writer.fetched({0: 8, 1: -1}, inv=5)
-        writer.revoked([0, 1], lost=False)
-    groups = read_groups(tmp_path)
-    assert groups.defects == ()
-    assert (groups.members, groups.assignments) == (("member-1",), 1)
-    assert [(each.partition, each.offset, each.acknowledged) for each in groups.commits] == [
+        writer.event("revoke", [0, 1])
+        writer.add("deliver", 0, ret=writer.clock(), first=3, offset=7)
+    group = read_offsets(tmp_path, GROUPS)
+    assert group.defects == ()
+    assert (group.clients, assignments(group)) == (("member-1",), 1)
+    assert [(each.partition, each.offset, each.acknowledged) for each in group.of(COMMIT)] == [
         (0, 8, True),
         (1, 2, False),
     ]
-    assert [(each.partition, each.offset) for each in groups.fetches] == [(0, 8), (1, -1)]
-    assert groups.deliveries == (Delivered("member-1", 0, 3, 7, 100),)
+    assert [(each.partition, each.offset) for each in group.of(FETCH)] == [(0, 8), (1, -1)]
+    assert [(each.client, each.first, each.offset) for each in group.of(DELIVER)] == [("member-1", 3, 7)]
 
 
-@pytest.mark.parametrize(("answered_s", "time_scale", "is_over"), [(3, 1.0, True), (6, 1.0, False), (6, 4.0, True)])
+@pytest.mark.parametrize(("answered_s", "attempt_s", "is_over"), [(3, 4.0, True), (6, 4.0, False), (6, 16.0, True)])
 def test_a_commit_may_be_sent_twice_after_the_time_of_an_attempt(
-    tmp_path: Path, answered_s: int, time_scale: float, is_over: bool
+    operations: Path, tmp_path: Path, answered_s: int, attempt_s: float, is_over: bool
 ) -> None:
-    (tmp_path / "history" / "operations").mkdir(parents=True)
     now = 0
-    with GroupWriter(tmp_path / "history" / "operations", "member-1", lambda: now) as writer:
-        writer.committing(1, {0: 8})
+    with OffsetWriter(operations, GROUPS, "member-1", lambda: now) as writer:
+        acknowledged = writer.commit({0: 8}, attempt_s)
         now = answered_s * 10**9
-        writer.committed(1, [0])
-    (commit,) = read_groups(tmp_path, time_scale).commits
+        acknowledged([0])
+    (commit,) = read_offsets(tmp_path, GROUPS).of(COMMIT)
     assert commit.acknowledged
     assert (commit.over == commit.ret) is is_over
 
 
-def test_an_incomplete_record_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "history" / "operations").mkdir(parents=True)
-    with GroupWriter(tmp_path / "history" / "operations", "member-1") as writer:
-        writer.delivered(0, 0, 1, 1)
+def test_an_incomplete_record_is_reported(operations: Path, tmp_path: Path) -> None:
+    with OffsetWriter(operations, GROUPS, "member-1") as writer:
+        writer.add("deliver", 0, ret=1, first=0, offset=1)
     path = tmp_path / "history" / "groups" / "member-1.jsonl"
     header, delivered, _closed = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(header + delivered)
-    assert read_groups(tmp_path).defects == ("groups/member-1.jsonl: it does not say that its member has ended",)
-    path.write_bytes(header + delivered.replace(b'"last": 1', b'"last": 2'))
-    assert any("damaged" in defect for defect in read_groups(tmp_path).defects)
+    assert read_offsets(tmp_path, GROUPS).defects == (
+        "groups/member-1.jsonl: it does not say that its client has ended",
+    )
+    path.write_bytes(header + delivered.replace(b'"offset": 1', b'"offset": 2'))
+    assert any("damaged" in defect for defect in read_offsets(tmp_path, GROUPS).defects)
     path.rename(path.with_name("member-2.jsonl"))
-    assert any("that it is this member's" in defect for defect in read_groups(tmp_path).defects)
+    assert any("that it is this client's" in defect for defect in read_offsets(tmp_path, GROUPS).defects)
 
 
 def test_a_run_without_groups_reads_as_zero_groups(tmp_path: Path) -> None:
-    assert read_groups(tmp_path).members == ()
+    assert read_offsets(tmp_path, GROUPS).clients == ()
 
 
 # --- witnesses
@@ -274,7 +275,7 @@ def test_each_operation_of_a_witness_belongs_to_the_contradiction() -> None:
         for _ in range(rng.randint(1, 5)):
             inv = rng.randint(0, 100)
             fetches.append(fetched(rng.choice([-1, 1, 2, 3]), 4 * inv + 1, 4 * (inv + rng.randint(0, 25)) + 3))
-        for anomaly in judge("log", commits, fetches, (given(0, 9, 0),)):
+        for anomaly in judge("log", commits, fetches, (delivered(0, 9, 0),)):
             rows = list(anomaly.witness)
             if anomaly.name == "phantom-commit" and len(rows) == 1:
                 continue  # that nobody committed an offset rests on the whole history

@@ -15,14 +15,14 @@ from analysis.checkers.timestamp_lookups import CHECKER
 from analysis.evidence.deletions import deletions_of
 from analysis.verdict import NOT_APPLICABLE
 from history.checksummed_lines import text_of
-from history.lookups import LOOKUPS, read_lookups
+from history.offset_record import LOOKUPS, read_offsets
 from history.schemas import OPERATIONS
 from tests.analysis.test_lookup_rules import write
 
-STARTED = {"event": "client", "client": "consumer-1", "role": "consumer"}
-CLIENT, CLOSED = {"what": "client", "client": "consumer-1"}, {"what": "closed"}
-SEEN = {"what": "seen", "partition": 0, "first": 10, "timestamps": [100, 100, 120], "t": 30}
-LOOKUP = {"what": "lookup", "partition": 0, "timestamp": 101, "offset": 12, "inv": 40, "t": 50}
+STARTED = {"event": "client", "client": "consumer-1", "role": "consumer", "t": 0}
+CLIENT, CLOSED = {"client": "consumer-1"}, {"closed": True}
+SEEN = {"f": "sight", "partition": 0, "first": 10, "timestamps": [100, 100, 120], "inv": 30, "ret": 30}
+LOOKUP = {"f": "lookup", "partition": 0, "timestamp": 101, "offset": 12, "inv": 40, "ret": 50}
 Line = Mapping[str, Any]
 
 
@@ -36,11 +36,11 @@ def record(tmp_path: Path) -> Path:
 
 
 def defects(record: Path) -> tuple[str, ...]:
-    return read_lookups(record.parents[2]).defects
+    return read_offsets(record.parents[2], LOOKUPS).defects
 
 
 def judged(
-    record: Path, *journal: dict[str, str], kind: str = "tiered", read: Sequence[tuple[str, int, list[int]]] = ()
+    record: Path, *journal: Line, kind: str = "tiered", read: Sequence[tuple[str, int, list[int]]] = ()
 ) -> Outcome:
     """`read`: client, partition and offsets of each read."""
     described = SimpleNamespace(kind=kind, topic="log")
@@ -83,14 +83,19 @@ def test_every_removed_repeated_and_moved_line_is_a_defect(
         assert defects(record), at
 
 
-@pytest.mark.parametrize("key", ["partition", "timestamp", "offset", "inv", "t"])
+@pytest.mark.parametrize("key", ["partition", "timestamp", "offset", "inv", "ret"])
 @pytest.mark.parametrize("value", [True, 1.5, "1", None, -2, 1 << 62, [1]], ids=str)
 def test_a_lookup_with_an_impossible_value_is_a_defect(record: Path, key: str, value: object) -> None:
     record.write_bytes(text_of([CLIENT, SEEN, {**LOOKUP, key: value}, CLOSED]))
     assert defects(record)
 
 
-@pytest.mark.parametrize("key", ["partition", "first", "timestamps", "t"])
+def test_a_lookup_of_the_end_is_not_one_by_timestamp(record: Path) -> None:
+    record.write_bytes(text_of([CLIENT, SEEN, {**LOOKUP, "timestamp": -1}, CLOSED]))
+    assert defects(record)
+
+
+@pytest.mark.parametrize("key", ["partition", "first", "timestamps", "ret"])
 @pytest.mark.parametrize("value", [True, 1.5, None, -2, 1 << 62, [-2], [None]], ids=str)
 def test_a_sight_with_an_impossible_value_is_a_defect(record: Path, key: str, value: object) -> None:
     record.write_bytes(text_of([CLIENT, {**SEEN, key: value}, LOOKUP, CLOSED]))
@@ -101,14 +106,15 @@ def test_a_sight_with_an_impossible_value_is_a_defect(record: Path, key: str, va
     "lines",
     [
         [CLIENT, SEEN, {**LOOKUP, "inv": 51}, CLOSED],
-        [CLIENT, {**SEEN, "t": 60}, LOOKUP, CLOSED],
+        [CLIENT, {**SEEN, "ret": 60}, LOOKUP, CLOSED],
         [CLIENT, CLOSED, SEEN, LOOKUP, CLOSED],
         [CLIENT, CLIENT, SEEN, LOOKUP, CLOSED],
         [{**CLIENT, "client": "consumer-2"}, SEEN, LOOKUP, CLOSED],
         [SEEN, LOOKUP, CLOSED],
         [CLIENT, SEEN, LOOKUP],
-        [CLIENT, {**SEEN, "what": "saw"}, LOOKUP, CLOSED],
-        [CLIENT, {key: value for key, value in SEEN.items() if key != "what"}, LOOKUP, CLOSED],
+        [CLIENT, {**SEEN, "f": "assign"}, LOOKUP, CLOSED],
+        [CLIENT, {**SEEN, "f": "saw"}, LOOKUP, CLOSED],
+        [CLIENT, {key: value for key, value in SEEN.items() if key != "f"}, LOOKUP, CLOSED],
         [],
     ],
     ids=[
@@ -119,6 +125,7 @@ def test_a_sight_with_an_impossible_value_is_a_defect(record: Path, key: str, va
         "another",
         "no-start",
         "no-end",
+        "of-a-group",
         "word",
         "key",
         "empty",

@@ -25,9 +25,10 @@ from analysis.core.rows import rows_of
 from analysis.evidence.deletions import Deletion, Deletions, deletions_of
 from analysis.replicafiles.kafka import LOG_STARTS, read_partition
 from analysis.replicafiles.log import ReplicaLog
-from history.lookups import NO_RECORD, Lookup, Sight
+from history.offset_record import NO_OFFSET
 from tests.analysis.log_checks import GroupsInMemory
 from tests.analysis.log_histories import Op, end, info, ok, read, table
+from tests.analysis.offset_operations import lookup, sight
 from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
 
@@ -263,15 +264,15 @@ def test_a_stored_start_beyond_the_log_is_a_doubt(tmp_path: Path) -> None:
         (100, 12, 12, False),
         (100, 12, 11, True),
         (101, 11, 12, True),
-        (140, NO_RECORD, 12, True),
-        (140, NO_RECORD, 14, False),
+        (140, NO_OFFSET, 12, True),
+        (140, NO_OFFSET, 14, False),
     ],
 )
 def test_a_lookup_may_pass_over_records_that_may_have_been_deleted(
     asked: int, given: int, deleted_to: int, wrong: bool
 ) -> None:
-    sight = Sight("c1", 0, 10, (100, 100, 120, 140), 50)
-    found = judge("log", [Lookup("c2", 0, asked, given, 60, 65)], [sight], {KEY: deleted_to})
+    seen = sight(10, (100, 100, 120, 140), 50)
+    found = judge("log", [lookup(asked, given, 60)], [seen], {KEY: deleted_to})
     assert bool(found.anomalies) == wrong
 
 
@@ -282,5 +283,5 @@ def test_lookups_over_random_records_are_judged_as_by_a_search() -> None:
         deleted_to, asked, given = rng.randint(0, 9), rng.randint(0, 9), rng.randint(0, len(times) - 1)
         kept = [at for at, time in enumerate(times) if at >= deleted_to and time >= asked and at < given]
         expected = times[given] < asked or bool(kept)
-        found = judge("log", [Lookup("c2", 0, asked, given, 60, 65)], [Sight("c1", 0, 0, times, 50)], {KEY: deleted_to})
+        found = judge("log", [lookup(asked, given, 60)], [sight(0, times, 50)], {KEY: deleted_to})
         assert bool(found.anomalies) == expected

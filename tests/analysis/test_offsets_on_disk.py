@@ -10,12 +10,12 @@ import pytest
 from analysis.core.anomaly import Anomaly
 from analysis.core.offsets_on_disk import violations
 from analysis.replicafiles.offset_commits import LoggedCommit, read_offsets_logs
-from history.groups import ATTEMPT_S, NO_OFFSET, Commit
-from history.schemas import INF
+from history.offset_record import ATTEMPT_S, NO_OFFSET, OffsetOperation
+from tests.analysis.offset_operations import commit
 from tests.analysis.offset_records import TOPIC, commit_batch, group_batch, key, value, write_offsets
 from tests.analysis.segment_files import batch, record
 
-FIRST, SECOND, THIRD = (Commit("a", 0, offset, offset * 10, offset * 10 + 5) for offset in (3, 6, 9))
+FIRST, SECOND, THIRD = (commit(offset, offset * 10, offset * 10 + 5) for offset in (3, 6, 9))
 COMMITS = (FIRST, SECOND, THIRD)
 
 
@@ -24,7 +24,7 @@ def logged(*offsets: int | None, epoch: int = 0) -> list[bytes]:
 
 
 def found(
-    directory: Path, commits: Sequence[Commit], *replicas: Sequence[bytes], high_watermark: int = 1 << 40
+    directory: Path, commits: Sequence[OffsetOperation], *replicas: Sequence[bytes], high_watermark: int = 1 << 40
 ) -> list[Anomaly]:
     places = {f"n{number}": directory / f"n{number}" for number in range(1, len(replicas) + 1)}
     for place, batches in zip(places.values(), replicas, strict=True):
@@ -34,7 +34,7 @@ def found(
     return violations("log", commits, logs)
 
 
-def names(directory: Path, commits: Sequence[Commit], *replicas: Sequence[bytes]) -> list[str]:
+def names(directory: Path, commits: Sequence[OffsetOperation], *replicas: Sequence[bytes]) -> list[str]:
     return [each.name for each in found(directory, commits, *replicas)]
 
 
@@ -72,14 +72,14 @@ def test_a_commit_that_an_older_one_replaced_is_shown_with_both(tmp_path: Path) 
 
 
 def test_a_commit_without_an_answer_may_be_missing_or_be_the_last(tmp_path: Path) -> None:
-    unanswered = Commit("a", 0, 6, 60, INF)
+    unanswered = commit(6, 60)
     assert names(tmp_path / "missing", (FIRST, unanswered, THIRD), logged(3, 9)) == []
     assert names(tmp_path / "last", (FIRST, unanswered, THIRD), logged(3, 9, 6)) == []
 
 
 def test_a_commit_that_may_have_been_sent_twice_may_be_the_last(tmp_path: Path) -> None:
-    late = Commit("a", 0, 6, 60, 60 + int(ATTEMPT_S * 1e9))
-    after = Commit("a", 0, 9, late.ret + 1, late.ret + 2)
+    late = commit(6, 60, 60 + int(ATTEMPT_S * 1e9))
+    after = commit(9, late.ret + 1, late.ret + 2)
     assert names(tmp_path, (late, after), logged(6, 9, 6)) == []
 
 

@@ -11,8 +11,8 @@ from uuid import UUID
 
 from analysis.evidence.earlier_dumps import REACHING
 from history.client_files import left_by
-from history.groups import GroupWriter
 from history.journal import Journal
+from history.offset_record import GROUPS, OffsetWriter
 from history.schemas import PHASE_FINAL
 from history.seal import seal
 from history.shapes import LOG
@@ -236,18 +236,18 @@ class StoredRun:
         )
         read = range(self.shown_from, RECORDS)
         values = [self.values()[offset] for offset in read]
-        with GroupWriter(self.path / "history" / "operations", "member-0", self.clock) as writer:
-            writer.assigned([0])
+        with OffsetWriter(self.path / "history" / "operations", GROUPS, "member-0", self.clock) as writer:
+            writer.event("assign", [0])
             now = self.clock.now
             columns = {"offset": read[0], "offsets": list(read), "values": values, "lo": RECORDS}
             operations.add("read", "ok", inv=now, ret=now, topic="log", partition=0, **columns)
-            writer.delivered(0, self.shown_from, RECORDS - 1, now)
+            writer.add("deliver", 0, ret=now, first=self.shown_from, offset=RECORDS - 1)
             self.clock.now += MS
-            writer.committing(1, {0: RECORDS})
+            acknowledged = writer.commit({0: RECORDS}, attempt_s=4.0)
             self.clock.now += MS
-            writer.committed(1, [0])
+            acknowledged([0])
         operations.close()
-        with GroupWriter(self.path / "history" / "operations", self._clients[1], self.clock) as writer:
+        with OffsetWriter(self.path / "history" / "operations", GROUPS, self._clients[1], self.clock) as writer:
             writer.fetched({0: RECORDS}, inv=self.clock.now)
         self._left(journal, "member-0")
 

@@ -7,33 +7,33 @@ from pathlib import Path
 from analysis.page.run_page import group_view, lag_over_time
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from history.groups import Commit, Delivered, GroupRecords, HeldPartition
-from history.schemas import INF
+from history.offset_record import OffsetOperation, OffsetRecord
 from history.timeline import RunClock
+from tests.analysis.offset_operations import commit, delivered
 from tests.analysis_pipeline.stored_run import StoredRun
 
 CLOCK = RunClock(0, 0)
 SECOND = 10**9
 
 
-def commit(offset: int, at_s: int, *, answered: bool = True) -> Commit:
-    return Commit("m", 0, offset, at_s * SECOND, (at_s + 1) * SECOND if answered else INF)
+def event(f: str, at_s: int, client: str = "m") -> OffsetOperation:
+    return OffsetOperation(f, client, 0, at_s * SECOND, at_s * SECOND)
 
 
 def test_the_lag_grows_with_deliveries_and_shrinks_with_acknowledged_commits() -> None:
-    lags = lag_over_time([(1, 10), (5, 30)], [Commit("m", 0, 10, 2, 3), Commit("m", 0, 25, 6, 7)])
+    lags = lag_over_time([(1, 10), (5, 30)], [commit(10, 2, 3), commit(25, 6, 7)])
     assert lags == [(1, 10), (3, 0), (5, 20), (7, 5)]
 
 
 def test_a_commit_of_an_older_offset_does_not_raise_the_lag() -> None:
-    assert lag_over_time([(1, 10)], [Commit("m", 0, 10, 2, 3), Commit("m", 0, 4, 4, 5)])[-1] == (5, 0)
+    assert lag_over_time([(1, 10)], [commit(10, 2, 3), commit(4, 4, 5)])[-1] == (5, 0)
 
 
 def test_a_view_has_members_partitions_and_holdings() -> None:
-    held = (HeldPartition("m", 0, SECOND, 3 * SECOND), HeldPartition("n", 0, 4 * SECOND))
-    given = (Delivered("m", 0, 0, 9, 2 * SECOND),)
-    groups = GroupRecords((commit(10, 2), commit(12, 5, answered=False)), (), given, ("m", "n"), 2, (), held)
-    view = group_view(groups, CLOCK, 8.0)
+    held = (event("assign", 1), event("revoke", 3), event("assign", 4, "n"))
+    commits = (commit(10, 2 * SECOND, 3 * SECOND), commit(12, 5 * SECOND))
+    group = OffsetRecord((*held, *commits, delivered(0, 9, 2 * SECOND)), ("m", "n"))
+    view = group_view(group, CLOCK, 8.0)
     assert view is not None
     (partition,) = view.partitions
     assert (partition.commits, partition.unanswered, partition.committed, partition.delivered) == (1, 1, 10, 9)
@@ -42,14 +42,14 @@ def test_a_view_has_members_partitions_and_holdings() -> None:
 
 
 def test_partitions_beyond_the_bound_are_counted() -> None:
-    given = tuple(Delivered("m", number, 0, 9, SECOND) for number in range(70))
-    view = group_view(GroupRecords((), (), given, ("m",)), CLOCK, 8.0)
+    given = tuple(delivered(0, 9, SECOND, partition=number) for number in range(70))
+    view = group_view(OffsetRecord(given, ("m",)), CLOCK, 8.0)
     assert view is not None
     assert (len(view.partitions), view.left_out) == (64, 6)
 
 
 def test_a_run_without_a_group_has_no_view() -> None:
-    assert group_view(GroupRecords(), CLOCK, 8.0) is None
+    assert group_view(OffsetRecord(), CLOCK, 8.0) is None
 
 
 def test_the_page_of_a_run_with_a_group_shows_it(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from analysis.evidence.event_times import lives_of
 from history.checksummed_lines import text_of
-from history.groups import ATTEMPT_S
+from history.offset_record import ASSIGN, ATTEMPT_S, COMMIT, DELIVER, FETCH, REVOKE
+from history.schemas import INF
 from tests.analysis.offset_records import commit_batch
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.segments import Batches, end_of, of_batches, rebased
@@ -30,30 +31,64 @@ def rewrite(run: Stored, name: str, change: Callable[[Lines], Lines]) -> None:
     assert path.read_bytes() != before, f"{name} stayed as it was"
 
 
-def having(run: Stored, what: str, which: Callable[[Line], bool] = lambda _: True) -> str:
+def _anything(_: Line) -> bool:
+    return True
+
+
+def _is_answered(line: Line) -> bool:
+    return bool(line["ret"] < INF)
+
+
+def _is_unanswered(line: Line) -> bool:
+    return not _is_answered(line)
+
+
+def _in_time(lines: Lines) -> Lines:
+    """The lines in the order of their times, between the first and the last one."""
+    return [lines[0], *sorted(lines[1:-1], key=_moment), lines[-1]]
+
+
+def _moment(line: Line) -> int:
+    return int(line["ret"] if _is_answered(line) else line["inv"])
+
+
+def having(run: Stored, f: str, which: Callable[[Line], bool] = _anything) -> str:
     """The file of a member that has such a line."""
     for path in sorted((run / GROUPS).glob("member-*.jsonl")):
-        if any(line["what"] == what and which(line) for line in checked(path)):
+        if any(line.get("f") == f and which(line) for line in checked(path)):
             return f"{GROUPS}/{path.name}"
-    raise AssertionError(f"no member wrote {what}")
+    raise AssertionError(f"no member wrote {f}")
 
 
-def _one(run: Stored, what: str, change: Callable[[Line], None], *, last: bool = True) -> None:
-    """Change one line of a kind, the last or the first."""
+def _one(run: Stored, f: str, change: Callable[[Line], object], which: Callable[[Line], bool] = _anything) -> None:
+    """Change the last line of a kind."""
 
     def changed(lines: Lines) -> Lines:
-        change([line for line in lines if line["what"] == what][-1 if last else 0])
+        change([line for line in lines if line.get("f") == f and which(line)][-1])
         return lines
 
-    rewrite(run, having(run, what), changed)
+    rewrite(run, having(run, f, which), changed)
 
 
-def _drop(run: Stored, what: str) -> None:
+def _each(f: str, change: Callable[[Line], object]) -> Callable[[Lines], Lines]:
+    """Changes each line of a kind."""
+
+    def changed(lines: Lines) -> Lines:
+        for line in lines:
+            if line.get("f") == f:
+                change(line)
+        return lines
+
+    return changed
+
+
+def _drop(run: Stored, f: str, which: Callable[[Line], bool] = _anything) -> None:
     """No member wrote any line of a kind."""
     for path in sorted((run / GROUPS).glob("member-*.jsonl")):
         lines = checked(path)
-        if any(line["what"] == what for line in lines):
-            rewrite(run, f"{GROUPS}/{path.name}", lambda lines: [line for line in lines if line["what"] != what])
+        kept = [line for line in lines if line.get("f") != f or not which(line)]
+        if len(kept) < len(lines):
+            rewrite(run, f"{GROUPS}/{path.name}", lambda _: kept)  # noqa: B023 - called at once
 
 
 # ---- files
@@ -144,30 +179,18 @@ def a_member_that_has_not_ended(run: Stored) -> None:
 
 @mutation(fails("lost-acknowledged-commit"))
 def the_committed_offsets_were_gone_in_the_end(run: Stored) -> None:
-    def forget(lines: Lines) -> Lines:
-        for line in lines:
-            if line["what"] == "fetched":
-                line["offsets"] = dict.fromkeys(line["offsets"], -1)
-        return lines
-
-    rewrite(run, READER, forget)
+    rewrite(run, READER, _each(FETCH, lambda line: line.update(offset=-1)))
 
 
 @mutation(fails("lost-acknowledged-commit", "phantom-commit"))
 def an_offset_went_back_in_the_end(run: Stored) -> None:
-    def back(lines: Lines) -> Lines:
-        for line in lines:
-            if line["what"] == "fetched":
-                line["offsets"] = {partition: offset - 1 for partition, offset in line["offsets"].items()}
-        return lines
-
-    rewrite(run, READER, back)
+    rewrite(run, READER, _each(FETCH, lambda line: line.update(offset=line["offset"] - 1)))
 
 
 def _in_place(lines: Lines, new: Line) -> Lines:
     """With one line more, in front of the first that is later, and of the last, by which a member ends."""
     last = len(lines) - 1
-    place = next((number for number, line in enumerate(lines) if line.get("t", 0) > new["t"]), last)
+    place = next((at for at, line in enumerate(lines[1:-1], 1) if _moment(line) > _moment(new)), last)
     return [*lines[:place], new, *lines[place:]]
 
 
@@ -175,9 +198,9 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
     """Each partition's first offset is committed immediately after its creation, so that later fetches always return an
     offset: to the reader, and to every member that fetches as late. When a member leaves late, the others get a new
     assignment."""
-    name = having(run, "committing")
-    asked = [line for line in checked(run / READER) if line["what"] == "fetched"]
-    places = dict.fromkeys(sorted({key for line in asked for key in line["offsets"]}), 0)
+    name = having(run, COMMIT)
+    asked = [line for line in checked(run / READER) if line.get("f") == FETCH]
+    partitions = sorted({line["partition"] for line in asked})
     since = min(line["inv"] for line in asked)
     # A member is there for as long as the load lasts, however late it is let into its group and commits on its own.
     began, ended = lives_of(run.lines())[Path(name).stem]
@@ -185,21 +208,21 @@ def _first_commit_again(run: Stored, took_s: float) -> None:
     assert answered < ended, f"{name} was not there for {took_s} s"
 
     def committed(lines: Lines) -> Lines:
-        held = {"what": "assigned", "partitions": [int(each) for each in places], "t": at}
-        begun = {"what": "committing", "id": 10**6, "offsets": places, "t": at}
-        done = {"what": "committed", "id": 10**6, "partitions": [int(each) for each in places], "t": answered}
-        return _in_place(_in_place(_in_place(lines, held), begun), done)
+        for partition in partitions:
+            commit = {"f": COMMIT, "partition": partition, "inv": at, "ret": INF, "offset": 0, "id": 10**6}
+            held = {"f": ASSIGN, "partition": partition, "inv": at, "ret": at}
+            for new in (held, commit, commit | {"ret": answered}):
+                lines = _in_place(lines, new)
+        return lines
 
-    def changed(line: Line) -> Line:
-        if line["what"] != "fetched" or line["t"] < min(since, answered):
-            return line
-        is_late = line["t"] >= since
-        return line | {"offsets": {key: 0 if is_late else max(was, 0) for key, was in line["offsets"].items()}}
+    def shows_zero(line: Line) -> None:
+        if line["ret"] >= min(since, answered):
+            line["offset"] = 0 if line["ret"] >= since else max(line["offset"], 0)
 
     rewrite(run, name, committed)
-    run.edit(OFFSETS_LOG, of_batches(lambda batches: _with_commits_of_zero(batches, [int(each) for each in places])))
+    run.edit(OFFSETS_LOG, of_batches(lambda batches: _with_commits_of_zero(batches, partitions)))
     for path in sorted((run / GROUPS).glob("*.jsonl")):
-        path.write_bytes(text_of([changed(line) for line in checked(path)]))
+        path.write_bytes(text_of(_each(FETCH, shows_zero)(checked(path))))
 
 
 def _with_commits_of_zero(batches: Batches, partitions: list[int]) -> Batches:
@@ -221,145 +244,127 @@ def a_commit_that_was_answered_at_once_took_effect_again(run: Stored) -> None:
 
 @mutation(fails("phantom-commit"))
 def a_fetch_shows_an_uncommitted_offset(run: Stored) -> None:
-    def ahead(lines: Lines) -> Lines:
-        for line in lines:
-            if line["what"] == "fetched":
-                line["offsets"] = {partition: offset + 1_000 for partition, offset in line["offsets"].items()}
-        return lines
-
-    rewrite(run, READER, ahead)
+    rewrite(run, READER, _each(FETCH, lambda line: line.update(offset=line["offset"] + 1_000)))
 
 
 @mutation(fails("skipped-record"))
 def committed_records_were_not_delivered(run: Stored) -> None:
-    _drop(run, "delivered")
+    _drop(run, DELIVER)
 
 
 @mutation(fails("skipped-record"))
 def the_first_record_was_not_delivered(run: Stored) -> None:
     def behind(line: Line) -> bool:
-        return bool(line["first"] == 0 < line["last"])
+        return bool(line["first"] == 0 < line["offset"])
 
-    name = having(run, "delivered", behind)
-
-    def changed(lines: Lines) -> Lines:
-        next(line for line in lines if line["what"] == "delivered" and behind(line))["first"] = 1
-        return lines
-
-    rewrite(run, name, changed)
+    _one(run, DELIVER, lambda line: line.update(first=1), behind)
 
 
 @mutation(fails("skipped-record"))
 def records_were_given_out_only_after_their_commit(run: Stored) -> None:
+    late = 60_000_000_000
     for path in sorted((run / GROUPS).glob("member-*.jsonl")):
-        late = 60_000_000_000
-
-        def delay(lines: Lines) -> Lines:
-            for line in lines:
-                if line["what"] == "delivered":
-                    line["t"] += late  # noqa: B023 - the same for all
-            return lines
-
-        if any(line["what"] == "delivered" for line in checked(path)):
-            rewrite(run, f"{GROUPS}/{path.name}", delay)
+        lines = _each(DELIVER, lambda line: line.update(inv=line["ret"] + late, ret=line["ret"] + late))(checked(path))
+        path.write_bytes(text_of(_in_time(lines)))
 
 
 @mutation(fails("skipped-record"))
 def a_commit_beyond_the_log(run: Stored) -> None:
-    def beyond(line: Line) -> None:
-        line["offsets"] = dict.fromkeys(line["offsets"], 2**50)
+    def beyond(lines: Lines) -> Lines:
+        last = [line for line in lines if line.get("f") == COMMIT and _is_answered(line)][-1]
+        same = {name: last[name] for name in ("f", "id", "partition")}
+        return [line | {"offset": 2**50} if same.items() <= line.items() else line for line in lines]
 
-    _one(run, "committing", beyond)
+    rewrite(run, having(run, COMMIT, _is_answered), beyond)
 
 
 @mutation(TELLS, fails("phantom-commit"))
 def no_commit_is_on_record(run: Stored) -> None:
-    _drop(run, "committed")
-    _drop(run, "committing")
+    _drop(run, COMMIT)
 
 
 @mutation(unknown("no commit was acknowledged"))
 def no_commit_was_answered(run: Stored) -> None:
-    _drop(run, "committed")
+    _drop(run, COMMIT, _is_answered)
 
 
 @mutation(TELLS, fails())
 def an_answer_to_no_commit(run: Stored) -> None:
-    _one(run, "committed", lambda line: line.update(id=10**6))
+    _one(run, COMMIT, lambda line: line.update(id=10**6), _is_answered)
 
 
 @mutation(TELLS, fails())
 def an_answer_before_its_commit(run: Stored) -> None:
-    _one(run, "committed", lambda line: line.update(t=1))
+    _one(run, COMMIT, lambda line: line.update(ret=1), _is_answered)
 
 
 @mutation(TELLS, fails())
 def a_commit_with_a_number_that_was_used(run: Stored) -> None:
     def again(lines: Lines) -> Lines:
-        at = next(at for at, line in enumerate(lines) if line["what"] == "committing")
+        at = next(at for at, line in enumerate(lines) if line.get("f") == COMMIT)
         return [*lines[: at + 1], lines[at], *lines[at + 1 :]]
 
-    rewrite(run, having(run, "committing"), again)
+    rewrite(run, having(run, COMMIT), again)
 
 
 @mutation(TELLS, fails())
 def a_negative_offset(run: Stored) -> None:
-    _one(run, "committing", lambda line: line.update(offsets=dict.fromkeys(line["offsets"], -7)))
+    _one(run, COMMIT, lambda line: line.update(offset=-7), _is_unanswered)
 
 
 @mutation(TELLS, fails())
 def an_offset_that_is_a_word(run: Stored) -> None:
-    _one(run, "committing", lambda line: line.update(offsets=dict.fromkeys(line["offsets"], "many")))
+    _one(run, COMMIT, lambda line: line.update(offset="many"), _is_unanswered)
 
 
 @mutation(TELLS, fails())
 def an_offset_that_is_a_fraction(run: Stored) -> None:
-    _one(run, "delivered", lambda line: line.update(last=line["last"] + 0.5))
+    _one(run, DELIVER, lambda line: line.update(offset=line["offset"] + 0.5))
 
 
 @mutation(TELLS, fails())
 def an_offset_larger_than_any(run: Stored) -> None:
-    _one(run, "delivered", lambda line: line.update(last=2**80))
+    _one(run, DELIVER, lambda line: line.update(offset=2**80))
 
 
 @mutation(TELLS, fails())
 def records_with_an_end_before_their_start(run: Stored) -> None:
-    _one(run, "delivered", lambda line: line.update(first=line["last"] + 5))
+    _one(run, DELIVER, lambda line: line.update(first=line["offset"] + 5))
 
 
 @mutation(TELLS, fails())
 def a_time_before_all_time(run: Stored) -> None:
-    _one(run, "delivered", lambda line: line.update(t=-1))
+    _one(run, DELIVER, lambda line: line.update(inv=-1))
 
 
 @mutation(TELLS, fails())
 def a_fetch_with_an_end_before_its_start(run: Stored) -> None:
-    _one(run, "fetched", lambda line: line.update(inv=line["t"] + 1))
+    _one(run, FETCH, lambda line: line.update(inv=line["ret"] + 1))
 
 
 @mutation(unknown("partitions that do not exist"), fails())
 def a_partition_that_there_is_not(run: Stored) -> None:
-    _one(run, "fetched", lambda line: line.update(offsets={**line["offsets"], "7": 3}))
+    _one(run, FETCH, lambda line: line.update(partition=7, offset=3))
 
 
 @mutation(TELLS, fails())
 def a_partition_of_no_number(run: Stored) -> None:
-    _one(run, "fetched", lambda line: line.update(offsets={"-1": 3}))
+    _one(run, FETCH, lambda line: line.update(partition=-1))
 
 
 @mutation(TELLS, fails())
 def a_line_of_a_kind_that_there_is_not(run: Stored) -> None:
-    _one(run, "assigned", lambda line: line.update(what="appointed"))
+    _one(run, ASSIGN, lambda line: line.update(f="appoint"))
 
 
 @mutation(TELLS, fails())
 def a_line_without_its_time(run: Stored) -> None:
-    _one(run, "committing", lambda line: line.pop("t"))
+    _one(run, COMMIT, lambda line: line.pop("inv"), _is_unanswered)
 
 
 @mutation(TELLS, fails())
-def offsets_that_are_a_list(run: Stored) -> None:
-    _one(run, "fetched", lambda line: line.update(offsets=[3]))
+def an_offset_that_is_a_list(run: Stored) -> None:
+    _one(run, FETCH, lambda line: line.update(offset=[3]))
 
 
 @mutation(unknown("fetched after healing"))
@@ -367,15 +372,15 @@ def the_final_offsets_were_not_fetched(run: Stored) -> None:
     """Members fetched before, and that does not show later commits."""
     since = next(line["t"] for line in run.lines() if phase("final")(line))
     for path in sorted((run / GROUPS).glob("*.jsonl")):
-        kept = [line for line in checked(path) if line["what"] != "fetched" or line["t"] < since]
+        kept = [line for line in checked(path) if line.get("f") != FETCH or line["ret"] < since]
         path.write_bytes(text_of(kept))
 
 
 @mutation(unknown("member-", "before it started"))
 def records_were_given_out_before_the_run(run: Stored) -> None:
     for path in sorted((run / GROUPS).glob("member-*.jsonl")):
-        early = [line | ({"t": 0} if line["what"] == "delivered" else {}) for line in checked(path)]
-        path.write_bytes(text_of(early))
+        early = _each(DELIVER, lambda line: line.update(inv=0, ret=0))(checked(path))
+        path.write_bytes(text_of(_in_time(early)))
 
 
 # ---- what the members' own operations say
@@ -384,17 +389,16 @@ def records_were_given_out_before_the_run(run: Stored) -> None:
 @mutation(unknown("while it did not hold it"))
 def an_assignment_is_not_on_record(run: Stored) -> None:
     """A member reads and commits what it was assigned."""
-    _drop(run, "assigned")
+    _drop(run, ASSIGN)
 
 
 @mutation(unknown("while it did not hold it"))
 def a_partition_was_given_back_at_once(run: Stored) -> None:
     def back(lines: Lines) -> Lines:
-        at = next(at for at, line in enumerate(lines) if line["what"] == "assigned" and line["partitions"])
-        given = {"what": "revoked", "partitions": lines[at]["partitions"], "lost": False, "t": lines[at]["t"]}
-        return [*lines[: at + 1], given, *lines[at + 1 :]]
+        at = next(at for at, line in enumerate(lines) if line.get("f") == ASSIGN)
+        return [*lines[: at + 1], lines[at] | {"f": REVOKE}, *lines[at + 1 :]]
 
-    rewrite(run, having(run, "assigned", lambda line: bool(line["partitions"])), back)
+    rewrite(run, having(run, ASSIGN), back)
 
 
 # ---- who took part

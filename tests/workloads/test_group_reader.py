@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from history.groups import GroupWriter
+from history.offset_record import GROUPS, OffsetWriter
 from history.shapes import LOG
 from history.writer import OperationWriter
 from tests.workloads.running import settings
@@ -110,7 +110,7 @@ def read(
     began_s = time.now_s
     with (
         OperationWriter(LOG, its.directory, client="reader-1", session=1, process=1) as writer,
-        GroupWriter(its.directory, "reader-1") as group,
+        OffsetWriter(its.directory, GROUPS, "reader-1") as group,
     ):
         GroupReaderClient(its, commands, writer, group).run()  # type: ignore[arg-type]
     return commands.messages[-1], time.now_s - began_s

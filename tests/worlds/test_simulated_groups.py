@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis.evidence.offset_history import assignments
 from broker.log.cleaner import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
-from history.groups import GroupRecords, read_groups
+from history.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
 from simulator.group_client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
@@ -65,11 +66,11 @@ def told_of_groups(run: SimulatedRun) -> str:
 def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Path) -> None:
     run = simulate(short, tmp_path)
     assert run.verdict.verdict == "pass", run.verdict.reasons
-    record: GroupRecords = read_groups(run.path)
-    assert set(record.members) == {"member-1", "member-2", "member-3", "reader-1"}
-    assert sum(commit.acknowledged for commit in record.commits) > 100, "a run with few commits shows little"
-    assert {delivered.partition for delivered in record.deliveries} == set(range(6))
-    assert record.assignments == 3, "a killed coordinator's successor knows the generation"
+    group = read_offsets(run.path, GROUPS)
+    assert set(group.clients) == {"member-1", "member-2", "member-3", "reader-1"}
+    assert sum(commit.acknowledged for commit in group.of(COMMIT)) > 100, "a run with few commits shows little"
+    assert {delivered.partition for delivered in group.of(DELIVER)} == set(range(6))
+    assert assignments(group) == 3, "a killed coordinator's successor knows the generation"
     assert (run.path / "nodes" / "n1" / "events.jsonl").read_text().count('"log_compacted"'), "commits are compacted"
 
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from broker.errors import ErrorCode
-from history.groups import NO_OFFSET, GroupWriter
-from history.lookups import LookupWriter
+from broker.protocol.records import Record
+from history.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
 from history.writer import OperationWriter
 from simulator.group_client import LEFT, GroupClient, GroupError
 from workloads.client_record import open_record
@@ -39,20 +39,16 @@ class VirtualTieredConsumer(Consumer):
         self, settings: ClientSettings, control: VirtualControl, writer: OperationWriter, clock: ClockNs
     ) -> None:
         super().__init__(settings, control, writer, clock)
-        self._lookups = LookupWriter(settings.directory, settings.client, clock)
+        self._lookups = OffsetWriter(settings.directory, LOOKUPS, settings.client, clock)
         self._times = KnownTimes()
-        self._reading.on_timestamps = self._saw
+        self._reading.on_records = self._saw
 
     async def close(self) -> None:
         await super().close()
         self._lookups.close()
 
-    def _saw(self, partition: int, start: int, timestamps: Sequence[int]) -> None:
-        """Record the timestamps of consecutive records, each once."""
-        stamped = list(enumerate(timestamps, start))
-        new = [(offset, timestamp) for offset, timestamp in stamped if self._times.add(partition, offset, timestamp)]
-        if new:
-            self._lookups.seen(partition, new[0][0], [timestamp for _, timestamp in new])
+    def _saw(self, partition: int, run: Sequence[Record], _: int) -> None:
+        self._times.record(self._lookups, partition, [(record.offset, record.timestamp) for record in run])
 
     async def _poll(self, partition: int) -> None:
         if self._rng.random() < self._settings.parameters["jumps_share"]:
@@ -69,7 +65,7 @@ class VirtualTieredConsumer(Consumer):
         if offset is None:
             self._counts.add("fail")
             return
-        self._lookups.looked_up(partition, timestamp, offset, inv=inv)
+        self._lookups.add("lookup", partition, inv=inv, timestamp=timestamp, offset=offset)
         self._counts.add("ok")
         if offset >= 0:
             self._reading.next[partition] = offset
@@ -89,13 +85,13 @@ class VirtualMember:
         self._control = control
         self._writer = writer
         self._clock = clock
-        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, clock)
         self._group = GroupClient(group_of(settings), addresses(settings), session_ms=session_ms(settings))
-        self._reading = VirtualRead(settings, control, writer, clock, on_records=self._record.delivered)
+        self._reading = VirtualRead(settings, control, writer, clock)
+        self._reading.on_records = self._delivered
         self._counts = Counts(control)
         self._committed: dict[int, int] = {}
         """The positions of this generation's partitions; empty until the committed offsets are known."""
-        self._commits = 0
         self._commit_at = self._fetch_at = self._heard_at = 0.0
         self._life: asyncio.Task[None] | None = None
 
@@ -118,11 +114,14 @@ class VirtualMember:
         await self._reading.close()
         self._record.close()
 
+    def _delivered(self, partition: int, run: Sequence[Record], at: int) -> None:
+        self._record.add("deliver", partition, ret=at, first=run[0].offset, offset=run[-1].offset)
+
     async def _live(self) -> None:
         while True:
             try:
                 partitions = await self._group.join(self._settings.partitions)
-                self._record.assigned(partitions)
+                self._record.event("assign", partitions)
                 await self._generation(partitions)
             except (OSError, GroupError):
                 await asyncio.sleep(RETRY_S)
@@ -146,7 +145,7 @@ class VirtualMember:
             beating.cancel()
             if settled:
                 await self._hand_over(partitions)
-            self._record.revoked(partitions, lost=not settled)
+            self._record.event("revoke" if settled else "lose", partitions)
 
     async def _beat(self, over: list[OSError | GroupError]) -> None:
         """Send heartbeats, as the library does in the background, until the generation is over: `over` has the reason.
@@ -208,14 +207,13 @@ class VirtualMember:
         offsets = {index: read_to[index] for index in partitions if index in saved and saved[index] != read_to[index]}
         if not offsets:
             return
-        self._commits += 1
-        number, codes = self._commits, dict[int, ErrorCode]()
-        self._record.committing(number, offsets)
+        codes = dict[int, ErrorCode]()
+        acknowledged = self._record.commit(offsets, ATTEMPT_S * self._settings.time_scale)
         try:
             codes = await self._group.commit(self._settings.topic, offsets)
         finally:
             done = [partition for partition, code in codes.items() if code is ErrorCode.NONE]
-            self._record.committed(number, done)
+            acknowledged(done)
             self._committed.update({partition: offsets[partition] for partition in done})
             self._counts.add("ok" if len(done) == len(offsets) else "info")
         refused = next((code for code in codes.values() if code is not ErrorCode.NONE), None)
@@ -232,13 +230,13 @@ def _has_left(error: OSError | GroupError) -> bool:
 
 
 async def fetch_committed(
-    client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: GroupWriter, clock: ClockNs
+    client: GroupClient, settings: ClientSettings, partitions: Sequence[int], record: OffsetWriter, clock: ClockNs
 ) -> dict[int, int]:
     """The group's committed offsets, recorded. Raises `GroupError` and `OSError`."""
     inv = clock()
     offsets = await client.committed(settings.topic, list(partitions), settings.query_timeout_s)
     if offsets:
-        record.fetched(offsets, inv=inv)
+        record.fetched(offsets, inv)
     return offsets
 
 
@@ -251,7 +249,7 @@ class GroupReader(FinalReader):
         super().__init__(settings, control, writer, clock)
         self._settings = settings
         self._clock = clock
-        self._record = GroupWriter(settings.directory, settings.client, clock)
+        self._record = OffsetWriter(settings.directory, GROUPS, settings.client, clock)
         self._asking = GroupClient(group_of(settings), addresses(settings))
 
     async def close(self) -> None:

@@ -187,16 +187,12 @@ class VirtualRead:
         control: VirtualControl,
         writer: OperationWriter,
         clock: ClockNs,
-        *,
-        on_records: Callable[[int, int, int, int], None] | None = None,
     ) -> None:
-        """`on_records`: called for each run of records with the partition, the first and last offset, and the time."""
         self._settings = settings
         self._writer = writer
         self._clock = clock
-        self._on_records = on_records
-        self.on_timestamps: Callable[[int, int, Sequence[int]], None] | None = None
-        """Called for each run of records with its partition, its first offset, and its timestamps."""
+        self.on_records: Callable[[int, Sequence[Record], int], None] | None = None
+        """Called for each run of records with its partition and the time of the answer."""
         self._client = SimulatedClient(addresses(settings))
         self._upkeep = control.run(self._client.keep_up(settings.topic))
         self.next = dict.fromkeys(range(settings.partitions), 0)
@@ -225,10 +221,8 @@ class VirtualRead:
             read = columns_of_read(self.next[partition], offsets, values)
             self._writer.add("read", "ok", inv=inv, ret=ret, topic=topic, partition=partition, **read)
             self.next[partition] = offsets[-1] + 1
-            if self._on_records is not None:
-                self._on_records(partition, offsets[0], offsets[-1], ret)
-            if self.on_timestamps is not None:
-                self.on_timestamps(partition, offsets[0], [record.timestamp for record in run])
+            if self.on_records is not None:
+                self.on_records(partition, run, ret)
             reads += 1
         self.next[partition] = max(self.next[partition], fetched.next_offset)
         if not fetched.records and self._settings.polls_show_ends and fetched.high_watermark == start:
