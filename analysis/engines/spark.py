@@ -35,7 +35,8 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.engines.processor_time import cpu_of_tree_s
 from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, reach, require_workers
-from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local
+from analysis.engines.spark_connect import connect
+from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local, is_remote
 from analysis.engines.task_map import SparkTasks, default_parallelism
 from installation.files import PROJECT_ROOT, SPARK_FILES, cache_directory
 from installation.plain_paths import PlainPath
@@ -294,7 +295,11 @@ class SparkHandle:
             thread = threading.get_native_id()
             if os.getpriority(os.PRIO_PROCESS, thread) < NICENESS:  # only root may lower it again
                 os.setpriority(os.PRIO_PROCESS, thread, NICENESS)
-            self._session = self._build()
+            if is_remote(self._master):
+                reach(self._master)
+                self._session = connect(self._master, SMALL_PLANS)
+            else:
+                self._session = self._build()
             # The job forks the workers, which load what every task needs.
             here, session = is_local(self._master), self._session
             cores = default_parallelism(session) if here else require_workers(session, self._master)

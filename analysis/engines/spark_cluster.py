@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import SplitResult, urlsplit
 
 from analysis.analysis_revision import revision
-from analysis.engines.spark_errors import NEEDS, SparkUnavailableError, cause_of
-from analysis.engines.task_map import PICKLED, SparkTasks, default_parallelism, pickled
+from analysis.engines.spark_errors import NEEDS, REMOTE, SparkUnavailableError, cause_of, is_remote
+from analysis.engines.task_map import PICKLED, ArrowFunction, SparkTasks, default_parallelism, pickled, portable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,8 @@ T = TypeVar("T")
 SCHEME: Final = "spark://"
 OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
 """The start of the address of a master that Spark itself must reach."""
+CONNECT_PORT: Final = 15002
+"""The port of a Spark Connect server if its address states none."""
 MASTER_S: Final = 20.0
 """A master that was started a moment ago listens within seconds."""
 WORKERS_S: Final = 120.0
@@ -49,14 +52,27 @@ SETTINGS: Final = {
 
 
 def addresses_of(master: str) -> list[tuple[str, int]]:
-    """The addresses in `spark://HOST:PORT[,HOST:PORT...]`. Raises `SparkUnavailableError` for another form."""
+    """The addresses in `spark://HOST:PORT[,...]` or `sc://HOST[:PORT][/...]`. Raises `SparkUnavailableError` for any
+    other form."""
     addresses = []
+    if is_remote(master):
+        place = urlsplit(master)
+        if not place.hostname or not _is_port(place):
+            raise SparkUnavailableError(f"{master!r} is not the address of a server: give {REMOTE}HOST:PORT")
+        return [(place.hostname, place.port or CONNECT_PORT)]
     for address in master.removeprefix(SCHEME).split(","):
         host, _, port = address.rpartition(":")
         if not master.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
             raise SparkUnavailableError(f"{master!r} is not the address of a master: give {SCHEME}HOST:PORT")
         addresses.append((host.strip("[]"), int(port)))
     return addresses
+
+
+def _is_port(place: SplitResult) -> bool:
+    try:
+        return place.port is None or place.port > 0
+    except ValueError:
+        return False
 
 
 def reach(master: str) -> str:
@@ -73,8 +89,9 @@ def reach(master: str) -> str:
             except (OSError, UnicodeError) as error:  # the name is not valid in IDNA
                 refused = f"{address[0]}:{address[1]}: {error}"
         if time.monotonic() >= deadline:
+            kind = "server" if is_remote(master) else "master"
             raise SparkUnavailableError(
-                f"no Spark master answers within {MASTER_S:.0f} s ({refused}); start it (docs/architecture.md)"
+                f"no Spark {kind} answers within {MASTER_S:.0f} s ({refused}); start it (docs/architecture.md)"
             )
         time.sleep(_POLL_S)
 
@@ -142,13 +159,13 @@ def on_each_worker(session: SparkSession, master: str, slots: int, work: Callabl
     return [answer for row in answers["pickled"] for answer in pickle.loads(row.as_py())]
 
 
-def _barrier_task(work: Callable[[], Iterator[T]]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _barrier_task(work: Callable[[], Iterator[T]]) -> ArrowFunction:
     def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             continue
         yield from pickled([list(work())]).to_batches()
 
-    return answer
+    return portable(answer)
 
 
 def _revisions() -> Iterator[tuple[str, str]]:

@@ -9,11 +9,12 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from analysis.analysis_revision import require_revision, revision
 from analysis.engines.spark_errors import cause_of
 from history.arrow import without_pandas
+from installation.files import PROJECT_ARCHIVE
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +89,7 @@ class SparkTasks:
         shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.cores)
         rows = pickled([(number, tasks[number]) for number in share] for share in shares)
         try:
-            done = self.session.createDataFrame(rows).mapInArrow(_work(function), PICKLED).toArrow()
+            done = self.session.createDataFrame(rows).mapInArrow(portable(_work(function)), PICKLED).toArrow()
         except Exception as error:
             raise RuntimeError(f"a task on Spark failed: {cause_of(error, self.master)}") from error
         except BaseException:  # Ctrl-C
@@ -103,6 +104,7 @@ class SparkTasks:
             self.session.interruptAll()
 
 
+ArrowFunction: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 PICKLED: Final = "pickled binary"
 """The columns of a DataFrame of Python objects."""
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
@@ -113,7 +115,7 @@ def default_parallelism(session: SparkSession) -> int:
     """The processors of a session's workers; at least 2 of a cluster, and the processors that a setting states. One
     task is done on each."""
     session.conf.unset(_PARTITIONS)
-    return int(session.range(_MOST_CORES).mapInArrow(_one_row, PICKLED).toArrow().num_rows)
+    return int(session.range(_MOST_CORES).mapInArrow(portable(_one_row), PICKLED).toArrow().num_rows)
 
 
 def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -123,6 +125,25 @@ def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from pickled([None]).to_batches()
 
 
+def portable(function: ArrowFunction) -> ArrowFunction:
+    """The same function for workers that may have the project only as an archive in their working directory."""
+    from pyspark import cloudpickle
+
+    by_name, archive = cloudpickle.dumps(function), PROJECT_ARCHIVE  # type: ignore[no-untyped-call]
+
+    def by_value(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import pickle
+        import sys
+
+        project = os.path.abspath(archive)
+        if os.path.isdir(project) and project not in sys.path:
+            sys.path.insert(0, project)
+        yield from pickle.loads(by_name)(batches)
+
+    return by_value
+
+
 def pickled(objects: Iterable[object]) -> pa.Table:
     """One row for each object, as PICKLED states."""
     import pyarrow as pa
@@ -130,7 +151,7 @@ def pickled(objects: Iterable[object]) -> pa.Table:
     return pa.table({"pickled": pa.array(map(pickle.dumps, objects), pa.binary())})
 
 
-def _work(function: Callable[[T], R]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _work(function: Callable[[T], R]) -> ArrowFunction:
     """The function that Spark's workers apply to a share of the tasks."""
     expected = revision()
 

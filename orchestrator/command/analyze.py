@@ -36,7 +36,7 @@ def main(options: argparse.Namespace) -> int:
             runs[run.path] = run
             named[run.path.parent] = store.locate(name) / run.path.relative_to(store.find(name))
     simulated = all((path / SUMMARY).is_file() for path in runs)
-    kind, _ = choose_engine(engine_asked(options.engine, options.master), simulated=simulated)
+    kind, _ = choose_engine(engine_asked(options.engine, options.master), simulated=simulated, master=options.master)
     engine = Engine(kind, options.master or LOCAL)
     documents = _Documents(named)
     try:
@@ -168,7 +168,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--master",
         metavar="URL",
         help="the Spark master, such as spark://host:7077; its workers need the store and this project at the same "
-        "paths as this machine (default: local[2])",
+        "paths as this machine; or a Spark Connect server, sc://host:15002 (default: local[2])",
     )
     json_option(parser)
 

@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
     """Explore a campaign; returns the exit code. Raises `UsageError`."""
     if options.first is not None and not 0 <= options.first <= MAX_SEED - (options.runs or RUNS):
         raise UsageError(f"--first {options.first}: seeds are whole numbers from 0, below 2^63 - 1")
-    options.engine, _ = choose_engine(engine_asked(options.engine, options.master))
+    options.engine, _ = choose_engine(engine_asked(options.engine, options.master), master=options.master)
     store = Store((options.store or default_store()).resolve())
     campaign = load(find(options.campaign))
     require_simulation(campaign, "explore makes runs of this world")

@@ -87,7 +87,7 @@ def _write_tables(store: Store, master: str | None) -> None:
     from analysis.engines.task_map import in_sequence
     from orchestrator.store.tables import write_tables
 
-    kind, _ = choose_engine(engine_asked(None if master else IN_PROCESS, master))
+    kind, _ = choose_engine(engine_asked(None if master else IN_PROCESS, master), master=master)
     engine = Engine(kind, master or LOCAL)
     try:
         if master is not None:

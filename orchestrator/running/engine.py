@@ -30,12 +30,13 @@ def engine_asked(engine: str | None, master: str | None) -> str | None:
     return engine or (None if master is None else "spark")
 
 
-def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, str]:
+def choose_engine(asked: str | None, *, simulated: bool = False, master: str | None = None) -> tuple[str, str]:
     """The engine and the reason for it. `asked`: the user's choice or None. `simulated`: the runs are small, and
-    starting a Spark session would take longer than they do.
+    starting a Spark session would take longer than they do. A `master` that is a Connect server needs no Java here.
 
     Raises `UsageError` before any run is made, if the runs could not be analyzed."""
     from analysis.engines.spark import NO_JAVA, find_java
+    from analysis.engines.spark_errors import is_remote
 
     if asked == IN_PROCESS or (asked is None and simulated):
         return IN_PROCESS, "it was asked for" if asked else "simulated runs are small"
@@ -44,7 +45,7 @@ def choose_engine(asked: str | None, *, simulated: bool = False) -> tuple[str, s
             return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
         missing = extras.what_is_missing(extras.SPARK, "the engine spark")
         raise UsageError(f"{missing}; or analyze without it: --engine in-process")
-    if find_java() is None:
+    if find_java() is None and not is_remote(master or LOCAL):
         raise UsageError(f"{NO_JAVA}; or analyze without Spark: --engine in-process")
     return "spark", "it was asked for" if asked else "Spark is installed"
 

@@ -24,6 +24,7 @@ import pytest
 from analysis.engines import spark_cluster
 from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle, java_version
+from analysis.engines.spark_cluster import addresses_of
 from analysis.engines.task_map import SparkTasks
 from orchestrator.running.runs_on_workers import judge_each, judge_here
 from tests.analysis.log_checks import check_log
@@ -285,3 +286,24 @@ def test_a_master_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pyt
         assert re.search(complaint, said.err), said.err
         assert f"--master {master}: " in said.err
         assert (run / "verdict.json").read_bytes() == before
+
+
+def test_a_server_that_does_not_answer_leaves_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_cluster, "MASTER_S", 0)
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    before = (run / "verdict.json").read_bytes()
+    port = _free_port()
+    for master, complaint in (
+        (f"sc://127.0.0.1:{port}", rf"no Spark server answers .*127\.0\.0\.1:{port}: .*refused"),
+        ("sc://", "give sc://HOST:PORT"),
+        ("sc://127.0.0.1:no", "give sc://HOST:PORT"),
+    ):
+        said = ask("analyze", run, "--master", master)
+        assert said.code == 64
+        assert re.search(complaint, said.err), said.err
+        assert (run / "verdict.json").read_bytes() == before
+
+
+def test_the_address_of_a_server_has_a_port_of_its_own() -> None:
+    assert addresses_of("sc://host") == [("host", 15002)]
+    assert addresses_of("sc://host:7/;token=secret") == [("host", 7)]
