@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 PROJECT_ROOT = Path(__file__).resolve().parents[1]
+"""The directory of the rooms, playbooks and campaigns: the checkout, or `brownout/home` of the installed package."""
 PROJECT_ARCHIVE = "brownout-project"
 """The directory in which workers of Spark Connect find the project."""
 SPARK_FILES = "brownout-spark-"
 """The start of the names of directories in which Spark has its temporary files."""
-"""The directory of the rooms, playbooks and campaigns: the checkout, or `brownout/home` of the installed package."""
 
 _RECORD = "installed.json"
 

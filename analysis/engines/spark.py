@@ -34,8 +34,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from analysis.engines.processor_time import cpu_of_tree_s
-from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, reach, require_workers
-from analysis.engines.spark_connect import connect
+from analysis.engines.spark_address import reach, without_secrets
+from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, require_workers
+from analysis.engines.spark_connect import connect, disconnect
 from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local, is_remote
 from analysis.engines.task_map import SparkTasks, default_parallelism
 from installation.files import PROJECT_ROOT, SPARK_FILES, cache_directory
@@ -104,6 +105,8 @@ SILENT: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
+_CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE")
+"""With one of these PySpark makes a session of Spark Connect, whatever the master is."""
 SMALL_PLANS: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 """A plan maps rows that are few and opaque, so compiling it or changing it on the way only costs."""
 
@@ -281,7 +284,7 @@ class SparkHandle:
         session, self._session, self._tasks = self._session, None, None
         if session is not None:
             with contextlib.suppress(Exception):  # of a virtual machine that has ended
-                session.stop()
+                disconnect(session) if is_remote(self._master) else session.stop()
 
     def abandon(self) -> None:
         """Leave no file behind; the processes end with this one."""
@@ -301,16 +304,19 @@ class SparkHandle:
             else:
                 self._session = self._build()
             # The job forks the workers, which load what every task needs.
-            here, session = is_local(self._master), self._session
-            cores = default_parallelism(session) if here else require_workers(session, self._master)
-            self._tasks = SparkTasks(session, self._master, cores)
+            session, master = self._session, without_secrets(self._master)
+            cores = default_parallelism(session) if is_local(master) else require_workers(session, master)
+            self._tasks = SparkTasks(session, master, cores)
         except BaseException as error:  # raised again by `tasks`
             self._error = error
         self.ready_after_s = time.monotonic() - began
 
     def _build(self) -> SparkSession:
+        for name in _CONNECT_VARIABLES:
+            os.environ.pop(name, None)
         # Workers of a cluster do not inherit the driver's environment.
         settings = {"spark.master": self._master, "spark.app.name": "brownout", **SILENT, **SMALL_PLANS}
+        settings["spark.api.mode"] = "classic"
         settings["spark.executorEnv.PYTHONPATH"] = _python_path()
         if is_local(self._master):
             os.environ["SPARK_LOCAL_IP"] = LOOPBACK

@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import SplitResult, urlsplit
 
 from analysis.analysis_revision import revision
-from analysis.engines.spark_errors import NEEDS, REMOTE, SparkUnavailableError, cause_of, is_remote
+from analysis.engines.spark_errors import SparkUnavailableError, cause_of, needs_of_workers
 from analysis.engines.task_map import PICKLED, ArrowFunction, SparkTasks, default_parallelism, pickled, portable
 
 if TYPE_CHECKING:
@@ -30,17 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEME: Final = "spark://"
 OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
 """The start of the address of a master that Spark itself must reach."""
-CONNECT_PORT: Final = 15002
-"""The port of a Spark Connect server if its address states none."""
-MASTER_S: Final = 20.0
-"""A master that was started a moment ago listens within seconds."""
 WORKERS_S: Final = 120.0
 SETTLED_S: Final = 3.0
 """Workers of a cluster start their processes at the same time, and the slowest takes seconds longer on a busy host."""
-_CONNECT_S: Final = 5.0
 _POLL_S: Final = 0.2
 _LEAST_STATED: Final = 2
 """The default parallelism of a cluster with fewer processors."""
@@ -51,51 +44,6 @@ SETTINGS: Final = {
 }
 
 
-def addresses_of(master: str) -> list[tuple[str, int]]:
-    """The addresses in `spark://HOST:PORT[,...]` or `sc://HOST[:PORT][/...]`. Raises `SparkUnavailableError` for any
-    other form."""
-    addresses = []
-    if is_remote(master):
-        place = urlsplit(master)
-        if not place.hostname or not _is_port(place):
-            raise SparkUnavailableError(f"{master!r} is not the address of a server: give {REMOTE}HOST:PORT")
-        return [(place.hostname, place.port or CONNECT_PORT)]
-    for address in master.removeprefix(SCHEME).split(","):
-        host, _, port = address.rpartition(":")
-        if not master.startswith(SCHEME) or not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-            raise SparkUnavailableError(f"{master!r} is not the address of a master: give {SCHEME}HOST:PORT")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
-
-
-def _is_port(place: SplitResult) -> bool:
-    try:
-        return place.port is None or place.port > 0
-    except ValueError:
-        return False
-
-
-def reach(master: str) -> str:
-    """Connect to the master and hang up; this machine's address on that connection. Raises `SparkUnavailableError` when
-    no address of the master answers in time."""
-    addresses = addresses_of(master)
-    deadline = time.monotonic() + MASTER_S
-    while True:
-        for address in addresses:
-            try:
-                with socket.create_connection(address, _CONNECT_S) as connection:
-                    own_address: str = connection.getsockname()[0]
-                    return own_address
-            except (OSError, UnicodeError) as error:  # the name is not valid in IDNA
-                refused = f"{address[0]}:{address[1]}: {error}"
-        if time.monotonic() >= deadline:
-            kind = "server" if is_remote(master) else "master"
-            raise SparkUnavailableError(
-                f"no Spark {kind} answers within {MASTER_S:.0f} s ({refused}); start it (docs/architecture.md)"
-            )
-        time.sleep(_POLL_S)
-
-
 def require_workers(session: SparkSession, master: str) -> int:
     """Wait for the workers; then each must have this project. Returns their processors. Raises
     `SparkUnavailableError`."""
@@ -103,7 +51,8 @@ def require_workers(session: SparkSession, master: str) -> int:
     for host, worker_revision in on_each_worker(session, master, cores, _revisions):
         if worker_revision != revision():
             raise SparkUnavailableError(
-                f"the worker at {host} has other code of the analysis ({worker_revision}, here {revision()}); {NEEDS}"
+                f"the worker at {host} has other code of the analysis ({worker_revision}, here {revision()}); "
+                f"{needs_of_workers(master)}"
             )
     return cores
 

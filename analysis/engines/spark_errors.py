@@ -9,6 +9,9 @@ from typing import Final
 from installation.files import PROJECT_ROOT
 from installation.sanitize import brief
 
+REMOTE: Final = "sc://"
+"""The scheme of a Spark Connect server."""
+
 
 class SparkUnavailableError(RuntimeError):
     """Spark cannot start here; the message says what is missing and how to get it."""
@@ -19,9 +22,6 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-REMOTE: Final = "sc://"
-
-
 def is_remote(master: str) -> bool:
     """Whether the master is a Spark Connect server."""
     return master.startswith(REMOTE)
@@ -30,23 +30,31 @@ def is_remote(master: str) -> bool:
 def cause_of(error: Exception, master: str = "local") -> str:
     """The cause of a failed task, from Spark's message of many lines, and the remedy where a worker of a cluster lacks
     the project."""
-    text = str(error) or type(error).__name__
+    text = str(error).strip() or type(error).__name__
     match = next((match for cause in _CAUSES if (match := cause.search(text))), None)
     cause = brief(match[0] if match else text.split("\n")[0], 200)
     if is_local(master) or not _LACKS_PROJECT.search(cause):
         return cause
-    return f"{cause}; {SERVER_NEEDS if is_remote(master) else NEEDS}"
+    return f"{cause}; {needs_of_workers(master)}"
 
 
-NEEDS: Final = f"each worker needs the project at {PROJECT_ROOT} and its Python at {sys.executable}"
-SERVER_NEEDS: Final = "the Python of the server's workers needs the packages of this project (pyproject.toml)"
-_LACKS_PROJECT: Final = re.compile("^(ModuleNotFoundError|ImportError)|Cannot run program")
+def needs_of_workers(master: str) -> str:
+    """What the workers of a cluster or a server must have."""
+    if is_remote(master):
+        version = ".".join(map(str, sys.version_info[:2]))
+        return f"the workers of the server need Python {version} with the packages of this project (pyproject.toml)"
+    return f"each worker needs the project at {PROJECT_ROOT} and its Python at {sys.executable}"
+
+
+_LACKS_PROJECT: Final = re.compile(
+    r"^(ModuleNotFoundError|ImportError)|Cannot run program|_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED"
+)
 _CAUSES: Final = (
+    re.compile(r'(?<=details = ")[^\n"]+'),  # of gRPC, from a server that does not answer
+    re.compile(r"\[PYTHON_VERSION_MISMATCH\] [^\n,]+"),
     re.compile("Python worker exited unexpectedly"),
     re.compile(r"Cannot run program [^\n]+"),
     re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\n+\tat )"),  # the last line of Python's traceback
-    re.compile(
-        r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\s*\Z)"
-    ),  # the same, where Spark has removed Java's frames
+    re.compile(r"(?<=\n)[\w.]+: [^\n]+(?=(?:\n SQLSTATE[^\n]*)?\s*\Z)"),  # the same without Java's frames
     re.compile(r"(?<=Exception: )[^\n]+"),
 )

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from analysis.analysis_revision import require_revision, revision
-from analysis.engines.spark_errors import cause_of
+from analysis.engines.spark_address import reach
+from analysis.engines.spark_errors import cause_of, is_remote
 from history.arrow import without_pandas
 from installation.files import PROJECT_ARCHIVE
 
@@ -89,6 +90,8 @@ class SparkTasks:
         shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.cores)
         rows = pickled([(number, tasks[number]) for number in share] for share in shares)
         try:
+            if is_remote(self.master):  # each call to a server that is lost would be tried for many seconds
+                reach(self.master, 0)
             done = self.session.createDataFrame(rows).mapInArrow(portable(_work(function)), PICKLED).toArrow()
         except Exception as error:
             raise RuntimeError(f"a task on Spark failed: {cause_of(error, self.master)}") from error

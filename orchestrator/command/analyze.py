@@ -167,8 +167,9 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--master",
         metavar="URL",
-        help="the Spark master, such as spark://host:7077; its workers need the store and this project at the same "
-        "paths as this machine; or a Spark Connect server, sc://host:15002 (default: local[2])",
+        help="the Spark master, such as spark://host:7077, whose workers need the store and this project at the same "
+        "paths as this machine; or a Spark Connect server, sc://host:15002, whose workers need the store at the same "
+        "path, and this machine no Java (default: local[2])",
     )
     json_option(parser)
 

@@ -298,7 +298,11 @@ def _options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--resume", action="store_true", help="continue the last exploration of the campaign")
     engine_option(command)
-    command.add_argument("--master", metavar="URL", help="the Spark master (default: local, with all cores)")
+    command.add_argument(
+        "--master",
+        metavar="URL",
+        help="the Spark master, or a Spark Connect server, sc://host:15002 (default: local, with all cores)",
+    )
     command.add_argument("--quiet", action="store_true", help="print only the result, no progress")
     store_option(command)
     json_option(command)
@@ -327,7 +331,8 @@ found (no anomaly, or the mutant's). 1: another result was found. 2: no run was 
 
 Workers of a Spark cluster need this project and its Python at the same paths as this machine, Java, and
 write access at the store's path. The driver sends campaigns to them; no runs are stored there. They connect
-back to this machine; SPARK_LOCAL_IP=ADDRESS sets the address for that.
+back to this machine; SPARK_LOCAL_IP=ADDRESS sets the address for that. A Spark Connect server needs only the
+Python packages of this project, and write access at the store's path.
 """,
     options=_options,
     main=main,

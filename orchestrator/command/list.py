@@ -30,7 +30,7 @@ _MOST: Final = 50
 def main(options: argparse.Namespace) -> int:
     """Print the rows and write the page; returns 0. Raises `UsageError` for a store that cannot be read."""
     if options.master is not None and not options.tables:
-        raise UsageError(f"--master {options.master}: its workers write tables; add --tables, or leave out --master")
+        raise UsageError("--master: its workers write tables; add --tables, or leave out --master")
     store = Store(options.store or default_store())
     try:
         if options.tables:
@@ -84,6 +84,7 @@ def _print_trends(points: list[TrendPoint], *, as_json: bool) -> None:
 
 
 def _write_tables(store: Store, master: str | None) -> None:
+    from analysis.engines.spark_address import without_secrets
     from analysis.engines.task_map import in_sequence
     from orchestrator.store.tables import write_tables
 
@@ -94,7 +95,7 @@ def _write_tables(store: Store, master: str | None) -> None:
             engine.require_visible([store.root])
         folder, left_out = write_tables(store, in_sequence if master is None else engine.tasks())
     except RuntimeError as error:
-        raise UsageError(f"--master {master}: {error}; the tables were not written") from error
+        raise UsageError(f"--master {without_secrets(master or '')}: {error}; the tables were not written") from error
     except OSError as error:
         raise UsageError(f"{error.filename or store.root}: {error.strerror}; the tables were not written") from error
     finally:
@@ -164,7 +165,8 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--master",
         metavar="URL",
-        help="the Spark master whose workers write the tables, such as spark://host:7077 (default: this process does)",
+        help="the Spark master whose workers write the tables, such as spark://host:7077, or a Spark Connect server, "
+        "sc://host:15002 (default: this process does)",
     )
     store_option(command)
     json_option(command)

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from analysis.engines.spark_address import without_secrets
+from analysis.engines.spark_errors import SparkUnavailableError, is_local, is_remote
 from installation import extras
 from installation.commands import command
 from orchestrator.errors import UsageError
@@ -26,7 +28,9 @@ LOCAL: Final = "local[2]"
 def engine_asked(engine: str | None, master: str | None) -> str | None:
     """The engine that the options ask for. Raises `UsageError` for a master of the engine that has none."""
     if master is not None and engine == IN_PROCESS:
-        raise UsageError(f"--master {master}: --engine {engine} has no master; leave out one of the two")
+        raise UsageError(
+            f"--master {without_secrets(master)}: --engine {engine} has no master; leave out one of the two"
+        )
     return engine or (None if master is None else "spark")
 
 
@@ -36,7 +40,6 @@ def choose_engine(asked: str | None, *, simulated: bool = False, master: str | N
 
     Raises `UsageError` before any run is made, if the runs could not be analyzed."""
     from analysis.engines.spark import NO_JAVA, find_java
-    from analysis.engines.spark_errors import is_remote
 
     if asked == IN_PROCESS or (asked is None and simulated):
         return IN_PROCESS, "it was asked for" if asked else "simulated runs are small"
@@ -75,19 +78,16 @@ class Engine:
 
     def tasks(self) -> SparkTasks:
         """The map over the session's workers, once it has started. Raises `UsageError` if it cannot start."""
-        from analysis.engines.spark_errors import SparkUnavailableError, is_local
-
         handle = self.handle
         assert handle is not None, "only the engine spark has workers"
         try:
             return handle.tasks()
         except SparkUnavailableError as error:
-            raise UsageError(str(error) if is_local(self._master) else f"--master {self._master}: {error}") from error
+            raise self._refused(error) from error
 
     def require_visible(self, paths: Sequence[Path]) -> None:
         """Each worker of a cluster must see these directories. Raises `UsageError`."""
         from analysis.engines.spark_cluster import require_visible
-        from analysis.engines.spark_errors import SparkUnavailableError, is_local
 
         tasks = self.tasks()
         if is_local(self._master):
@@ -95,7 +95,12 @@ class Engine:
         try:
             require_visible(tasks, paths)
         except SparkUnavailableError as error:
-            raise UsageError(f"--master {self._master}: {error}") from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: SparkUnavailableError) -> UsageError:
+        return UsageError(
+            str(error) if is_local(self._master) else f"--master {without_secrets(self._master)}: {error}"
+        )
 
     def abandon(self) -> None:
         """Abandon the session: it ends with this process. Does not wait for a session that is still starting."""

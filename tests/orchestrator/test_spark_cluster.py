@@ -21,10 +21,9 @@ from typing import Any, Final
 
 import pytest
 
-from analysis.engines import spark_cluster
+from analysis.engines import spark_address
 from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle, java_version
-from analysis.engines.spark_cluster import addresses_of
 from analysis.engines.task_map import SparkTasks
 from orchestrator.running.runs_on_workers import judge_each, judge_here
 from tests.analysis.log_checks import check_log
@@ -32,7 +31,7 @@ from tests.analysis.log_histories import random_history, stored, table
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-START, ANALYZE, END = re.findall(
+START, ANALYZE, END, START_SERVER = re.findall(
     r"```sh\n(.*?)```",
     (ROOT / "docs" / "architecture.md").read_text().split("## When a campaign outgrows a machine")[1],
     re.DOTALL,
@@ -181,6 +180,19 @@ def test_a_run_gets_the_same_verdict_as_in_process(cluster: Cluster, tmp_path: P
     assert judged(run) == in_process
 
 
+def test_a_remote_of_the_environment_does_not_replace_the_master(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("SPARK_REMOTE", "sc://127.0.0.1:1"),
+        ("SPARK_CONNECT_MODE_ENABLED", "1"),
+        ("SPARK_API_MODE", "connect"),
+    ):
+        monkeypatch.setenv(name, value)
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    assert ask("analyze", run, "--master", cluster.master).code == 0
+
+
 def lose_the_worker_once(marker: Path) -> None:
     """Kill this task's worker with its processes, unless the marker exists."""
     try:
@@ -271,7 +283,7 @@ def test_an_incomplete_worker_is_named_before_a_verdict_is_replaced(
 
 
 def test_a_master_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_cluster, "MASTER_S", 0)
+    monkeypatch.setattr(spark_address, "MASTER_S", 0)
     (run,) = StoredCampaign(tmp_path / "store", "").made()
     before = (run / "verdict.json").read_bytes()
     port = _free_port()
@@ -280,30 +292,10 @@ def test_a_master_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pyt
         ("spark://no.such.host.invalid:7077", "no Spark master answers .*no.such.host.invalid"),
         ("spark://127.0.0.1", r"give spark://HOST:PORT"),
         ("nonsense", "give spark://HOST:PORT"),
+        ("SC://host", "give spark://HOST:PORT, or sc://HOST:PORT"),
     ):
         said = ask("analyze", run, "--master", master)
         assert said.code == 64
         assert re.search(complaint, said.err), said.err
         assert f"--master {master}: " in said.err
         assert (run / "verdict.json").read_bytes() == before
-
-
-def test_a_server_that_does_not_answer_leaves_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_cluster, "MASTER_S", 0)
-    (run,) = StoredCampaign(tmp_path / "store", "").made()
-    before = (run / "verdict.json").read_bytes()
-    port = _free_port()
-    for master, complaint in (
-        (f"sc://127.0.0.1:{port}", rf"no Spark server answers .*127\.0\.0\.1:{port}: .*refused"),
-        ("sc://", "give sc://HOST:PORT"),
-        ("sc://127.0.0.1:no", "give sc://HOST:PORT"),
-    ):
-        said = ask("analyze", run, "--master", master)
-        assert said.code == 64
-        assert re.search(complaint, said.err), said.err
-        assert (run / "verdict.json").read_bytes() == before
-
-
-def test_the_address_of_a_server_has_a_port_of_its_own() -> None:
-    assert addresses_of("sc://host") == [("host", 15002)]
-    assert addresses_of("sc://host:7/;token=secret") == [("host", 7)]

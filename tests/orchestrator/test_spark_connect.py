@@ -1,34 +1,47 @@
-"""A Spark Connect server on loopback, whose workers do not see the project by their own paths."""
+"""A Spark Connect server on loopback, started as in docs/architecture.md, whose workers have no path of the project."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import random
+import re
+import shlex
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from analysis.engines import spark_cluster
+from analysis.engines import spark_address, spark_connect
 from analysis.engines.log import LogPlan
 from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.spark import SparkHandle, java_version
+from analysis.engines.spark_address import addresses_of, without_secrets
 from analysis.engines.spark_errors import SparkUnavailableError
 from analysis.engines.task_map import in_sequence
-from orchestrator.campaign.runs_on_workers import judge_each
+from orchestrator.running.engine import Engine, judge
+from orchestrator.running.runs_on_workers import judge_each
+from orchestrator.search.exploring import RANDOM
+from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis import register_histories
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import random_history, stored, table
 from tests.analysis_pipeline import register_tables
 from tests.orchestrator.stored_campaign import StoredCampaign, ask
-from tests.orchestrator.test_spark_cluster import _free_port, judged
+from tests.orchestrator.test_spark_cluster import START_SERVER, _free_port, judged
+from tests.search.imagined import SHORT
 
 START_S = 300.0
 
@@ -49,29 +62,35 @@ class Server:
     process: subprocess.Popen[bytes]
     url: str
 
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
-def started(directory: Path) -> Server:
-    """A server that listens, with two workers. Its environment has no path of the project."""
-    import pyspark
 
+def started(
+    directory: Path, *, python: str = sys.executable, shell: tuple[str, ...] = (), first: str = "true"
+) -> Server:
+    """A server that listens, with two workers of `python`. `shell`: the program that starts the shell; `first`: a
+    command that the shell runs before."""
     port = _free_port()
-    settings = {
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": str(port),
-        "spark.ui.enabled": "false",
-    }
+    program, _, rest = START_SERVER.replace("15002", str(port)).partition(".venv/bin/python -c")
+    command = program.replace("$PWD/.venv/bin/python", shlex.quote(python)) + f"{shlex.quote(sys.executable)} -c{rest}"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-    command = [f"{pyspark.__path__[0]}/bin/spark-submit", "--master", "local[2]"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
-    command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     with open(directory / "server.log", "wb") as log:
-        process = subprocess.Popen(command, cwd=directory, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*shell, "sh", "-ec", f"{first}\n{command}"],
+            cwd=directory,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     server = Server(process, f"sc://127.0.0.1:{port}")
     give_up = time.monotonic() + START_S
     while True:
         try:
-            spark_cluster.reach(server.url)
+            spark_address.reach(server.url)
             return server
         except SparkUnavailableError:
             assert process.poll() is None
@@ -82,8 +101,7 @@ def started(directory: Path) -> Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = started(tmp_path_factory.mktemp("server"))
     yield made
-    made.process.kill()
-    made.process.wait()
+    made.end()
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +140,27 @@ def test_stored_runs_get_the_same_verdicts_and_certificates(server: Server, tmp_
     assert [judged(run) for run in runs] == in_process
 
 
+def test_tables_and_explored_runs_are_those_of_this_process(
+    server: Server, remote: SparkHandle, tmp_path: Path
+) -> None:
+    store = StoredCampaign(tmp_path / "store").made()[0].parents[1]
+    assert ask("list", "--tables", "--store", store).code == 0
+    here = {table.name: table.read_bytes() for table in (store / ".tables").glob("*.parquet")}
+    shutil.rmtree(store / ".tables")
+    assert ask("list", "--tables", "--store", store, "--master", server.url).code == 0
+    assert {table.name: table.read_bytes() for table in (store / ".tables").glob("*.parquet")} == here
+
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(SHORT)
+    tasks = [ExplorationTask(number, RANDOM, SHORT, str(campaign), "fixed", number + 1) for number in range(2)]
+    spread_out = spread(remote.tasks(), tmp_path / "there", tasks)
+    expected = [attempt(task, tmp_path / "here") for task in tasks]
+    assert all(run.digest for run in expected)
+    assert [(run.number, run.digest, run.states) for run in spread_out] == [
+        (run.number, run.digest, run.states) for run in expected
+    ]
+
+
 def test_an_error_of_a_task_is_named(remote: SparkHandle) -> None:
     with pytest.raises(RuntimeError) as raised:
         remote.tasks()(int, ["1", "two"])
@@ -133,13 +172,121 @@ def test_an_error_of_a_task_is_named(remote: SparkHandle) -> None:
 def test_a_server_that_dies_makes_its_runs_unknown(tmp_path: Path) -> None:
     (run,) = StoredCampaign(tmp_path / "store", "").made()
     own = started(tmp_path)
-    handle = SparkHandle.start_in_background(master=own.url)
+    engine = Engine("spark", f"{own.url}/;user_id=secret")
     try:
-        with pytest.raises(RuntimeError, match="a task on Spark failed: "):
-            handle.tasks()(partial(os.kill, own.process.pid), [signal.SIGKILL])
-        failures = dict(judge_each([run], handle.tasks()))
-        assert failures[run].startswith("a task on Spark failed: ")
+        tasks = engine.tasks()
+        with pytest.raises(RuntimeError, match=r"a task on Spark failed: (?!.*RPC that).*[a-z]{3}"):
+            tasks(partial(os.killpg, own.process.pid), [signal.SIGKILL])
+        lost = f"a task on Spark failed: no Spark server answers .*{own.url.removeprefix('sc://')}: .*refused"
+        assert re.match(lost, dict(judge_each([run], tasks))[run])
+        verdict = judge(run, engine)
+        assert verdict.verdict == "unknown"
+        assert re.search(lost, str(verdict.reasons)), verdict.reasons
+        assert "secret" not in (run / "verdict.json").read_text()
     finally:
-        handle.stop()
-        own.process.kill()
-        own.process.wait()
+        engine.stop()
+        own.end()
+
+
+WITHOUT_PACKAGES: Final = f'exec {shlex.quote(sys.executable)} -S "$@"'
+OTHER_VERSION: Final = f'PYTHONPATH=$(dirname "$0"):$PYTHONPATH exec {shlex.quote(sys.executable)} "$@"'
+LACKS: Final = {
+    "packages": (
+        WITHOUT_PACKAGES,
+        r"ModuleNotFoundError: No module named .*; the workers of the server need Python 3\.",
+    ),
+    "version": (OTHER_VERSION, r"different version: 3\.99 than .*; the workers of the server need Python 3\."),
+}
+
+
+@pytest.mark.parametrize("lacks", LACKS)
+def test_another_python_of_the_workers_is_named(tmp_path: Path, lacks: str) -> None:
+    script, complaint = LACKS[lacks]
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import collections, sys\n"
+        "fields = 'major', 'minor', 'micro', 'releaselevel', 'serial'\n"
+        "sys.version_info = collections.namedtuple('version_info', fields)(3, 99, 0, 'final', 0)\n"
+    )
+    own = started(tmp_path, python=str(python))
+    try:
+        assert_refused(tmp_path, own.url, complaint)
+    finally:
+        own.end()
+
+
+def test_a_store_that_the_server_does_not_see_is_named(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    own = started(tmp_path, shell=("unshare", "--mount"), first=f"mount -t tmpfs none {tmp_path / 'store'}")
+    try:
+        assert_refused(tmp_path, own.url, "does not see .*: keep the store on a file system")
+    finally:
+        own.end()
+
+
+def assert_refused(tmp_path: Path, master: str, complaint: str) -> None:
+    """The command says what is wrong, without a token, and the earlier verdict stays."""
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    before = (run / "verdict.json").read_bytes()
+    said = ask("analyze", run, "--master", master)
+    assert said.code == 64
+    assert re.search(complaint, said.err), said.err
+    assert f"--master {without_secrets(master)}: " in said.err
+    assert "secret" not in said.err
+    assert (run / "verdict.json").read_bytes() == before
+
+
+def test_a_server_of_another_version_is_named(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "5.0.0")
+    assert_refused(tmp_path, server.url, r"the server is Spark 4\..* this client is Spark 5\.0\.0")
+
+
+@pytest.mark.parametrize(
+    ("master", "complaint"),
+    [
+        ("sc://127.0.0.1:{free}", r"no Spark server answers .*127\.0\.0\.1:{free}: .*refused"),
+        ("sc://no.such.host.invalid/;token=secret", r"no Spark server answers .*no\.such\.host\.invalid:15002"),
+        ("sc://", "give sc://HOST:PORT"),
+        ("sc://127.0.0.1:no/;token=secret", "give sc://HOST:PORT"),
+        ("sc://127.0.0.1:99999", "give sc://HOST:PORT"),
+        ("sc://[::1", "give sc://HOST:PORT"),
+        ("sc://127.0.0.1:{listens}/path", r"The path component '/path' must be empty"),
+        ("sc://127.0.0.1:{listens}/;use_ssl", r"Parameter 'use_ssl' should be provided as a key-value pair"),
+    ],
+)
+def test_an_address_without_a_server_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, complaint: str
+) -> None:
+    monkeypatch.setattr(spark_address, "MASTER_S", 0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ports = {"free": _free_port(), "listens": listener.getsockname()[1]}
+        assert_refused(tmp_path, master.format(**ports), re.sub(r"\{free\}", str(ports["free"]), complaint))
+
+
+@pytest.mark.parametrize("parameters", ["", "/;token=secret"])
+def test_a_server_of_another_protocol_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: str
+) -> None:
+    """A web server. A token needs TLS, which the web server does not speak either."""
+    monkeypatch.setattr(spark_connect, "_RETRIES", 0)
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
+        threading.Thread(target=web.serve_forever, daemon=True).start()
+        try:
+            master = f"sc://127.0.0.1:{web.server_address[1]}{parameters}"
+            assert_refused(tmp_path, master, f"Spark did not start: .*{web.server_address[1]}: ")
+        finally:
+            web.shutdown()
+
+
+def test_the_address_of_a_server_has_a_port_of_its_own() -> None:
+    assert addresses_of("sc://host") == [("host", 15002)]
+    assert addresses_of("sc://host:7/;token=secret") == [("host", 7)]
+    assert addresses_of("sc://[::1]:7") == [("::1", 7)]
+
+
+def test_an_address_is_shown_without_its_secrets() -> None:
+    assert without_secrets("sc://me:secret@host:7/;use_ssl=true;token=secret") == "sc://host:7"
+    assert without_secrets("sc://host;token=secret") == "sc://host"
+    assert without_secrets("spark://host:7077") == "spark://host:7077"
