@@ -31,9 +31,8 @@ their operation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -42,10 +41,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.foreign.edn import FormMap, FormSet, Keyword, Tagged, forms_of, text_of
-from history.foreign.events import TYPES, Event, ForeignOperation, TimeOrder, operations_of
+from history.foreign.edn import FormMap, FormSet, Keyword, text_of
+from history.foreign.events import ForeignOperation, TimeOrder, operations_of
 from history.foreign.history import OWN_PRODUCER, ForeignError, ForeignHistory, alike_keys
-from history.foreign.kinds import STEPS, kind_of, refusal, refusal_by_model
+from history.foreign.jepsen_events import AS_WRITTEN, FromTheStart, events_of, name_of
+from history.foreign.kinds import EDN, STEPS, refusal
 from history.foreign.numbered_texts import NumberedTexts, RankedNumbers
 from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
@@ -243,12 +243,12 @@ class _WholeLog:
         for rows in sends:
             key, offset = rows["key"].to_numpy(), rows["offset"].to_numpy()
             is_named = (self._outcomes(rows) == OK) & (offset >= 0)
-            self._name(key[is_named], offset[is_named])
+            self.name_of(key[is_named], offset[is_named])
         for rows in polls:
             offsets = rows["offsets"].combine_chunks()
             counts = np.diff(offsets.offsets.to_numpy())
             key, offset = np.repeat(rows["key"].to_numpy(), counts), offsets.flatten().to_numpy()
-            self._name(key, offset)
+            self.name_of(key, offset)
             np.maximum.at(self._polled_to, key, offset)
         self._positions = [ValuePlaces(runs.all()) for runs in self._named]
 
@@ -317,7 +317,7 @@ class _WholeLog:
         happened = (outcome == INFO) & was_read[number] & (sends["offset"].to_numpy() >= 0)
         return np.where(happened, OK, outcome)
 
-    def _name(self, key: I64, offset: I64) -> None:
+    def name_of(self, key: I64, offset: I64) -> None:
         for number, mine in _by_key(key):
             self._named[number].add(np.unique(offset[mine]))
 
@@ -402,32 +402,18 @@ NO_OPERATIONS: Final = ("crash", "debug-topic-partitions", "clear-assignments", 
 ANSWERED: Final = dict.fromkeys((*F_OF, *SENDS_AND_POLLS), True) | dict.fromkeys((*PLACES, *NO_OPERATIONS), False)
 """The operations of registers and logs, and whether the value of an answered one is needed."""
 _SINGLE_KEY: Final = "register"
-AS_WRITTEN: Final = "give the history as the tool wrote it"
 
 
-@dataclass(frozen=True)
-class _FromTheStart:
-    """The keys of an assignment that moves the consumer to the start of each."""
-
-    keys: Any
-
-
-@dataclass(frozen=True)
-class KeyedValue:
-    """The value of an operation on the object with this key, as Porcupine's key-value logs have it."""
-
-    key: Any
-    value: Any
-
-
-def read(path: Path, directory: Path, *, independent: bool | None = None, initial: Any = None) -> ForeignHistory:
+def read(
+    path: Path, directory: Path, *, independent: bool | None = None, initial: Any = None, notation: str = EDN
+) -> ForeignHistory:
     """The history in a file, written below a directory. Raises ForeignError.
 
     `independent`: whether the values of registers are `[KEY VALUE]`; None: as the first operation has it. `initial`:
     the form that each register holds at the start.
     """
     order = TimeOrder()
-    operations = operations_of(path, events_of(path), order)
+    operations = operations_of(path, events_of(path, ANSWERED, notation=notation), order)
     head = next((operation for operation in operations if operation.f not in (*PLACES, *NO_OPERATIONS)), None)
     if head is None:
         raise ForeignError(path, 0, "has no operation of a client; name the history.edn of a test that ran")
@@ -441,77 +427,6 @@ def read(path: Path, directory: Path, *, independent: bool | None = None, initia
     if initial is not None or independent is not None:
         raise ForeignError(path, head.line, f":f {head.f} is of a log, which has neither an initial value nor pairs")
     return _Log(path, directory).history(all_operations, order)
-
-
-def events_of(
-    path: Path,
-    functions: Mapping[str, bool] = ANSWERED,
-    model: str = "",
-    *,
-    line_fields: Callable[[str], dict[str, Any] | None] | None = None,
-    absent: Mapping[str, Any] | None = None,
-) -> Iterator[Event]:
-    """The events of clients. `functions`: the known operations, and whether the value of an answered one is needed;
-    `model`: whose they are, if the user named one; `line_fields`: a faster reader of plain lines, which gives the
-    fields of the event; `absent`: what fields are that the file omits. Raises ForeignError. The value of an event with
-    a `:key` is a `KeyedValue`."""
-    last_index = -1
-    for number, form in forms_of(path, line_fields):
-        fields = form if isinstance(form, dict) else {**(absent or {}), **_fields(form)}
-        process, kind, f = fields.get("process"), _name(fields.get("type")), _name(fields.get("f"))
-        if kind is None or f is None or process is None:
-            raise ForeignError(path, number, "is not an operation: a map with :type, :f, :process and :value is needed")
-        index, time = (_count(path, number, fields, name) for name in ("index", "time"))
-        if _name(process) is not None:  # the nemesis
-            continue
-        if isinstance(process, bool) or not isinstance(process, int):
-            problem = f":process {text_of(process)} is neither a number nor a keyword such as :nemesis"
-            raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
-        if kind not in TYPES:
-            raise ForeignError(path, number, f":type {kind} is unknown: one of {', '.join(TYPES)}")
-        if f not in functions:
-            problem = refusal_by_model(f, model, functions) if model else refusal(f, kind_of(f))
-            raise ForeignError(path, number, problem)
-        error = text_of(fields["error"]) if fields.get("error") is not None else ""
-        if kind == "ok" and "value" not in fields and functions[f]:
-            raise ForeignError(path, number, f":value of an answered {f} is missing; write nil where nothing was read")
-        value = fields.get("value")
-        if f == "assign" and fields.get("seek-to-beginning?"):
-            value = _FromTheStart(value)
-        if model and "key" in fields:
-            value = KeyedValue(fields["key"], value)
-        if index is not None and index <= last_index:
-            problem = (
-                f":index {index} stands behind :index {last_index}, but the order of the lines is that of the events"
-            )
-            raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
-        last_index = last_index if index is None else index
-        yield Event(number, process, kind, f, value, time, error)
-
-
-def _count(path: Path, line: int, fields: dict[str, Any], name: str) -> int | None:
-    """The number in a field, None without one. Raises ForeignError."""
-    number = fields.get(name)
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
-        raise ForeignError(path, line, f":{name} {text_of(number)} is not a number{' of ns' * (name == 'time')}")
-    return number
-
-
-def _fields(form: Any) -> dict[str, Any]:
-    form = _untagged(form)
-    if not isinstance(form, FormMap):
-        return {}
-    return {key.name: value for key, value in form.items() if isinstance(key, Keyword)}
-
-
-def _untagged(form: Any) -> Any:
-    """The form of a record, such as `#jepsen.history.Op{...}`."""
-    return form.form if isinstance(form, Tagged) else form
-
-
-def _name(form: Any) -> str | None:
-    """The name of a keyword, None for any other form."""
-    return form.name if isinstance(form, Keyword) else None
 
 
 def is_pair(form: Any) -> bool:
@@ -637,14 +552,14 @@ class _Log:
     def _place(self, operation: ForeignOperation) -> None:
         """A consumer chose its partitions, or left the choice to the service."""
         argument = operation.asked
-        keys = argument.keys if isinstance(argument, _FromTheStart) else argument
+        keys = argument.keys if isinstance(argument, FromTheStart) else argument
         if isinstance(keys, FormSet):
             keys = list(keys.elements.values())
         if not isinstance(keys, list):
             problem = f"the value of {operation.f} is {text_of(keys)}: a list of keys is needed"
             raise ForeignError(self._path, operation.line, problem)
         if operation.f == "assign" and operation.outcome == OK:
-            from_start = isinstance(argument, _FromTheStart)
+            from_start = isinstance(argument, FromTheStart)
             self._rows.assigned(operation.process, set(map(text_of, keys)), from_start=from_start)
         else:
             self._rows.subscribed(operation.process)
@@ -664,8 +579,8 @@ class _Log:
         with self._rows.polls_of(operation):
             for place, invoked in enumerate(steps):
                 step = answered[place] if place < len(answered) else None
-                kind = _name(invoked[0]) if invoked else None
-                if step is not None and (not step or _name(step[0]) != kind):
+                kind = name_of(invoked[0]) if invoked else None
+                if step is not None and (not step or name_of(step[0]) != kind):
                     raise contradiction(self._path, operation, step, invoked)
                 if kind == "send" and len(invoked) == 3:
                     offset = None if step is None else self._offset_of(operation, invoked, step)

@@ -23,6 +23,28 @@ MODEL_NAMES: Final = ("mutex", "set", "fifo-queue", "unordered-queue", "counter"
 """The sequential models, as `--model` takes them (`analysis.core.models`)."""
 TRANSACTION_NAMES: Final = ("list-append", "rw-register")
 """The workloads of transactions, as `--model` takes them (`history.foreign.transaction_rows`)."""
+EDN: Final = "jepsen-edn"
+JSON: Final = "jepsen-json"
+TEXT: Final = "jepsen-text"
+NOTATIONS: Final = (EDN, JSON, TEXT)
+"""How a history of Jepsen's is written (`history.foreign.jepsen_events`), as `--format` takes it."""
+WORKLOADS: Final[Mapping[str, str]] = {
+    "lin-kv": "register",
+    "lin-mutex": "mutex",
+    "txn-list-append": "list-append",
+    "txn-rw-register": "rw-register",
+    "kafka": "log",
+}
+"""Maelstrom's workloads, and the model of each."""
+NOT_JUDGED: Final[Mapping[str, str]] = {
+    "echo": "echoes",
+    "unique-ids": "unique numbers",
+    "broadcast": "a set whose reads may lag",
+    "g-set": "a set whose reads may lag",
+    "g-counter": "a counter whose reads may lag",
+    "pn-counter": "a counter whose reads may lag",
+}
+"""Maelstrom's other workloads, and what each is of."""
 STEPS: Final[Mapping[str, str]] = {
     "append": "transactions that append to lists (list-append)",
     "r": "transactions on registers or lists (rw-register or list-append)",

@@ -20,7 +20,9 @@ import pyarrow.parquet as pq
 from history.foreign.edn import text_of
 from history.foreign.events import ForeignOperation, TimeOrder, operations_of
 from history.foreign.history import ForeignError, ForeignHistory
-from history.foreign.jepsen_edn import KeyedValue, contradiction, events_of, is_error, is_pair
+from history.foreign.jepsen_edn import contradiction, is_error, is_pair
+from history.foreign.jepsen_events import KeyedValue, events_of
+from history.foreign.kinds import EDN
 from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
 from history.schemas import INFO, OK
 
@@ -112,6 +114,7 @@ def read_model(
     *,
     independent: bool | None = None,
     initial: Hashable = None,
+    notation: str = EDN,
 ) -> ForeignHistory:
     """The history in a file, written below a directory. `functions`: of the model, and whether the completion of each
     has an answer of its own. Raises ForeignError."""
@@ -120,7 +123,7 @@ def read_model(
     waiting: list[tuple[Any, ...]] = []
     count, start, is_answered = 0, None, False
     with pq.ParquetWriter(directory / OPERATIONS_FILE, MODEL_OPERATIONS, compression="zstd") as writer:
-        for row in rows.rows(operations_of(path, events_of(path, functions, model), order)):
+        for row in rows.rows(operations_of(path, events_of(path, functions, model, notation=notation), order)):
             waiting.append(row)
             count += 1
             start = row[5] if start is None else min(start, row[5])

@@ -1,4 +1,4 @@
-"""Reads a history of transactions from Jepsen's EDN: `list-append` and `rw-register`, as Elle writes them.
+"""Reads a history of transactions from Jepsen's events: `list-append` and `rw-register`, as Elle writes them.
 
 The value of an operation is a list of steps: `[:append KEY ELEMENT]` or `[:w KEY VALUE]`, and `[:r KEY ANSWER]`. The
 transactions are written below a directory:
@@ -9,15 +9,14 @@ transactions are written below a directory:
 A transaction of type `fail` did not happen. One of type `info`, or without a completion, may have happened; what it
 read is unknown.
 
-Theory of operation. Almost every line of a large history is one event whose keys and elements are integers. Such a
-line becomes JSON by a few replacements of text, and a decoder with types takes it or refuses it; each other line goes
-to the reader of EDN. Both give the same steps.
+Theory of operation. Almost every line of a large history is one event whose keys and elements are integers
+(`jepsen_events`). A decoder with types takes its steps or refuses them; then the line goes to the reader of EDN. Both
+give the same steps.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -28,9 +27,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from history.foreign.edn import Keyword, text_of
-from history.foreign.events import TYPES, ForeignOperation, TimeOrder, operations_of
+from history.foreign.events import ForeignOperation, TimeOrder, operations_of
 from history.foreign.history import ForeignError, ForeignHistory, alike_keys
-from history.foreign.jepsen_edn import contradiction, events_of, is_error
+from history.foreign.jepsen_edn import contradiction, is_error
+from history.foreign.jepsen_events import events_of
+from history.foreign.kinds import EDN
 from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
 from history.regular_files import require_regular
 from history.schemas import INFO, OK
@@ -65,63 +66,24 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     LIST_APPEND: msgspec.json.Decoder(list[tuple[Literal["a", "r"], _Integer, _Integer | list[_Integer] | None]]),
     RW_REGISTER: msgspec.json.Decoder(list[tuple[Literal["w", "r"], _Integer, _Integer | None]]),
 }
-_INTEGER_TEXT: Final = "(0|[1-9][0-9]{0,17})"
-_FIELDS: Final = {
-    "type": f":({'|'.join(TYPES)})",
-    "f": ":(txn)",
-    "value": r"(\[\[[\[\]0-9, :\-nilrapedw]*\]\])",
-    **dict.fromkeys(("process", "index", "time"), _INTEGER_TEXT),
-}
-"""What the fields of a plain line look like."""
-_FIELD_NAME: Final = re.compile(r"(?<![\[\w]):([a-z]+)(?= +[:\[0-9])")
-_KEYWORDS: Final = {name: Keyword(name) for name in (*TYPES, "txn")}
 _UNNAMED: Final = {"f": Keyword("txn"), "process": 0}
 """The fields that Elle's own histories omit: all is one process."""
 
 
-class _PlainLines:
-    """Reads lines that are one event with integers only."""
+def _plain_steps(workload: str) -> Callable[[str], list[Step]]:
+    """Decodes the steps of a plain line (`jepsen_events`), in which `a` is an append."""
+    decode_steps = _DECODERS[workload].decode
+    answers = (list, type(None)) if workload == LIST_APPEND else (int, type(None))
+    types: dict[str, tuple[type, ...]] = {"r": answers, "a": (int,), "w": (int,)}
 
-    def __init__(self, workload: str) -> None:
-        self._decode = _DECODERS[workload].decode
-        self._names: list[str] = []
-        self._form = re.compile("(?!)")
-        """Of the last plain line that was unlike the one before: the names of its fields, and what such lines match."""
-        answers = (list, type(None)) if workload == LIST_APPEND else (int, type(None))
-        self._types = {"r": answers, "a": (int,), "w": (int,)}
-        """The types of elements and answers that a step may have."""
-
-    def fields(self, line: str) -> dict[str, Any] | None:
-        """The fields of an event, or None if the reader of EDN must read the line."""
-        match = self._form.fullmatch(line)
-        if match is None:
-            names = _FIELD_NAME.findall(line)
-            if (
-                names == self._names
-                or len(set(names)) < len(names)
-                or not {"type", "value"} <= set(names) <= _FIELDS.keys()
-            ):
-                return None
-            self._names = names
-            self._form = re.compile(rf"\{{{''.join(f'[, ]*:{name} +{_FIELDS[name]}' for name in names)}[, ]*\}}")
-            return self.fields(line)
-        fields: dict[str, Any] = dict(zip(self._names, match.groups(), strict=True))
-        steps_text = fields["value"].replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
-        try:
-            steps = self._decode(steps_text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
-        except msgspec.DecodeError:
-            return None
+    def decode(text: str) -> list[Step]:
+        steps: list[Step] = decode_steps(text)
         for f, _, value in steps:
-            if type(value) not in self._types[f]:
-                return None
-        fields["value"] = steps
-        fields["type"] = _KEYWORDS[fields["type"]]
-        fields["f"] = _UNNAMED["f"]
-        for name in self._names:
-            if name in ("process", "index", "time"):
-                fields[name] = int(fields[name])
-        fields.setdefault("process", _UNNAMED["process"])
-        return fields
+            if type(value) not in types[f]:
+                raise ValueError("a write of no integer, or another answer")
+        return steps
+
+    return decode
 
 
 class _Rows:
@@ -239,12 +201,14 @@ def _shown(form: Any) -> Any:
     return [list(step) if isinstance(step, tuple) else step for step in form] if isinstance(form, list) else form
 
 
-def read_transactions(path: Path, directory: Path, workload: str, *, initial: Any = None) -> ForeignHistory:
+def read_transactions(
+    path: Path, directory: Path, workload: str, *, initial: Any = None, notation: str = EDN
+) -> ForeignHistory:
     """The history in a file, written below a directory. `initial`: the form that each register holds at the start.
     Raises ForeignError."""
     order, rows = TimeOrder(), _Rows(path, workload, None if initial is None else _plain(initial))
-    plain = _PlainLines(workload)
-    events = events_of(path, {"txn": True}, workload, line_fields=plain.fields, absent=_UNNAMED)
+    plain = _plain_steps(workload)
+    events = events_of(path, {"txn": True}, workload, notation=notation, plain=plain, absent=_UNNAMED)
     operations = operations_of(path, events, order)
     head = next(operations, None)
     if head is None:

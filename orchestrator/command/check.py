@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from history.foreign.kinds import EDN, JSON, MODEL_NAMES, NOTATIONS, TRANSACTION_NAMES, WORKLOADS
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKNOWN, EXIT_USAGE, UsageError
@@ -22,24 +23,24 @@ if TYPE_CHECKING:
     from history.foreign.history import ForeignHistory
 
 JSONL: Final = "jsonl"
-JEPSEN: Final = "jepsen-edn"
 PORCUPINE: Final = "porcupine"
-FORMAT_OF: Final = {".jsonl": JSONL, ".edn": JEPSEN, ".log": PORCUPINE}
+FORMAT_OF: Final = {".jsonl": JSONL, ".edn": EDN, ".json": JSON, ".log": PORCUPINE}
 
 
 @dataclass(frozen=True)
 class _Task:
-    """The files of one history, their format, and the directory for its result."""
+    """The files of one history, their format, the directory for its result, and its model if it was stated."""
 
     paths: tuple[Path, ...]
     form: str
     place: Path
+    model: str | None
 
 
 def main(options: argparse.Namespace) -> int:
     """Judge each history; returns the exit code. Raises `UsageError` when a file is not a history of its format, after
     the other histories were judged."""
-    tasks = list(_tasks(options.file, options.format, options.out))
+    tasks = list(_tasks(options))
     results: list[dict[str, Any]] = []
     refused: list[UsageError] = []
     for task in tasks:
@@ -60,21 +61,49 @@ def main(options: argparse.Namespace) -> int:
     return EXIT_USAGE if refused else next((code for code in (EXIT_FAIL, EXIT_UNKNOWN) if code in codes), EXIT_PASS)
 
 
-def _tasks(files: Sequence[Path], form: str | None, out: Path) -> Iterator[_Task]:
-    """JSON lines have a file for each client of one history; a file of another format is a history."""
-    if wrong := next((path for path in (*files, out) if not _is_text(path)), None):
+def _tasks(options: argparse.Namespace) -> Iterator[_Task]:
+    """JSON lines of a log or a register have a file for each client of one history; a file of another format, or the
+    directory of a store, is a history."""
+    out: Path = options.out
+    if wrong := next((path for path in (*options.file, out) if not _is_text(path)), None):
         raise UsageError(f"{str(wrong)!a}: the name is not text in UTF-8; rename it")
-    forms = {path: form or _form_of(path) for path in files}
-    if clients := tuple(path for path in forms if forms[path] == JSONL):
-        yield _Task(clients, JSONL, out / _name_of(clients[0]))
+    model = _chosen_model(options)
+    forms = {path: _opened(path, options.format, model) for path in options.file}
+    if clients := tuple(path for path, (_, form, _) in forms.items() if form == JSONL):
+        yield _Task(clients, JSONL, out / _name_of(clients[0]), model)
     used = {_name_of(clients[0])} if clients else set()
-    for path, each in forms.items():
-        if each != JSONL:
-            name, number = _name_of(path), 2
+    for named, (path, form, stated) in forms.items():
+        if form != JSONL:
+            base = _name_of(named.resolve().parent if named.is_dir() else named)
+            name, number = base, 2
             while name in used:
-                name, number = f"{_name_of(path)}-{number}", number + 1
+                name, number = f"{base}-{number}", number + 1
             used.add(name)
-            yield _Task((path,), each, out / name)
+            yield _Task((path,), form, out / name, model or stated)
+
+
+def _chosen_model(options: argparse.Namespace) -> str | None:
+    """The model that the user named, by --model or --workload. Raises UsageError for two."""
+    of_workload = WORKLOADS.get(options.workload)
+    model: str | None = "register" if options.model == "cas-register" else options.model
+    if None not in (model, of_workload) and model != of_workload:
+        raise UsageError(f"--workload {options.workload} is of the model {of_workload}; omit --model {options.model}")
+    return model or of_workload
+
+
+def _opened(path: Path, form: str | None, model: str | None) -> tuple[Path, str, str | None]:
+    """The file of a history, its format, and the model that its store states. Raises UsageError."""
+    from history.foreign.history import ForeignError
+    from history.foreign.jepsen_events import stored_history
+
+    if path.is_dir():
+        try:
+            file, notation, stated = stored_history(path)
+        except ForeignError as error:
+            raise UsageError(str(error)) from error
+        return file, notation, stated or None
+    form = form or _form_of(path)
+    return path, JSON if form == JSONL and model in (*MODEL_NAMES, *TRANSACTION_NAMES) else form, None
 
 
 def _name_of(path: Path) -> str:
@@ -122,8 +151,6 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _judge(history: ForeignHistory, options: argparse.Namespace) -> ForeignJudgement:
-    from history.foreign.kinds import TRANSACTION_NAMES
-
     if history.model in TRANSACTION_NAMES:
         from analysis.foreign.transaction_judgement import judge_transactions
 
@@ -143,65 +170,63 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
     """The history, whose operations are written below the directory. Raises ForeignError, and UsageError for another
     model than the files have."""
     from history.foreign import jepsen_edn, json_lines, porcupine
-    from history.foreign.kinds import MODEL_NAMES, TRANSACTION_NAMES
 
-    if options.independent is not None and task.form != JEPSEN:
-        raise UsageError(
-            f"--independent and --no-independent are for the format {JEPSEN}: {task.paths[0]} is {task.form}"
-        )
-    if options.model in TRANSACTION_NAMES:
-        return _read_transactions(task, options, directory)
+    if options.independent is not None and task.form not in NOTATIONS:
+        raise UsageError(f"--independent and --no-independent are for the format {EDN}: {task.paths[0]} is {task.form}")
+    if task.model in TRANSACTION_NAMES:
+        return _read_transactions(task, task.model, options, directory)
     if options.key_order is not None:
         raise UsageError(f"--keys is for --model rw-register; omit --keys {options.key_order}")
-    if options.model in MODEL_NAMES:
-        return _read_model(task, options, directory)
+    if task.model in MODEL_NAMES:
+        return _read_model(task, task.model, options, directory)
     if task.form == JSONL:
-        return json_lines.read(task.paths, options.model, directory, initial=_initial(task, options.initial))
-    if task.form == JEPSEN:
+        return json_lines.read(task.paths, task.model, directory, initial=_initial(task, options.initial))
+    if task.form in NOTATIONS:
         initial = None if options.initial is None else _form(options.initial)
-        history = jepsen_edn.read(task.paths[0], directory, independent=options.independent, initial=initial)
+        values = {"independent": options.independent, "initial": initial}
+        history = jepsen_edn.read(task.paths[0], directory, notation=task.form, **values)
     else:
         history = porcupine.read(task.paths[0], directory, initial=_initial(task, options.initial))
-    if options.model not in (None, history.model):
+    if task.model not in (None, history.model):
         problem = f"{task.paths[0]}: its operations are of a {history.model}"
-        raise UsageError(f"{problem}; omit --model {options.model}")
+        raise UsageError(f"{problem}; omit --model {task.model}")
     return history
 
 
-def _read_model(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:
+def _read_model(task: _Task, name: str, options: argparse.Namespace, directory: Path) -> ForeignHistory:
     """The history of a sequential model. Raises as `_read`."""
     from analysis.core.models import MODELS
     from history.foreign.model_rows import read_model
 
-    if task.form != JEPSEN:
+    if task.form not in NOTATIONS:
         raise UsageError(
-            f"{task.paths[0]}: --model {options.model} is for the format {JEPSEN}, and the file is {task.form}; "
-            f"Porcupine's key-value logs are {JEPSEN}, too: --format {JEPSEN}"
+            f"{task.paths[0]}: --model {name} is for the formats {', '.join(NOTATIONS)}, and the file is {task.form}; "
+            f"Porcupine's key-value logs are {EDN}, too: --format {EDN}"
         )
-    model = MODELS[options.model]
+    model = MODELS[name]
     try:
         initial = model.initial(None if options.initial is None else _form(options.initial))
     except ValueError as error:
         raise UsageError(f"--initial {options.initial}: {error}") from error
-    values = {"independent": options.independent, "initial": initial}
-    return read_model(task.paths[0], directory, options.model, model.functions, model.values, **values)
+    values = {"independent": options.independent, "initial": initial, "notation": task.form}
+    return read_model(task.paths[0], directory, name, model.functions, model.values, **values)
 
 
-def _read_transactions(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:
+def _read_transactions(task: _Task, name: str, options: argparse.Namespace, directory: Path) -> ForeignHistory:
     """The history of transactions. Raises as `_read`."""
     from history.foreign.transaction_rows import LIST_APPEND, read_transactions
 
-    if task.form != JEPSEN:
-        problem = f"{task.paths[0]}: --model {options.model} is for the format {JEPSEN}"
+    if task.form not in NOTATIONS:
+        problem = f"{task.paths[0]}: --model {name} is for the formats {', '.join(NOTATIONS)}"
         raise UsageError(f"{problem}, and the file is {task.form}; give the history.edn that Jepsen or Elle wrote")
     if options.independent is not None:
-        raise UsageError(f"--model {options.model} names the key in each step; omit --independent")
-    if options.model == LIST_APPEND and (options.initial, options.key_order) != (None, None):
+        raise UsageError(f"--model {name} names the key in each step; omit --independent")
+    if name == LIST_APPEND and (options.initial, options.key_order) != (None, None):
         raise UsageError(
             f"--model {LIST_APPEND}: lists are empty at the start, and show their order; omit --initial and --keys"
         )
     initial = None if options.initial is None else _form(options.initial)
-    return read_transactions(task.paths[0], directory, options.model, initial=initial)
+    return read_transactions(task.paths[0], directory, name, initial=initial, notation=task.form)
 
 
 def _form(text: str) -> Any:
@@ -239,19 +264,23 @@ def _print(task: _Task, content: Mapping[str, Any]) -> None:
 
 def _options(command: argparse.ArgumentParser) -> None:
     from analysis.core.consistency_models import PROHIBITED, STRICT_SERIALIZABLE
-    from history.foreign.kinds import MODEL_NAMES, TRANSACTION_NAMES
     from history.upper_bounds import UPPER_BOUNDS
 
-    command.add_argument("file", nargs="+", type=Path, metavar="FILE", help="a history; `.jsonl`: one client of it")
+    command.add_argument(
+        "file", nargs="+", type=Path, metavar="FILE", help="a history, a client's `.jsonl`, or a store"
+    )
     command.add_argument(
         "--format",
-        choices=tuple(FORMAT_OF.values()),
-        help="the format of all files (default: by the end of a name: .jsonl, .edn, .log)",
+        choices=(JSONL, *NOTATIONS, PORCUPINE),
+        help="the format of all files (default: by the end of a name: .jsonl, .edn, .json, .log)",
     )
     command.add_argument(
         "--model",
-        choices=("log", "register", *MODEL_NAMES, *TRANSACTION_NAMES),
-        help="what the operations are of (default: log or register, as the operations say; needed for the others)",
+        choices=("log", "register", "cas-register", *MODEL_NAMES, *TRANSACTION_NAMES),
+        help="what the operations are of (default: as a store says; else log or register, as the operations say)",
+    )
+    command.add_argument(
+        "--workload", choices=tuple(WORKLOADS), help="the workload of Maelstrom that the operations are of, for --model"
     )
     command.add_argument(
         "--consistency-model",
@@ -306,6 +335,8 @@ as a plot.
   brownout check history.edn                            Jepsen: linearizable-register, independent keys, kafka
   brownout check history.edn --model fifo-queue         Jepsen, Knossos, Porcupine: objects with a sequential model
   brownout check history.edn --model list-append        Jepsen, Elle: transactions (also rw-register)
+  brownout check store/lin-kv/latest                    Maelstrom: the store states the model (or --workload)
+  brownout check history.json --model rw-register       Jepsen's JSON, elle-cli; also .jsonl with events and a model
   brownout check etcd_000.log etcd_001.log              Porcupine's etcd logs
   brownout check clients/*.jsonl                        JSON lines (docs/operations.md): all files are one history
   brownout check history.txt --format jepsen-edn --out /tmp/result

@@ -263,7 +263,8 @@ BAD: dict[str, tuple[str, tuple[str, ...], str]] = {
     "an assumption about lists": (GOOD, (LIST_APPEND, "--keys", "sequential"), "--keys"),
     "an assumption about a set": (GOOD, ("set", "--keys", "sequential"), "omit --keys"),
     "independent keys": (GOOD, (LIST_APPEND, "--independent"), "omit --independent"),
-    "another format": (GOOD, (LIST_APPEND, "--format", "jsonl"), "is for the format jepsen-edn"),
+    "another format": (GOOD, (LIST_APPEND, "--format", "porcupine"), "is for the formats jepsen-edn, jepsen-json, "),
+    "EDN as JSON": (GOOD, (LIST_APPEND, "--format", "jsonl"), "h.edn:1: is not JSON"),
 }
 
 
