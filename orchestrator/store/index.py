@@ -28,10 +28,10 @@ from history import strict_toml
 from history.known_digests import digest_of
 from history.regular_files import read_bytes, read_text
 from installation.commands import command
-from orchestrator.store.matrix import is_run
 from orchestrator.campaign.plan import invocation_of
-from orchestrator.store.plans import stamps
 from orchestrator.store.directories import LATEST, RunDirectory
+from orchestrator.store.matrix import is_run
+from orchestrator.store.plans import stamps
 
 SUMMARY: Final = "summary.json"
 UNDECIDED: Final = "no verdict"

@@ -15,8 +15,9 @@ from analysis.verdict import UNKNOWN, Expectation
 from history.regular_files import read_text
 from installation.commands import command
 from installation.files import default_store
-from orchestrator.store import run_digests
 from orchestrator.campaign.plan import invocation_of
+from orchestrator.errors import UsageError
+from orchestrator.store import run_digests
 from orchestrator.store.plans import (
     PlanError,
     StoredPlan,
@@ -28,7 +29,6 @@ from orchestrator.store.plans import (
     supersedes,
 )
 from orchestrator.store.run_digests import RunDigest, read_digests
-from orchestrator.errors import UsageError
 
 _OF_RUNS: Final = ("run.toml", "campaign.toml", "verdict.json", "history", "nodes")
 """Files that identify a directory as a run's."""

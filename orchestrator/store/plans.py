@@ -22,8 +22,8 @@ from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import read_seeds
 from orchestrator.campaign.plan import MOST_RUNS, PlannedRun, is_selected, run_id
-from orchestrator.store.directories import RunDirectory, locked
 from orchestrator.errors import UsageError
+from orchestrator.store.directories import RunDirectory, locked
 from orchestrator.world_kind import AUTO
 from systems.errors import InputError
 from systems.toml_tables import Table, TomlSource

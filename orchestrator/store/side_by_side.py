@@ -24,10 +24,10 @@ from analysis.run_row import RunRow, place_of, samples
 from analysis.verdict import PASS
 from history import strict_json
 from installation.commands import command
+from orchestrator.errors import UsageError
 from orchestrator.store.figures import FIGURES, Figure
 from orchestrator.store.index import read_campaign, read_index, with_settings
 from orchestrator.store.tables import FOLDER, RUNS_FILE, as_text, read_rows
-from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.store.comparison import FigureDecision
