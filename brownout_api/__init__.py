@@ -14,6 +14,10 @@ raises, otherwise the run is unknown. `Member` is a node as the observer sees it
 `variables` see it. `InputError` is for mistakes that the user can correct: raised before a run, it ends the command
 with exit code 64 and its message.
 
+A checker of a campaign's own derives from `HistoryChecker`. Its `check` gets the `RunHistory`, whose elements are
+`ClientOperation`s, and yields `self.anomaly(...)` for each contradiction (`docs/own-checkers.md`). `RunHistory.of`
+makes a history for a test.
+
 `results` gives the tables of a store as DataFrames.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
@@ -24,6 +28,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from analysis.history_checker import BrokenPromise, ClientOperation, HistoryChecker, RunHistory
 from systems.errors import InputError
 from systems.service import Place
 from systems.system import PortObserver, System
@@ -35,7 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_OFFSET",
+    "BrokenPromise",
     "Client",
+    "ClientOperation",
+    "HistoryChecker",
     "InputError",
     "LogClient",
     "Member",
@@ -45,6 +53,7 @@ __all__ = [
     "PortObserver",
     "Refused",
     "RegisterClient",
+    "RunHistory",
     "System",
     "View",
     "results",

@@ -123,6 +123,9 @@ def read_key(table: Table, key: str, shape: Shape) -> Any:
             listed = table.texts(key, choices=items.get("enum", ()), unique=shape["uniqueItems"])
             if len(listed) < shape.get("minItems", 0):
                 table.refuse(f"{key} is empty; name at least one", key)
+            for text in listed:
+                if not _fits(text, items):
+                    table.refuse(f"{key}: {text!r} is not {items['title']}", key)
             return listed
         case "array" if "struct" in items:
             entries = (functools.partial(read, entry, items["struct"]) for entry in table.tables(key))

@@ -55,7 +55,8 @@ class RunDescription:
     `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_load_s`:
     how long it lasts at least; 0 if a script decides that. `deletes_every_s`: the mean time between two deletions of
     records by a producer, 0 without any. `planned_faults`: the kinds of a random schedule; each one occurs; `steps`:
-    those of a script. `defects`: what run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
+    those of a script. `checkers`: by file, the texts of the campaign's own checkers. `defects`: what run.toml lacks or
+    contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -98,6 +99,7 @@ class RunDescription:
     deletes_every_s: float
     planned_faults: tuple[str, ...]
     steps: tuple[str, ...]
+    checkers: Mapping[str, str]
     defects: tuple[str, ...]
 
 
@@ -157,6 +159,7 @@ def describe(run_dir: Path) -> RunDescription:
         deletes_every_s=workload.deletes_every_s,
         planned_faults=nemesis.faults if nemesis.kind == RANDOM else (),
         steps=steps,
+        checkers=content.checkers,
         defects=defects,
     )
     return replace(description, defects=(*defects, *_contradictions(description)))

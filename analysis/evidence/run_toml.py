@@ -31,6 +31,7 @@ NO_FORMAT: Final = "none"
 
 _Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 _UpperBound = Annotated[str, one_of(UPPER_BOUNDS)]
+_OwnChecker = Annotated[str, Meta(pattern=r"^.+\.py:[A-Za-z_]\w*$", title='of the form "parser.py:Class"')]
 
 
 class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +63,8 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     min_remote_segments: Count | None = None
     """Of a topic with tiered storage: fewer complete remote segments are *unknown*. Default: 1, and 0 in the runs of a
     swarm, where faults may prevent that a segment is complete."""
+    use: tuple[_OwnChecker, ...] = ()
+    """[Checkers of your own](own-checkers.md): `"parser.py:Class"`, each file relative to the campaign's."""
 
 
 class Requirements(Checks, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +152,7 @@ class RunToml(msgspec.Struct, frozen=True):
     plan: PlanTable = PlanTable()
     workload: WorkloadTable = WorkloadTable()
     nemesis: NemesisTable = NemesisTable()
+    checkers: dict[str, str] = {}
     settings: dict[str, Any] = {}
     configuration: dict[str, dict[str, tuple[str, ...]]] = {}
 

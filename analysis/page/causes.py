@@ -235,6 +235,11 @@ def _stale_register(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts
     return f"{where} between {seconds(min(times))} and {seconds(max(times))}{during}"
 
 
+def _own_promise(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
+    """As for a stale answer of a register or of a log."""
+    return _stale_register(anomaly, facts, partition) or _stale_answer(anomaly, facts, partition)
+
+
 # --- records that are twice or missing in a sequence
 
 
@@ -524,6 +529,7 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     "followed-unmatched bootstrap-epochs-differ applied-metadata-mismatch snapshot-mismatch",
     _stale_answer: "stale-read session-violation non-monotonic-high-watermark future-read poll-regression "
     "high-watermark-fell request-would-be-answered lease-shared served-in-recovery phantom aborted-read",
+    _own_promise: "own-promise-broken",
     _stale_register: "stale-register-read non-linearizable-register register-phantom",
     _repeated: "duplicate duplicate-on-replica sequence-gap sequence-gap-on-replica producer-order append-reorder "
     "producers-contradict-log phantom-on-replica",
@@ -554,6 +560,7 @@ LACKING: Final[Mapping[Explain, str]] = {
     _lost_commit: "no node recorded a removal from the offsets topic, or a new leader of it, between the answers",
     _diverged: "no node recorded a leader of these epochs, or a truncation there",
     _stale_answer: "no node recorded a second leader, a removal or a change of the leader before the answer",
+    _own_promise: "no node recorded a second leader, a removal or a change of the leader before the last operation",
     _stale_register: "the clients did not record which node answered",
     _repeated: "no node recorded a truncation or a new leader between the batches",
     _election: "no node recorded a vote or a leader of this epoch",

@@ -84,6 +84,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "plan": {"clients": list(expected_clients(campaign.workload)), **stake.to_toml()},
         "workload": _workload(campaign, deployed),
         "nemesis": _nemesis(campaign.nemesis, world.left_out),
+        **({"checkers": dict(campaign.checkers)} if campaign.checkers else {}),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "configuration": expected_files(deployed, world.time_scale),
     }

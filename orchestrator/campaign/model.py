@@ -222,3 +222,5 @@ class Campaign:
     text: str
     client: OwnClient = field(default_factory=OwnClient)
     swarm: Swarm | None = None
+    checkers: Mapping[str, str] = field(default_factory=dict)
+    """By file, the texts of the campaign's own checkers."""

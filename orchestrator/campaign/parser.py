@@ -13,7 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from analysis.evidence.run_toml import Checks
+from analysis.history_checker import OwnCheckerError, load_checker
 from history.damage import Damage
+from history.regular_files import read_text
 from installation.counted import counted
 from nemeses import KINDS, ScheduleError, plan_schedule
 from orchestrator.campaign.expect_table import read_expect
@@ -80,6 +82,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     under_test, system = tested
     settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
+    checkers = attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), dict[str, str]())
     cells = _cells(root, under_test, topology, workload, seeds)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
     swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
@@ -101,6 +104,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         text=source.text,
         client=client,
         swarm=swarm,
+        checkers=checkers,
     )
     for each in _complaints(root, campaign, system):
         source.complain(_place_of(root, each).error(each.message, each.key))
@@ -294,6 +298,24 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
             "upper_bound" if "upper_bound" in table else None,
         )
     return checks
+
+
+def _own_checkers(table: Table, checks: Checks | None, directory: Path) -> dict[str, str]:
+    """The texts of the campaign's own checkers by file. Raises `InputError` for one that cannot be loaded."""
+    texts = dict[str, str]()
+    for use in () if checks is None else checks.use:
+        file = use.rpartition(":")[0]
+        try:
+            texts[file] = read_text(directory / file)
+            load_checker(use, texts[file])
+        except OSError as error:
+            reason = error.strerror or str(error)
+            table.refuse(f"use: {directory / file}: {reason}; name a file relative to the campaign's", "use")
+        except ValueError as error:
+            table.refuse(f"use: {directory / file}: {error}; save it as UTF-8", "use")
+        except OwnCheckerError as error:
+            table.refuse(f"use: {error}", "use")
+    return texts
 
 
 def read_seeds(table: Table) -> Seeds:

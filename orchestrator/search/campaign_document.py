@@ -94,6 +94,8 @@ def document_of(
     topology["nodes"] = drawn.topology.nodes
     expected = replace(cell.expect, at_least=None)
     demands = {"upper_bound": "strict", **checks, "min_ok": 1, "min_queries": 0}
+    if "use" in checks:  # the document may be written elsewhere
+        demands["use"] = [str(campaign.path.parent.absolute() / use) for use in checks["use"]]
     return Document(
         {
             **head,

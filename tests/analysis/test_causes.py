@@ -105,6 +105,8 @@ WITNESSES = {
     "_stale_answer": ((*LOST[:1], read(4.0)), "n1 took itself for the leader of log-0 in epoch 0 at 4.000 s, although "
                                               "n2 led epoch 1 since 3.970 s"),
     "_stale_register": (REGISTER, "n2 gave all contradicting answers between 0.450 s and 0.450 s, without a fault"),
+    "_own_promise": ((*LOST[:1], read(4.0)), "n1 took itself for the leader of log-0 in epoch 0 at 4.000 s, although "
+                                             "n2 led epoch 1 since 3.970 s"),
     "_repeated": ((append(0, 0.35), append(1, 5.0)), "n2 became leader of log-0 in epoch 1 at 3.970 s"),
     "_election": (VOTE, "n1 voted for n2 in epoch 4 at 1.000 s; n1 restarted with epoch 4 and no vote on its disk"),
     "_at_rest": (AT_REST, "n2 leads log-0 in epoch 1 since 3.970 s; the in-sync set of log-0 is [n2] since 4.010 s; "

@@ -64,6 +64,8 @@ class StoredRun:
     campaign: str | None = None  # the text of campaign.toml
     min_ok: int = RECORDS
     required: tuple[str, ...] = ("kill",)
+    use: tuple[str, ...] = ()  # checkers of the campaign's own
+    checkers: dict[str, str] = field(default_factory=dict)  # the texts of their files
     fault_behind: int = RECORDS // 2  # it comes when the append at this offset has been acknowledged
     fault_status: str = "confirmed"
     fault_parameters: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +121,9 @@ class StoredRun:
                 "min_ok": self.min_ok,
                 "min_queries": 0,
                 "required_faults": list(self.required),
+                "use": list(self.use),
             },
+            "checkers": self.checkers,
             "topology": {"nodes": len(NODES)},
             "system": {"roles": dict.fromkeys(NODES, "broker")},
             "replicas": {"format": self.replica_format, "records": self.records},

@@ -1,0 +1,87 @@
+"""The checkers of a campaign's own (`[checks] use`), as `analysis/history_checker.py` defines them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from analysis.checker import OPERATIONS, PLAN, CheckedRun, Checker, Outcome
+from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
+from analysis.doubt import Reason
+from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
+from installation.counted import counted
+
+if TYPE_CHECKING:
+    from analysis.engines.own_check import OwnCheck
+
+OWN: Final = Promise("OWN", "what the campaign's own checkers promise")
+BROKEN: Final = AnomalyKind(
+    "own-promise-broken", OWN, "A checker of the campaign's own (`[checks] use`) found a contradiction, and names it."
+)
+NOT_DECIDED: Final = Reason(
+    "own-check-undecided",
+    "A checker of the campaign's own failed, did not end in time, or has too few answered operations.",
+)
+OUTPUT: Final = "own-checks.log"
+"""What the checkers print, below `tables/`."""
+
+
+def check(run: CheckedRun) -> Outcome:
+    """Run each checker in a process of its own."""
+    from analysis.engines.own_check import run_own_check
+
+    uses = run.description.requirements.use
+    if not uses:
+        return Outcome(NOT_APPLICABLE, "the campaign has no checker of its own")
+    output = run.tables / OUTPUT
+    output.unlink(missing_ok=True)
+    anomalies, doubts, promises = list[Anomaly](), list[str](), list[str]()
+    for use in uses:
+        text = run.description.checkers.get(use.rpartition(":")[0])
+        if text is None:
+            doubts.append(f"{use}: run.toml does not have the text of its file; make the run again")
+            continue
+        result = run_own_check(use, text, run.tables, output)
+        anomalies += _anomalies(use, result)
+        doubts += (f"{use}: {why}" for why in _lacking(result))
+        promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
+    detail = "; ".join(promises)
+    if anomalies:
+        return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), tuple(doubts))
+    return Outcome(UNKNOWN if doubts else PASS, detail, doubts=tuple(doubts))
+
+
+def _anomalies(use: str, result: OwnCheck) -> Iterator[Anomaly]:
+    for name, found in result.first.items():
+        witness: tuple[dict[str, Any], ...] = tuple(found["witness"])
+        topics = {row.get("topic", row.get("key", "")) for row in witness}
+        partitions = {row.get("partition", -1) for row in witness}
+        topic = topics.pop() if len(topics) == len(partitions) == 1 else ""
+        partition = partitions.pop() if topic else -1
+        sentence = f"{use}: {name}: {found['sentence']}"
+        yield Anomaly(BROKEN.name, topic, partition, sentence, witness, result.counts[name])
+
+
+def _lacking(result: OwnCheck) -> Iterator[str]:
+    """Why the check does not pass, though it found nothing."""
+    if result.failure:
+        yield result.failure
+        return
+    if not result.answered:
+        yield "no operation was answered"
+    for function, least in result.needs.items():
+        answered = result.answered.get(function, 0)
+        if answered < least:
+            yield f"{answered} of at least {counted(least, 'operation')} {function} were answered"
+
+
+CHECKER: Final = Checker(
+    "own checks",
+    "Do the checkers of the campaign's own find no contradiction?",
+    14,
+    (BROKEN,),
+    check,
+    (NOT_DECIDED,),
+    may_rest=lambda description: not description.requirements.use,
+    reads="|".join((PLAN, OPERATIONS)),
+)

@@ -1,0 +1,155 @@
+"""The interface of a user's own checker, which a campaign names in `[checks] use`: it judges the history of a run.
+
+Theory of operation. A run stores the text of its checkers in run.toml, so a stored run is judged again by the same
+text, on any machine. The text is compiled under the name that the campaign has for its file, so errors name the user's
+file and line. It can import installed packages and `brownout_api`, and no file beside it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DEFAULT_LIMIT_S: Final = 300.0
+LONGEST_LIMIT_S: Final = 86_400.0
+BATCH_ROWS: Final = 1 << 14
+
+
+class ClientOperation(SimpleNamespace):
+    """An operation of a client. Its attributes are the columns of operations (docs/tables.md); None stands in those of
+    other kinds of workload. `f` is the function's name (`append`, `read`, `end`, `write`, `cas`), `type` the outcome
+    (`ok`, `fail`, `info`). `inv` and `ret` are nanoseconds. The `ret` of an operation that never returned: None."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"an operation has no column {name!r}; it has {', '.join(vars(self))}")
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """The operations of a run, and its faults.
+
+    Iteration gives the operations in the order of their invocations; it needs about 200 bytes of memory for each.
+    """
+
+    tables: Callable[[], Iterator[pa.Table]]
+    """The operations as Arrow tables of bounded size, in no particular order, with the columns of `ClientOperation`."""
+    faults: Sequence[Mapping[str, Any]] = ()
+    """Each with `kind`, `targets`, `status`, and the times `invoked`, `injected`, `healed` (ns; None: never)."""
+
+    @classmethod
+    def of(cls, *operations: Mapping[str, Any], faults: Sequence[Mapping[str, Any]] = ()) -> RunHistory:
+        """A history for a test of a checker. An operation has at least `f`; by default it is `ok`, of one client, and
+        after the one before it."""
+        import pyarrow as pa
+
+        from history.operations import OF_ALL_SHAPES
+
+        rows = [
+            {"type": "ok", "client": "client-1", "process": 1, "inv": 2 * at, "ret": 2 * at + 1, **operation}
+            for at, operation in enumerate(operations)
+        ]
+        types = {column.name: column.type for column in OF_ALL_SHAPES} | {"f": pa.string(), "type": pa.string()}
+        return cls(lambda: iter([pa.Table.from_pylist(rows, pa.schema(list(types.items())))]), faults)
+
+    def __iter__(self) -> Iterator[ClientOperation]:
+        import pyarrow as pa
+
+        tables = list(self.tables())
+        if tables:
+            for batch in pa.concat_tables(tables).sort_by("inv").to_batches(max_chunksize=BATCH_ROWS):
+                yield from (ClientOperation(**row) for row in batch.to_pylist())
+
+    def ok(self, *functions: str) -> Iterator[ClientOperation]:
+        """The operations that certainly happened; with `functions`, only those."""
+        return (each for each in self if each.type == "ok" and (not functions or each.f in functions))
+
+
+@dataclass(frozen=True)
+class BrokenPromise:
+    """A contradiction: a name that the checker declares, a sentence, and the operations that contradict each other."""
+
+    name: str
+    sentence: str
+    operations: tuple[ClientOperation, ...]
+
+
+class HistoryChecker(ABC):
+    """A checker of a user's own. It needs no argument to be made, and judges one run."""
+
+    promise: ClassVar[str]
+    """What it checks, in a few words: "every read shows the total"."""
+    anomalies: ClassVar[Mapping[str, str]]
+    """The names of the contradictions that it can find, each with its meaning in a sentence."""
+    needs: ClassVar[Mapping[str, int]] = {}
+    """By function: the answered operations without which the run is *unknown*. One operation is always needed."""
+    limit_s: ClassVar[float] = DEFAULT_LIMIT_S
+    """The time after which a check that has not ended is *unknown*."""
+
+    @abstractmethod
+    def check(self, history: RunHistory) -> Iterable[BrokenPromise]:
+        """What contradicts the promise. An exception makes the run *unknown*."""
+
+    @staticmethod
+    def anomaly(name: str, sentence: str, *operations: ClientOperation) -> BrokenPromise:
+        """A finding for `check`: a name of `anomalies`, a sentence with what contradicts, and these operations."""
+        return BrokenPromise(name, sentence, operations)
+
+
+class OwnCheckerError(Exception):
+    """A user's checker cannot be loaded, or it failed; the message has its file and line."""
+
+
+def load_checker(use: str, text: str) -> HistoryChecker:
+    """The checker `parser.py:Class` whose file has this text. Raises OwnCheckerError."""
+    file, _, class_name = use.rpartition(":")
+    module = ModuleType(f"brownout_checker_{abs(hash((file, text)))}")
+    module.__file__ = file
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)
+    except BaseException as error:
+        raise OwnCheckerError(f"it cannot be loaded: {place_in(file, error)}") from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, HistoryChecker):
+        what = "has no" if found is None else "has another thing of the name"
+        raise OwnCheckerError(f"{file} {what} {class_name}; a checker is a subclass of brownout_api.HistoryChecker")
+    if wrong := _wrong_declaration(found):
+        raise OwnCheckerError(f"{file}: {class_name}.{wrong}")
+    try:
+        return found()
+    except Exception as error:
+        raise OwnCheckerError(f"{class_name} cannot be made: {place_in(file, error)}") from error
+
+
+def _wrong_declaration(class_: type[HistoryChecker]) -> str:
+    """What is wrong with the attributes of a checker's class; empty if nothing is."""
+    promise, anomalies = getattr(class_, "promise", None), getattr(class_, "anomalies", None)
+    if not isinstance(promise, str) or not promise.strip():
+        return 'promise: a text is needed, such as "every read shows the total"'
+    if not isinstance(anomalies, Mapping) or not anomalies or not _has_texts(anomalies):
+        return 'anomalies: names with meanings are needed, such as {"wrong-total": "A read shows another total."}'
+    needs, limit_s = class_.needs, class_.limit_s
+    counts = isinstance(needs, Mapping) and all(type(count) is int and count > 0 for count in needs.values())
+    if not counts or not all(isinstance(name, str) for name in needs):
+        return 'needs: functions with positive whole numbers are needed, such as {"read": 10}'
+    if type(limit_s) not in (int, float) or not 0 < limit_s <= LONGEST_LIMIT_S:
+        return f"limit_s: seconds are needed, more than 0 and at most {LONGEST_LIMIT_S:,.0f}"
+    return ""
+
+
+def _has_texts(mapping: Mapping[Any, Any]) -> bool:
+    return all(isinstance(text, str) and text.strip() for pair in mapping.items() for text in pair)
+
+
+def place_in(file: str, error: BaseException) -> str:
+    """An error of the text of `file` as `parser.py:7: KeyError: 'x'`: the last line of this file that led to it."""
+    if isinstance(error, SyntaxError):
+        return f"{file}:{error.lineno}: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
