@@ -224,7 +224,8 @@ def _judge(
     if drawing is not None:
         drawing.start(view)
     write_tables(history, events, run_dir)
-    run = CheckedRun(run_dir, description, history, events, None if handle is None else handle.tasks(), meter)
+    tasks = None if handle is None else handle.tasks().of(f"check {description.campaign}/{description.run}")
+    run = CheckedRun(run_dir, description, history, events, tasks, meter)
     findings = RunFindings()
     _check(run, findings)
     verdict, reasons, doubts = decide(findings.checks, findings.anomalies, findings.doubts)

@@ -306,7 +306,7 @@ class SparkHandle:
             # The job forks the workers, which load what every task needs.
             session, master = self._session, without_secrets(self._master)
             cores = default_parallelism(session) if is_local(master) else require_workers(session, master)
-            self._tasks = SparkTasks(session, master, cores)
+            self._tasks = SparkTasks.over(session, master, cores)
         except BaseException as error:  # raised again by `tasks`
             self._error = error
         self.ready_after_s = time.monotonic() - began

@@ -21,7 +21,15 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from analysis.analysis_revision import revision
 from analysis.engines.spark_errors import SparkUnavailableError, cause_of, needs_of_workers
-from analysis.engines.task_map import PICKLED, ArrowFunction, SparkTasks, default_parallelism, pickled, portable
+from analysis.engines.task_map import (
+    PICKLED,
+    ArrowFunction,
+    SparkTasks,
+    default_parallelism,
+    described,
+    pickled,
+    portable,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,7 +56,7 @@ def require_workers(session: SparkSession, master: str) -> int:
     """Wait for the workers; then each must have this project. Returns their processors. Raises
     `SparkUnavailableError`."""
     cores = _await_cores(session, master)
-    for host, worker_revision in on_each_worker(session, master, cores, _revisions):
+    for host, worker_revision in on_each_worker(session, master, cores, _revisions, "compare the code"):
         if worker_revision != revision():
             raise SparkUnavailableError(
                 f"the worker at {host} has other code of the analysis ({worker_revision}, here {revision()}); "
@@ -68,7 +76,8 @@ def _await_cores(session: SparkSession, master: str) -> int:
     timer = threading.Timer(WORKERS_S, give_up)
     timer.start()
     try:
-        session.range(0, 1, 1, 1).collect()  # needs a worker, and none of its Python, whose start is not counted
+        with described(session, "start: wait for a worker"):
+            session.range(0, 1, 1, 1).collect()  # needs a worker, and none of its Python, whose start is not counted
         timer.cancel()
         cores, since = default_parallelism(session), time.monotonic()
         while time.monotonic() < since + SETTLED_S:
@@ -90,20 +99,23 @@ def _await_cores(session: SparkSession, master: str) -> int:
 def require_visible(tasks: SparkTasks, paths: Sequence[Path]) -> None:
     """Each worker must see these directories. Raises `SparkUnavailableError`."""
     unseen = partial(_unseen, paths)
-    for host, path in on_each_worker(tasks.session, tasks.master, tasks.cores, unseen):
+    for host, path in on_each_worker(tasks.session, tasks.master, tasks.cores, unseen, "see the store"):
         raise SparkUnavailableError(
             f"the worker at {host} does not see {path}: keep the store on a file system that all workers have mounted "
             "at the same path as this machine"
         )
 
 
-def on_each_worker(session: SparkSession, master: str, slots: int, work: Callable[[], Iterator[T]]) -> list[T]:
+def on_each_worker(
+    session: SparkSession, master: str, slots: int, work: Callable[[], Iterator[T]], purpose: str
+) -> list[T]:
     """What `work` yields in each of the workers' processes, all at the same time. Raises `SparkUnavailableError`."""
     try:
-        answers = session.range(0, slots, 1, slots).mapInArrow(_barrier_task(work), PICKLED, barrier=True).toArrow()
+        with described(session, f"start: {purpose} on each worker"):
+            answers = session.range(0, slots, 1, slots).mapInArrow(_barrier_task(work), PICKLED, barrier=True).toArrow()
     except Exception as error:
         if slots == _LEAST_STATED and _TOO_FEW in str(error):  # of a cluster with one processor
-            return on_each_worker(session, master, 1, work)
+            return on_each_worker(session, master, 1, work, purpose)
         raise SparkUnavailableError(f"a worker of {master} failed: {cause_of(error, master)}") from error
     return [answer for row in answers["pickled"] for answer in pickle.loads(row.as_py())]
 

@@ -8,14 +8,18 @@ import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 
 from analysis.analysis_revision import require_revision, revision
 from analysis.engines.spark_address import reach
 from analysis.engines.spark_errors import cause_of, is_remote
 from history.arrow import without_pandas
+from installation.counted import counted
 from installation.files import PROJECT_ARCHIVE
+from installation.sanitize import visible_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,16 +75,20 @@ class SparkTasks:
     """Each heavy task is one of Spark's own, so that whichever worker is free takes the next; light ones share one.
 
     The tasks that share one are a row of a DataFrame, and the row a partition. Tasks and results are pickled, because
-    their types are Python's own. `cores`: those of all workers. Raises RuntimeError with the cause when a task raises
-    or its worker ends."""
+    their types are Python's own. `cores`: those of all workers. `purpose`: what the tasks are for, in Spark's pages and
+    logs. Raises RuntimeError with the cause when a task raises or its worker ends."""
 
     session: SparkSession
     master: str
     cores: int
+    purpose: str = "tasks"
 
-    def __post_init__(self) -> None:
-        self.session.conf.set(_PARTITIONS, str(1 << 20))  # of a DataFrame of this many rows or fewer, one for each row
-        self.session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+    @classmethod
+    def over(cls, session: SparkSession, master: str, cores: int) -> SparkTasks:
+        """The map over a session, whose settings change."""
+        session.conf.set(_PARTITIONS, str(1 << 20))  # of a DataFrame of this many rows or fewer, one for each row
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "1")
+        return cls(session, master, cores)
 
     def __call__(
         self, function: Callable[[T], R], tasks: Sequence[T], weights: Sequence[int] | None = None, /
@@ -89,10 +97,12 @@ class SparkTasks:
             return []
         shares = bundles(weights or [1] * len(tasks), TASKS_PER_CORE * self.cores)
         rows = pickled([(number, tasks[number]) for number in share] for share in shares)
+        counts = f"{counted(len(tasks), 'task')} in {counted(len(shares), 'partition')}"
         try:
             if is_remote(self.master):  # each call to a server that is lost would be tried for many seconds
                 reach(self.master, 0)
-            done = self.session.createDataFrame(rows).mapInArrow(portable(_work(function)), PICKLED).toArrow()
+            with described(self.session, f"{self.purpose}: {_title(function)}, {counts}"):
+                done = self.session.createDataFrame(rows).mapInArrow(portable(_work(function)), PICKLED).toArrow()
         except Exception as error:
             raise RuntimeError(f"a task on Spark failed: {cause_of(error, self.master)}") from error
         except BaseException:  # Ctrl-C
@@ -101,15 +111,53 @@ class SparkTasks:
         results = dict(pair for row in done["pickled"] for pair in pickle.loads(row.as_py()))
         return [results[number] for number in range(len(tasks))]
 
+    def of(self, purpose: str) -> SparkTasks:
+        """The same map for this purpose."""
+        return replace(self, purpose=purpose)
+
     def cancel(self) -> None:
         """Cancel what the session does."""
         with contextlib.suppress(Exception):  # of a session that has ended
             self.session.interruptAll()
 
 
+@contextmanager
+def described(session: SparkSession, work: str) -> Iterator[None]:
+    """Jobs that this thread starts here have a description in Spark's pages and logs, and a tag with the same text. The
+    description is the session's: threads that use a session at the same time give the same one."""
+    text = visible_line(f"brownout {work}")
+    session.conf.set(_DESCRIPTION, text)
+    with tagged(session, text):
+        yield
+
+
+@contextmanager
+def tagged(session: SparkSession, text: str) -> Iterator[None]:
+    """Jobs that this thread starts here have this tag."""
+    tag = visible_line(text).replace(",", ";")  # Spark separates tags by commas
+    with contextlib.suppress(Exception):  # of a session that has ended: its job raises
+        session.addTag(tag)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):
+            session.removeTag(tag)
+
+
+def _title(function: Callable[[T], R]) -> str:
+    """The module and the name of a function in words."""
+    inner: object = function
+    while isinstance(inner, partial):
+        inner = inner.func
+    names = [str(getattr(inner, name, type(inner).__name__)) for name in ("__module__", "__qualname__")]
+    return ": ".join(name.rpartition(".")[2].replace("_", " ").strip() for name in names)
+
+
 ArrowFunction: TypeAlias = "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 PICKLED: Final = "pickled binary"
 """The columns of a DataFrame of Python objects."""
+_DESCRIPTION: Final = "spark.job.description"
+"""Spark copies the settings of a session to the properties of its jobs. This one is their description."""
 _PARTITIONS: Final = "spark.sql.leafNodeDefaultParallelism"
 _MOST_CORES: Final = 1 << 14
 
@@ -118,7 +166,8 @@ def default_parallelism(session: SparkSession) -> int:
     """The processors of a session's workers; at least 2 of a cluster, and the processors that a setting states. One
     task is done on each."""
     session.conf.unset(_PARTITIONS)
-    return int(session.range(_MOST_CORES).mapInArrow(portable(_one_row), PICKLED).toArrow().num_rows)
+    with described(session, "start: one task for each processor"):
+        return int(session.range(_MOST_CORES).mapInArrow(portable(_one_row), PICKLED).toArrow().num_rows)
 
 
 def _one_row(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from installation.commands import command
+from installation.counted import counted
 from installation.files import default_store
 from orchestrator.command.gate import renew_documents
 from orchestrator.command.shared.declaration import Command
@@ -105,7 +106,7 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
     from analysis.placeholder_verdict import undecided
     from analysis.verdict import VERDICT_FILE, Verdict
 
-    tasks = engine.tasks()
+    tasks = engine.tasks().of(f"analyze {counted(len(runs), 'run')}")
     held: list[RunDirectory] = []
     refused: list[UsageError] = []
     with contextlib.ExitStack() as locks:

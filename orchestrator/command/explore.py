@@ -141,7 +141,7 @@ def _workers(
         engine = Engine("spark", options.master or f"local[{cores}]")
         with always(engine.stop, shield=interrupts.shielded):
             # The session starts with the first round: the stored runs may already complete the exploration.
-            yield lambda tasks: spread(engine.tasks(), place, tasks)
+            yield lambda tasks: spread(engine.tasks().of(f"explore {options.campaign}"), place, tasks)
 
 
 def _make_all(

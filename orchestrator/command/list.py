@@ -93,7 +93,7 @@ def _write_tables(store: Store, master: str | None) -> None:
     try:
         if master is not None:
             engine.require_visible([store.root])
-        folder, left_out = write_tables(store, in_sequence if master is None else engine.tasks())
+        folder, left_out = write_tables(store, in_sequence if master is None else engine.tasks().of("list --tables"))
     except RuntimeError as error:
         raise UsageError(f"--master {without_secrets(master or '')}: {error}; the tables were not written") from error
     except OSError as error:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from analysis.engines.task_map import tagged
 from orchestrator.running.engine import IN_PROCESS, Engine, judge
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def judge_each(
             except queue.Empty:
                 return
             try:
-                tasks(work, [str(run)])
+                with tagged(tasks.session, f"{run.parent.name}/{run.name}"):  # the threads share a description
+                    tasks(work, [str(run)])
                 done.put((run, ""))
             except Exception as error:  # also of a session that was stopped
                 done.put((run, str(error)))

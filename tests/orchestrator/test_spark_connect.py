@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import random
 import re
@@ -31,6 +32,7 @@ from analysis.engines.spark import SparkHandle, java_version
 from analysis.engines.spark_address import addresses_of, without_secrets
 from analysis.engines.spark_errors import SparkUnavailableError
 from analysis.engines.task_map import in_sequence
+from installation.files import PROJECT_ROOT
 from orchestrator.running.engine import Engine, judge
 from orchestrator.running.runs_on_workers import judge_each
 from orchestrator.search.exploring import RANDOM
@@ -61,11 +63,29 @@ class Server:
 
     process: subprocess.Popen[bytes]
     url: str
+    events: Path
 
     def end(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+
+def with_events(directory: Path) -> dict[str, str]:
+    """An environment in which Spark writes the events of its jobs into `events/` of the directory."""
+    (directory / "events").mkdir()
+    (directory / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.dir {(directory / 'events').as_uri()}\n"
+        "spark.eventLog.compress false\nspark.eventLog.rolling.enabled false\n"
+    )
+    return {**os.environ, "SPARK_CONF_DIR": str(directory), "PYTHONPATH": str(PROJECT_ROOT)}
+
+
+def jobs_of(events: Path) -> list[tuple[str, str]]:
+    """The description and the tags of each job."""
+    lines = [json.loads(line) for log in events.iterdir() for line in log.read_text().splitlines()]
+    jobs = [line["Properties"] for line in lines if line["Event"] == "SparkListenerJobStart"]
+    return [(job.get("spark.job.description", "none"), job.get("spark.job.tags", "")) for job in jobs]
 
 
 def started(
@@ -76,7 +96,8 @@ def started(
     port = _free_port()
     program, _, rest = START_SERVER.replace("15002", str(port)).partition(".venv/bin/python -c")
     command = program.replace("$PWD/.venv/bin/python", shlex.quote(python)) + f"{shlex.quote(sys.executable)} -c{rest}"
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = with_events(directory)
+    del environment["PYTHONPATH"]
     with open(directory / "server.log", "wb") as log:
         process = subprocess.Popen(
             [*shell, "sh", "-ec", f"{first}\n{command}"],
@@ -86,7 +107,7 @@ def started(
             stderr=log,
             start_new_session=True,
         )
-    server = Server(process, f"sc://127.0.0.1:{port}")
+    server = Server(process, f"sc://127.0.0.1:{port}", directory / "events")
     give_up = time.monotonic() + START_S
     while True:
         try:
@@ -159,6 +180,29 @@ def test_tables_and_explored_runs_are_those_of_this_process(
     assert [(run.number, run.digest, run.states) for run in spread_out] == [
         (run.number, run.digest, run.states) for run in expected
     ]
+
+
+@pytest.mark.parametrize("kind", ["connect", "local"])
+def test_events_of_spark_name_the_work_of_a_job(server: Server, tmp_path: Path, kind: str) -> None:
+    store = tmp_path / "store, of runs"
+    runs = StoredCampaign(store).made()
+    environment, events = os.environ | {"PYTHONPATH": str(PROJECT_ROOT)}, server.events
+    if kind == "local":
+        environment, events = with_events(tmp_path), tmp_path / "events"
+    master = server.url if kind == "connect" else "local[2]"
+    before = len(jobs_of(events))
+    for named in (runs[0], runs[0].parent):
+        command = [sys.executable, "-m", "orchestrator", "analyze", str(named), "--master", master]
+        subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=True)
+    jobs = jobs_of(events)[before:]
+    assert [description for description, _ in jobs if not description.startswith("brownout ")] == []
+    assert all(description.replace(",", ";") in tags for description, tags in jobs)
+    work = {description.removeprefix("brownout ") for description, _ in jobs}
+    run = f"{runs[0].parent.name}/{runs[0].name}"
+    assert {f"check {run}: log: examine, 1 task in 1 partition"} <= work
+    assert {f"analyze {len(runs)} runs: runs on workers: judge here, 1 task in 1 partition"} <= work
+    for path in runs:
+        assert any(f"{path.parent.name}/{path.name}" in tags for said, tags in jobs if "judge here" in said)
 
 
 def test_an_error_of_a_task_is_named(remote: SparkHandle) -> None:
