@@ -10,6 +10,8 @@ Each case compares two things in alternation, so only the shares mean something 
 - `produce`: acks=all to three replicas, 1 KB records in 1 MB batches, to a topic without and with tiered storage.
 - `read`: a consumer reads a quarter of `--megabytes` in sequence, from a topic in the broker's own files and from one
   in remote storage.
+- `digests`: a consumer reads the same remote segments of a broker that has just started, which compares objects with
+  their digests in the metadata, or which does not (mutant `digest_unchecked`).
 
 The store is a directory, and the brokers, the client and the store share one machine.
 """
@@ -86,6 +88,8 @@ BROKERS = {
     "broker_session_timeout_ms": 60_000,
     "broker_lease_ms": 40_000,
 }
+RESTARTED = {"broker_session_timeout_ms": 3_000, "broker_lease_ms": 2_000}
+"""A broker that starts again leads when the session of its earlier process is over."""
 KEPT = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(SEGMENT_BYTES)}
 PLAIN = KEPT
 TIERED = {**KEPT, "remote.storage.enable": "true", "local.retention.ms": "-1", "local.retention.bytes": "-1"}
@@ -270,6 +274,24 @@ async def read(nodes: Cluster, megabytes: int, rounds: int) -> dict[str, object]
     return compared(rates["local"], rates["remote"])
 
 
+async def read_digests(nodes: Cluster, megabytes: int, rounds: int) -> dict[str, object]:
+    broker, topic = nodes.brokers[1], "remote"
+    await create_topic(broker.port, topic, 1, settings=REMOTE)
+    await load(broker.port, topic, 1, total_bytes=megabytes * MEGABYTE / 4)
+    await wait_for_uploads(broker.port, topic)
+    await until(lambda: size_of(broker.log_dir / f"{topic}-0") <= SEGMENT_BYTES, "the local copies are deleted")
+    end = await offset(broker.port, topic, LATEST_TIERED_TIMESTAMP)
+    rates: dict[str, list[float]] = {"unchecked": [], "checked": []}
+    for number in range(rounds):
+        for name in ("unchecked", "checked") if number % 2 == 0 else ("checked", "unchecked"):
+            broker.terminate()
+            broker.start(*(("--mutant", "digest_unchecked") if name == "unchecked" else ()))
+            broker.wait_ready()
+            await wait_for_uploads(broker.port, topic)
+            rates[name].append(await consume(broker.port, topic, end))
+    return compared(rates["unchecked"], rates["checked"])
+
+
 async def consume(port: int, topic: str, end: int) -> float:
     """Fetch the records up to `end` in sequence; returns the bytes per second."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2 * FETCH_BYTES)
@@ -314,13 +336,15 @@ async def measure(case: str, nodes: Cluster, options: argparse.Namespace) -> dic
             return await join(nodes, options.megabytes, options.rounds)
         case "produce":
             return await produce(nodes, options.seconds, options.rounds)
+        case "digests":
+            return await read_digests(nodes, options.megabytes, options.rounds)
         case _:
             return await read(nodes, options.megabytes, options.rounds)
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.tiered_storage", description=__doc__.split("\n")[0])
-    parser.add_argument("--only", choices=("join", "produce", "read"), help="one case (default: all)")
+    parser.add_argument("--only", choices=("join", "produce", "read", "digests"), help="one case (default: all)")
     parser.add_argument("--megabytes", type=int, default=2_048, help="size of the partition (default: %(default)s)")
     parser.add_argument(
         "--rounds", type=int, default=3, help="rounds per case; the result is their median (default: %(default)s)"
@@ -328,17 +352,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="load of `produce` (default: %(default)s)")
     parser.add_argument("--directory", type=Path, help="where the data is kept (default: a temporary one)")
     options = parser.parse_args(arguments)
-    for case, nodes, least in (("join", 2, 1), ("produce", 3, 2), ("read", 1, 1)):
+    for case, nodes, least in (("join", 2, 1), ("produce", 3, 2), ("read", 1, 1), ("digests", 1, 1)):
         if options.only not in (None, case):
             continue
         directory = Path(tempfile.mkdtemp(prefix="brownout-bench-", dir=options.directory))
         store = directory / "store"
         store.mkdir()
         replicas = {"rlmm_config_remote_log_metadata_topic_replication_factor": 1, "min_insync_replicas": least}
+        settings = {**BROKERS, **replicas, **(RESTARTED if case == "digests" else {})}
         try:
-            with cluster(
-                directory / "brokers", nodes, **BROKERS, **replicas, rsm_config_url=f"file://{store}"
-            ) as running:
+            with cluster(directory / "brokers", nodes, **settings, rsm_config_url=f"file://{store}") as running:
                 print(case, json.dumps(asyncio.run(measure(case, running, options))), flush=True)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
