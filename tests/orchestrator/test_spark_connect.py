@@ -205,6 +205,20 @@ def test_events_of_spark_name_the_work_of_a_job(server: Server, tmp_path: Path, 
         assert any(f"{path.parent.name}/{path.name}" in tags for said, tags in jobs if "judge here" in said)
 
 
+def test_a_client_needs_no_java(server: Server, tmp_path: Path) -> None:
+    (run,) = StoredCampaign(tmp_path / "store", "").made()
+    in_process = judged(run)
+    environment = os.environ | {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(PROJECT_ROOT)}
+    environment.pop("JAVA_HOME", None)
+    command = [sys.executable, "-m", "orchestrator", "analyze", str(run), "--engine", "spark"]
+    here = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (here.returncode, "no Java runtime found" in here.stderr) == (64, True)
+    there = [*command, "--master", server.url]
+    subprocess.run(there, env=environment, cwd=tmp_path, capture_output=True, check=True)
+    assert json.loads((run / "verdict.json").read_text())["engine"] == "spark"
+    assert judged(run) == in_process
+
+
 def test_an_error_of_a_task_is_named(remote: SparkHandle) -> None:
     with pytest.raises(RuntimeError) as raised:
         remote.tasks()(int, ["1", "two"])
