@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -26,7 +26,9 @@ from xml.etree import ElementTree
 from tests.conformance import forking_pytest
 from tests.conformance.breaks import ROOT, Break
 
-NOT_COPIED = (".*", "store", "*.egg-info")
+NOT_COPIED = shutil.ignore_patterns(".*", "*.egg-info")
+RUNS = "store"
+"""The directory of runs beside the rooms. `orchestrator/store` is a room."""
 SLIPS = ("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "SyntaxError", "UnboundLocalError")
 WAITED = ("TimeoutError", "subprocess.TimeoutExpired")
 LEFT_OUT = ("-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:hypothesispytest")
@@ -48,6 +50,11 @@ class Trial:
     said: str
 
 
+def _not_copied(root: Path) -> Callable[[str, list[str]], set[str]]:
+    """What `shutil.copytree` leaves out."""
+    return lambda directory, names: NOT_COPIED(directory, names) | ({RUNS} if Path(directory) == root else set())
+
+
 class BrokenTree:
     """A copy of the project below `directory`, made at once, for one process at a time. Used in a `with` statement: a
     process that waits for trials ends with it."""
@@ -55,7 +62,7 @@ class BrokenTree:
     def __init__(self, directory: Path, root: Path = ROOT) -> None:
         self._root = root
         self._copy = directory / "project"
-        shutil.copytree(root, self._copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        shutil.copytree(root, self._copy, ignore=_not_copied(root))
         self._forking = subprocess.Popen(
             # without the directory of the program in the path: only the copy is imported
             [sys.executable, "-P", forking_pytest.__file__],

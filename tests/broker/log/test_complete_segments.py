@@ -104,6 +104,7 @@ def test_a_segment_that_grows_again_during_a_flush_is_flushed_again(complete_onl
 async def test_no_sync_of_another_log_waits_for_a_complete_segment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("broker.disk.SYNCED_AT_ONCE", 1)  # complete segments may keep all of these threads busy
     disk = RealDisk(str(tmp_path))
     log, other = await open_log(disk), await open_log(disk, directory="other-0")
     await write(log, 1, *RECORDS)
