@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec.structs import asdict, replace
 
+from analysis.evidence.run_toml import Checks
 from history.values import DERIVED, VALUE_FIRST
 from orchestrator.campaign.configuration import expected_files
 from orchestrator.campaign.load_targets import stake_of
@@ -63,7 +64,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "mutants": list(cell.mutants),
         "limits": [*world.limits, *_limits_of_choice(world), *stake.limits],
         "expect": cell.expect.to_toml(),
-        "checks": asdict(replace(campaign.checks, min_ok=stake.min_ok, min_queries=stake.min_queries)),
+        "checks": _checks(replace(campaign.checks, min_ok=stake.min_ok, min_queries=stake.min_queries)),
         "topology": {
             "nodes": campaign.topology.nodes,
             "filesystem": campaign.topology.filesystem,
@@ -88,6 +89,11 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "configuration": expected_files(deployed, world.time_scale),
     }
+
+
+def _checks(checks: Checks) -> dict[str, Any]:
+    """The table [checks]; without checkers of the campaign's own, it has no key for them."""
+    return {key: value for key, value in asdict(checks).items() if key != "use" or value}
 
 
 def _limits_of_choice(world: RunWorld) -> list[str]:
