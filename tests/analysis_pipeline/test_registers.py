@@ -30,6 +30,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "configuration",
         "requested settings",
         "registers",
+        "own checks",
         "load",
         "consumer groups",
         "replicas",
