@@ -68,7 +68,7 @@ class RunHistory:
 
     def ok(self, *functions: str) -> Iterator[ClientOperation]:
         """The operations that certainly happened; with `functions`, only those."""
-        return (each for each in self if each.type == "ok" and (not functions or each.f in functions))
+        return (row for row in self if row.type == "ok" and (not functions or row.f in functions))
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ def load_checker(use: str, text: str) -> HistoryChecker:
         exec(compile(text, file, "exec"), module.__dict__)
     except BaseException as error:
         raise OwnCheckerError(f"it cannot be loaded: {place_in(file, error)}") from error
-    found = getattr(module, class_name, None)
-    if not isinstance(found, type) or not issubclass(found, HistoryChecker):
-        what = "has no" if found is None else "has another thing of the name"
-        raise OwnCheckerError(f"{file} {what} {class_name}; a checker is a subclass of brownout_api.HistoryChecker")
-    if wrong := _wrong_declaration(found):
-        raise OwnCheckerError(f"{file}: {class_name}.{wrong}")
+    checker_class = getattr(module, class_name, None)
+    if not isinstance(checker_class, type) or not issubclass(checker_class, HistoryChecker):
+        problem = "has no" if checker_class is None else "has another thing of the name"
+        raise OwnCheckerError(f"{file} {problem} {class_name}; a checker is a subclass of brownout_api.HistoryChecker")
+    if problem := _wrong_declaration(checker_class):
+        raise OwnCheckerError(f"{file}: {class_name}.{problem}")
     try:
-        return found()
+        return checker_class()
     except Exception as error:
         raise OwnCheckerError(f"{class_name} cannot be made: {place_in(file, error)}") from error
 

@@ -43,7 +43,7 @@ def check(run: CheckedRun) -> Outcome:
             continue
         result = run_own_check(use, text, run.tables, output)
         anomalies += _anomalies(use, result)
-        doubts += (f"{use}: {why}" for why in _lacking(result))
+        doubts += (f"{use}: {reason}" for reason in _lacking(result))
         promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
     detail = "; ".join(promises)
     if anomalies:
@@ -52,13 +52,13 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _anomalies(use: str, result: OwnCheck) -> Iterator[Anomaly]:
-    for name, found in result.first.items():
-        witness: tuple[dict[str, Any], ...] = tuple(found["witness"])
+    for name, contradiction in result.contradictions.items():
+        witness: tuple[dict[str, Any], ...] = tuple(contradiction["witness"])
         topics = {row.get("topic", row.get("key", "")) for row in witness}
         partitions = {row.get("partition", -1) for row in witness}
         topic = topics.pop() if len(topics) == len(partitions) == 1 else ""
         partition = partitions.pop() if topic else -1
-        sentence = f"{use}: {name}: {found['sentence']}"
+        sentence = f"{use}: {name}: {contradiction['sentence']}"
         yield Anomaly(BROKEN.name, topic, partition, sentence, witness, result.counts[name])
 
 
@@ -69,10 +69,10 @@ def _lacking(result: OwnCheck) -> Iterator[str]:
         return
     if not result.answered:
         yield "no operation was answered"
-    for function, least in result.needs.items():
+    for function, needed in result.needs.items():
         answered = result.answered.get(function, 0)
-        if answered < least:
-            yield f"{answered} of at least {counted(least, 'operation')} {function} were answered"
+        if answered < needed:
+            yield f"{answered} of at least {counted(needed, 'operation')} {function} were answered"
 
 
 CHECKER: Final = Checker(

@@ -3,9 +3,9 @@
 Theory of operation. The process gets the checker's text on its standard input. It writes JSON lines: the number of
 answered operations, the declaration when the checker has been loaded, the first contradiction of each name, and a last
 line with counts. What the checker itself prints goes to a file. Loading and checking each have a time limit, after
-which the process is killed. It ends when its standard input closes, so it never outlives the analysis. What
-it wrote until then counts: a contradiction stays one if the checker crashes later, and a check without the last line is
-not a pass.
+which the process is killed. It ends when its standard input closes, so it never outlives the analysis. What it wrote
+until then counts: a contradiction stays one if the checker crashes later, and a check without the last line is not a
+pass.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OwnCheck:
 
     promise: str
     needs: Mapping[str, int]
-    first: Mapping[str, Mapping[str, Any]]
+    contradictions: Mapping[str, Mapping[str, Any]]
     """By name, the first contradiction: its `sentence` and its `witness`."""
     counts: Mapping[str, int]
     """By name, the number of contradictions."""
@@ -86,11 +86,11 @@ def _kill(process: subprocess.Popen[str]) -> None:
 
 
 def _result(process: subprocess.Popen[str], use: str) -> OwnCheck:
-    declared, last, first = dict[str, Any](), dict[str, Any](), dict[str, Mapping[str, Any]]()
+    declared, summary, contradictions = dict[str, Any](), dict[str, Any](), dict[str, Mapping[str, Any]]()
     answered, limit_s, timer, is_over = dict[str, int](), 0.0, threading.Timer(0, int), threading.Event()
     for line in _lines(process):
         if "sentence" in line:
-            first[line["name"]] = line
+            contradictions[line["name"]] = line
             continue
         timer.cancel()
         if "answered" in line:
@@ -98,19 +98,19 @@ def _result(process: subprocess.Popen[str], use: str) -> OwnCheck:
         elif "promise" in line:
             declared, limit_s = line, line["limit_s"]
         else:
-            last = line
+            summary = line
             break
         timer = threading.Timer(limit_s, _end, (process, is_over))
         timer.daemon = True
         timer.start()
     timer.cancel()
-    failure = str(last.get("failure", ""))
-    if not last:
+    failure = str(summary.get("failure", ""))
+    if not summary:
         code = process.wait()
         late = f"it has not ended after {limit_s:g} s" if declared else f"it was not loaded within {limit_s:g} s"
         failure = late if is_over.is_set() else f"its process ended with exit code {code}"
-    counts = {**dict.fromkeys(first, 1), **last.get("counts", {})}
-    return OwnCheck(declared.get("promise", use), declared.get("needs", {}), first, counts, answered, failure)
+    counts = {**dict.fromkeys(contradictions, 1), **summary.get("counts", {})}
+    return OwnCheck(declared.get("promise", use), declared.get("needs", {}), contradictions, counts, answered, failure)
 
 
 def _end(process: subprocess.Popen[str], is_over: threading.Event) -> None:
