@@ -61,7 +61,7 @@ class _Held(NamedTuple):
     first: OffsetOperation
 
 
-def _held(commits: Operations, fetches: Operations) -> list[_Held]:
+def _held_intervals(commits: Operations, fetches: Operations) -> list[_Held]:
     """When offsets are known to have been held: an acknowledged commit took effect within its interval; a fetched
     offset was held during the fetch, which was not before any commit of it had started."""
     intervals = [
@@ -78,7 +78,7 @@ def _held(commits: Operations, fetches: Operations) -> list[_Held]:
 def _unexplained(topic: str, partition: int, commits: Operations, fetches: Operations) -> Iterator[Anomaly]:
     lost: list[tuple[OffsetOperation, _Held, Operations]] = []
     phantom: list[OffsetOperation] = []
-    all_held = _held(commits, fetches)
+    all_held = _held_intervals(commits, fetches)
     for fetch in fetches:
         written = [commit for commit in commits if commit.offset == fetch.offset and commit.inv < fetch.ret]
         if not written and fetch.offset != NO_OFFSET:

@@ -49,7 +49,7 @@ def judge(
     records may have been deleted."""
     records = {
         partition: _Records(seen_records, deleted.get((topic, partition), 0))
-        for partition, seen_records in _seen(sights).items()
+        for partition, seen_records in _records_by_partition(sights).items()
     }
     decidable = [lookup for lookup in lookups if lookup.partition in records]
     anomalies = [
@@ -59,7 +59,7 @@ def judge(
     return LookupFindings(tuple(anomalies), decided)
 
 
-def _seen(sights: Iterable[OffsetOperation]) -> dict[int, list[SeenRecord]]:
+def _records_by_partition(sights: Iterable[OffsetOperation]) -> dict[int, list[SeenRecord]]:
     """The records that clients have read, by partition, in the order of their offsets."""
     by_partition: dict[int, dict[int, SeenRecord]] = {}
     ambiguous: set[tuple[int, int]] = set()

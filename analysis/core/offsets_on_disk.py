@@ -59,7 +59,7 @@ def _lost(
     topic: str, partition: int, commits: Sequence[OffsetOperation], log: OffsetsLog, records: Sequence[LoggedCommit]
 ) -> Iterator[Anomaly]:
     absent = _missing(commits, log, records)
-    missing = absent or _behind(commits, records)
+    missing = absent or _commits_behind(commits, records)
     if not missing:
         return
     shown = f"ends with {_named(records[-1])}" if records else "has none of its commits"
@@ -88,7 +88,7 @@ def _missing(
     return sorted(missing, key=lambda commit: commit.inv)
 
 
-def _behind(commits: Sequence[OffsetOperation], records: Sequence[LoggedCommit]) -> list[OffsetOperation]:
+def _commits_behind(commits: Sequence[OffsetOperation], records: Sequence[LoggedCommit]) -> list[OffsetOperation]:
     """The acknowledged commits that are known to be later than every commit of the last record's offset."""
     if not records:
         return []

@@ -84,7 +84,7 @@ def _send_project(session: SparkSession) -> None:
 
 def _write_archive(path: Path) -> None:
     """The project's packages, without bytecode."""
-    rooms = [made.parent for made in sorted(PROJECT_ROOT.glob("*/__init__.py")) if made.parent.name not in _NOT_SENT]
+    rooms = [init.parent for init in sorted(PROJECT_ROOT.glob("*/__init__.py")) if init.parent.name not in _NOT_SENT]
     # An installation may have dates before 1980, which an archive cannot state.
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
         for file in (file for room in rooms for file in sorted(room.rglob("*")) if file.is_file()):

@@ -52,15 +52,15 @@ class HeldPartition:
 
 def held_partitions(group: OffsetRecord) -> list[HeldPartition]:
     """The partitions that the members were assigned."""
-    held: dict[tuple[str, int], HeldPartition] = {}
+    open_tenures: dict[tuple[str, int], HeldPartition] = {}
     gave_back: list[HeldPartition] = []
     for event in group.operations:
         place = event.client, event.partition
         if event.f == ASSIGN:
-            held.setdefault(place, HeldPartition(*place, event.inv))
-        elif event.f in (REVOKE, LOSE) and place in held:
-            gave_back.append(replace(held.pop(place), until=event.inv))
-    return [*gave_back, *held.values()]
+            open_tenures.setdefault(place, HeldPartition(*place, event.inv))
+        elif event.f in (REVOKE, LOSE) and place in open_tenures:
+            gave_back.append(replace(open_tenures.pop(place), until=event.inv))
+    return [*gave_back, *open_tenures.values()]
 
 
 def assignments(group: OffsetRecord) -> int:
@@ -78,18 +78,18 @@ def contradictions(group: OffsetRecord, *, all_kept: bool) -> Iterator[str]:
 
 
 def _not_held(
-    held: Sequence[HeldPartition], commits: Sequence[OffsetOperation], deliveries: Sequence[OffsetOperation]
+    tenures: Sequence[HeldPartition], commits: Sequence[OffsetOperation], deliveries: Sequence[OffsetOperation]
 ) -> Iterator[str]:
     """Deliveries and commits of partitions that their member did not hold at that time."""
-    tenures: dict[tuple[str, int], list[HeldPartition]] = {}
-    for tenure in held:
-        tenures.setdefault((tenure.member, tenure.partition), []).append(tenure)
+    by_place: dict[tuple[str, int], list[HeldPartition]] = {}
+    for tenure in tenures:
+        by_place.setdefault((tenure.member, tenure.partition), []).append(tenure)
     moments = [(delivery.client, delivery.partition, delivery.ret, "was given") for delivery in deliveries]
     moments += [(commit.client, commit.partition, commit.inv, "committed") for commit in commits]
     outside = Counter(
         (member, partition, action)
         for member, partition, at, action in moments
-        if not any(tenure.since <= at <= tenure.until for tenure in tenures.get((member, partition), ()))
+        if not any(tenure.since <= at <= tenure.until for tenure in by_place.get((member, partition), ()))
     )
     for (member, partition, action), count in sorted(outside.items()):
         times = counted(count, "time")

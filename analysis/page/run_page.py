@@ -250,7 +250,7 @@ def group_view(group: OffsetRecord, clock: RunClock, end_s: float) -> GroupView 
         )
         for each in held_partitions(group)
     )
-    numbers = sorted({each.partition for f in (COMMIT, FETCH, DELIVER) for each in group.of(f)})
+    numbers = sorted({operation.partition for f in (COMMIT, FETCH, DELIVER) for operation in group.of(f)})
     return GroupView(
         members=group.clients,
         assignments=assignments(group),
@@ -261,10 +261,10 @@ def group_view(group: OffsetRecord, clock: RunClock, end_s: float) -> GroupView 
 
 
 def _partition(number: int, group: OffsetRecord, clock: RunClock, end_s: float) -> PartitionCommits:
-    commits = [each for each in group.of(COMMIT) if each.partition == number]
-    deliveries = [each for each in group.of(DELIVER) if each.partition == number]
+    commits = [commit for commit in group.of(COMMIT) if commit.partition == number]
+    deliveries = [delivery for delivery in group.of(DELIVER) if delivery.partition == number]
     lags = lag_over_time(
-        [(each.ret, each.offset + 1) for each in deliveries],
+        [(delivery.ret, delivery.offset + 1) for delivery in deliveries],
         [each for each in commits if each.acknowledged],
     )
     acknowledged = [each for each in commits if each.acknowledged]
@@ -273,7 +273,7 @@ def _partition(number: int, group: OffsetRecord, clock: RunClock, end_s: float) 
         commits=len(acknowledged),
         unanswered=len(commits) - len(acknowledged),
         committed=max((each.offset for each in acknowledged), default=-1),
-        delivered=max((each.offset for each in deliveries), default=-1),
+        delivered=max((delivery.offset for delivery in deliveries), default=-1),
         largest_lag=max((lag for _, lag in lags), default=0),
         points=_points([(clock.of_monotonic(at), lag) for at, lag in lags], end_s),
     )
