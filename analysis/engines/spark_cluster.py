@@ -2,10 +2,10 @@
 
 Theory of operation. Spark itself waits: for a master one minute, for workers without a limit. So the driver first
 connects to the master; its own address on that connection is the one under which workers find it. When the first worker
-has offered its processors, and no further ones were offered for `SETTLED_S`, a stage of barrier tasks fills all of them
-at the same time. So each worker proves that it can import the project, that its analysis has the same code, and that it
-sees the files. A worker that lacks something is found even if another worker is faster. A worker that joins after this
-stage is checked by its own tasks: each task compares the code first.
+has offered its processors, and no further ones were offered for as long as the first one took (at least `SETTLED_S`), a
+stage of barrier tasks fills all of them at the same time. So each worker proves that it can import the project, that
+its analysis has the same code, and that it sees the files. A worker that lacks something is found even if another
+worker is faster. A worker that joins after this stage is checked by its own tasks: each task compares the code first.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ T = TypeVar("T")
 OF_OTHER_MANAGERS: Final = ("yarn", "k8s://")
 """The start of the address of a master that Spark itself must reach."""
 WORKERS_S: Final = 120.0
-SETTLED_S: Final = 3.0
-"""Workers of a cluster start their processes at the same time, and the slowest takes seconds longer on a busy host."""
+SETTLED_S = 3.0
+"""Workers of a cluster start their processes at the same time. The slowest takes seconds longer, and on a busy host a
+multiple of the time of the first."""
 _POLL_S: Final = 0.2
 _LEAST_STATED: Final = 2
 """The default parallelism of a cluster with fewer processors."""
@@ -75,12 +76,14 @@ def _await_cores(session: SparkSession, master: str) -> int:
 
     timer = threading.Timer(WORKERS_S, give_up)
     timer.start()
+    began = time.monotonic()
     try:
         with described(session, "start: wait for a worker"):
             session.range(0, 1, 1, 1).collect()  # needs a worker, and none of its Python, whose start is not counted
         timer.cancel()
         cores, since = default_parallelism(session), time.monotonic()
-        while time.monotonic() < since + SETTLED_S:
+        settled_s = max(SETTLED_S, since - began)
+        while time.monotonic() < since + settled_s:
             time.sleep(_POLL_S)
             if (now := default_parallelism(session)) != cores:
                 cores, since = now, time.monotonic()
