@@ -49,7 +49,7 @@ class RunHistory:
         after the one before it."""
         import pyarrow as pa
 
-        from history.operations import OF_ALL_SHAPES
+        from history.record.operations import OF_ALL_SHAPES
 
         rows = [
             {"type": "ok", "client": "client-1", "process": 1, "inv": 2 * at, "ret": 2 * at + 1, **operation}

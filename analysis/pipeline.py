@@ -60,8 +60,8 @@ from analysis.verdict import (
 )
 from history import seal
 from history.arrow import without_pandas
+from history.journal.timeline import INVOKED, FaultSpan
 from history.reader import History, estimated_operations, read_run
-from history.timeline import INVOKED, FaultSpan
 
 # ---- The tables of a run as Parquet: operations by partition, faults, phases, and the nodes' protocol events.
 

@@ -26,9 +26,9 @@ from analysis.page.timeline_parts import script_text
 from analysis.run_row import sample_of
 from analysis.stored_verdict import StoredVerdict
 from analysis.verdict import BESIDES, FAIL, Verdict
+from history.journal.timeline import RunClock
+from history.record.schemas import INF
 from history.regular_files import read_bytes, replace_text
-from history.schemas import INF
-from history.timeline import RunClock
 from installation.counted import counted
 from installation.sanitize import brief, plain, visible
 

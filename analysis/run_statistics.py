@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from analysis.core.streamed_figures import I64, Floats, gaps_with_the_longest, quantiles
 from analysis.plots.view import PlotData
+from history.journal.timeline import NS
 from history.reader import History
-from history.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
-from history.timeline import NS
+from history.record.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
 
 _CHANGES: Final = (APPEND, WRITE, CAS)
 MOST_KEPT: Final = 1 << 22

@@ -17,9 +17,9 @@ from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import TaskMap, in_sequence
 from benchmarks.log_histories import history
-from history.arrow_stream import SEGMENT_ROWS
-from history.operation_tables import IndexedGroup, write_index, write_operations
-from history.shapes import LOG
+from history.record.arrow_stream import SEGMENT_ROWS
+from history.record.operation_tables import IndexedGroup, write_index, write_operations
+from history.record.shapes import LOG
 from tests.analysis.log_checks import check_log
 
 

@@ -23,7 +23,7 @@ from typing import Final
 from history.arrow import without_pandas
 from history.foreign import jepsen_edn, json_lines, porcupine
 from history.foreign.history import ForeignHistory
-from history.values import encode_value
+from history.record.values import encode_value
 
 KEYS: Final = 40
 

@@ -28,15 +28,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.log_histories import history
-from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
-from history.client_reader import StreamRecord, read_recordings
-from history.jsonl_reader import TakenNames, read_lines
-from history.operation_tables import IndexedGroup, record_name, write_index, write_operations
-from history.schemas import APPEND, NAMES, OPERATIONS
-from history.shapes import LOG, SHAPES, Shape
-from history.values import encode_value
-from history.writer import RESERVATION_BLOCK
+from history.record.arrow_stream import BatchWriter
+from history.record.client_reader import StreamRecord, read_recordings
+from history.record.jsonl_reader import TakenNames, read_lines
+from history.record.operation_tables import IndexedGroup, record_name, write_index, write_operations
+from history.record.schemas import APPEND, NAMES, OPERATIONS
+from history.record.shapes import LOG, SHAPES, Shape
+from history.record.values import encode_value
+from history.record.writer import RESERVATION_BLOCK
 
 LINES_FILE = "client-0.jsonl"
 I64 = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from analysis.core.offset_ranges import SPAN
 from benchmarks.log_histories import history
-from history.shapes import LOG
+from history.record.shapes import LOG
 from tests.analysis.log_checks import GroupsInMemory
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.schemas import APPEND, END, INF, INFO, OK, OPERATIONS, READ
-from history.values import encode_value
+from history.record.schemas import APPEND, END, INF, INFO, OK, OPERATIONS, READ
+from history.record.values import encode_value
 
 I64 = npt.NDArray[np.int64]
 PRODUCERS = 8

@@ -31,10 +31,10 @@ from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.log import verify
 from benchmarks.log_histories import history
-from history.operation_tables import IndexedGroup, write_index, write_operations
-from history.schemas import APPEND, INF, OPERATIONS
-from history.shapes import LOG
-from history.values import SESSION_SHIFT
+from history.record.operation_tables import IndexedGroup, write_index, write_operations
+from history.record.schemas import APPEND, INF, OPERATIONS
+from history.record.shapes import LOG
+from history.record.values import SESSION_SHIFT
 
 PIECE: Final = 1 << 20
 PAUSE_NS: Final = 10**10

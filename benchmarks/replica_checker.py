@@ -13,7 +13,7 @@ from crc32c import crc32c
 from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_replicas
 from analysis.replicafiles.kafka import read_node
-from history.record_payload import record_bytes
+from history.record.record_payload import record_bytes
 
 RECORD_BYTES = 128
 NODES = ("n1", "n2", "n3")

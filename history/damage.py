@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from history.timeline import fault_spans
+from history.journal.timeline import fault_spans
 
 
 class Damage(StrEnum):

@@ -15,17 +15,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from history.client_reader import PieceMap
 from history.errors import HistoryError
-from history.journal import ASSIGNMENT, FILE_NAME, REASSIGNED
-from history.journal_reader import read_journal
-from history.operation_tables import remove_tables, write_index
-from history.operations import Operations
-from history.records import ClientRecord, Clients, read_clients
+from history.journal.reader import read_journal
+from history.journal.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
+from history.journal.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
+from history.journal.writer import ASSIGNMENT, FILE_NAME, REASSIGNED
+from history.record.client_reader import PieceMap
+from history.record.operation_tables import remove_tables, write_index
+from history.record.operations import Operations
+from history.record.records import ClientRecord, Clients, read_clients
+from history.record.shapes import LOG, REGISTER, SHAPES, Shape
 from history.seconds import SecondCounts, write_seconds
-from history.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
-from history.shapes import LOG, REGISTER, SHAPES, Shape
-from history.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
 from history.value_runs import ValueRuns
 
 

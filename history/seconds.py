@@ -19,9 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.columns import Int8Column, Int64Column, Int64List, schema_of
+from history.record.schemas import APPEND, CAS, INF, OK, WRITE
+from history.record.shapes import SHAPES, Shape
 from history.regular_files import remove
-from history.schemas import APPEND, CAS, INF, OK, WRITE
-from history.shapes import SHAPES, Shape
 
 SECONDS_FILE: Final = "seconds.parquet"
 BUCKETS: Final = 112

@@ -15,8 +15,8 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from history.field_types import COMPUTED, LONGEST_S, SETTINGS, one_of
+from history.record.values import FIRST_SEQUENCES
 from history.upper_bounds import UPPER_BOUNDS
-from history.values import FIRST_SEQUENCES
 from installation.files import PROJECT_ROOT
 from systems.declared_tables import Problem, read_file
 from systems.toml_tables import TomlSource

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from history.shapes import LOG, Shape
-from history.writer import OperationWriter
+from history.record.shapes import LOG, Shape
+from history.record.writer import OperationWriter
 from workloads.settings import ClientSettings
 
 

@@ -21,8 +21,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from history.register_names import key_name
-from history.values import encode_value
+from history.record.register_names import key_name
+from history.record.values import encode_value
 from workloads.control import (
     Close,
     Command,

@@ -13,9 +13,9 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from history.record_payload import value_of_record
-from history.values import NOT_A_VALUE
-from history.writer import OperationWriter
+from history.record.record_payload import value_of_record
+from history.record.values import NOT_A_VALUE
+from history.record.writer import OperationWriter
 from workloads.client_record import open_record
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (

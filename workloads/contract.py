@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from history.values import NOT_A_VALUE
+from history.record.values import NOT_A_VALUE
 from installation.sanitize import brief
 from workloads.api import NO_OFFSET
 
@@ -78,7 +78,7 @@ def _truth(value: Any, demand: str) -> bool:
 
 
 def _place(value: Any, demand: str) -> int:
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     place = _whole_number(value, f"{demand}: a whole number from 0")
     if place < 0:

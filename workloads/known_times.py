@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from history.offset_record import OffsetWriter
+from history.record.offset_record import OffsetWriter
 
 START_SHARE: Final = 0.4
 """The share of jumps to a partition's start; the others are to a timestamp."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from history.offset_record import ATTEMPT_S, GROUPS, NO_OFFSET, OffsetWriter
-from history.writer import OperationWriter
+from history.record.offset_record import ATTEMPT_S, GROUPS, NO_OFFSET, OffsetWriter
+from history.record.writer import OperationWriter
 from workloads.client_record import open_record
 from workloads.consumer import POLL_RECORDS, ReaderClient, offset_of, value_of
 from workloads.contiguous_reads import columns_of_read, contiguous_runs

@@ -12,9 +12,9 @@ from typing import Any
 from confluent_kafka import KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from history.record_payload import record_bytes
-from history.schemas import ACKS_ALL, SENT_AGAIN
-from history.writer import Invocation, OperationWriter
+from history.record.record_payload import record_bytes
+from history.record.schemas import ACKS_ALL, SENT_AGAIN
+from history.record.writer import Invocation, OperationWriter
 from workloads import outcomes
 from workloads.attempts import AttemptLog
 from workloads.client_record import open_record

@@ -140,7 +140,7 @@ def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
 def _common(settings: ClientSettings) -> dict[str, Any]:
     """Find a new leader quickly, and give up on a silent broker soon."""
     # It imports Arrow: clients use it, but the start of a run should not wait for it.
-    from history.offset_record import ATTEMPT_S
+    from history.record.offset_record import ATTEMPT_S
 
     return {
         "bootstrap.servers": settings.bootstrap,

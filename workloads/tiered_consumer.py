@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from confluent_kafka import Message
 
-from history.offset_record import LOOKUPS, OffsetWriter
-from history.writer import OperationWriter
+from history.record.offset_record import LOOKUPS, OffsetWriter
+from history.record.writer import OperationWriter
 from workloads.client_record import open_record
 from workloads.consumer import ConsumerClient, offset_of
 from workloads.control import Control

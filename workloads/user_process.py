@@ -37,7 +37,7 @@ from workloads.settings import ClientSettings
 from workloads.user_module import ClientClassError, load_class, method_line
 
 if TYPE_CHECKING:
-    from history.writer import OperationWriter
+    from history.record.writer import OperationWriter
 
 C = TypeVar("C", bound=Client)
 

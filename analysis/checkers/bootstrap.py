@@ -20,7 +20,7 @@ from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
-from history.journal import JOINED, REASSIGNED
+from history.journal.writer import JOINED, REASSIGNED
 from installation.counted import counted
 
 Line = Mapping[str, Any]

@@ -16,7 +16,7 @@ from installation.counted import counted
 if TYPE_CHECKING:
     from analysis.core.anomaly import Anomaly
     from analysis.replicafiles.offset_commits import OffsetsLog
-    from history.offset_record import OffsetOperation, OffsetRecord
+    from history.record.offset_record import OffsetOperation, OffsetRecord
 
 COMMIT_STAYS: Final = Promise("GC", "a group's offset commit that was acknowledged or shown persists")
 AT_LEAST_ONCE: Final = Promise("ALO", "a group receives every record at least once")
@@ -57,8 +57,8 @@ def check(run: CheckedRun) -> Outcome:
     """Check the group of a run; runs without members have none."""
     from analysis.core.groups import judge
     from analysis.evidence.offset_history import assignments, contradictions, incompleteness, out_of_life
-    from history.journal import CLIENT
-    from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, read_offsets
+    from history.journal.writer import CLIENT
+    from history.record.offset_record import COMMIT, DELIVER, FETCH, GROUPS, read_offsets
 
     roles = {line["client"]: line["role"] for line in run.history.journal if line["event"] == CLIENT}
     group = read_offsets(run.directory, GROUPS)
@@ -137,7 +137,7 @@ def _replicas_of_offsets(run: CheckedRun) -> int:
 def _unseen(run: CheckedRun, group: OffsetRecord) -> Iterator[str]:
     """Partitions that were never checked, or that do not exist."""
     from analysis.evidence.event_times import began_at
-    from history.offset_record import COMMIT, DELIVER, FETCH
+    from history.record.offset_record import COMMIT, DELIVER, FETCH
 
     commits, fetches = group.of(COMMIT), group.of(FETCH)
     mentioned = {operation.partition for operation in (*commits, *fetches, *group.of(DELIVER))}

@@ -21,7 +21,7 @@ from analysis.checkers.replicas import RECOVERS
 from analysis.core.anomaly import Anomaly, AnomalyKind
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
-from history.journal import CONVERGED, FINAL_READ_STALLED, NOT_CONVERGED
+from history.journal.writer import CONVERGED, FINAL_READ_STALLED, NOT_CONVERGED
 
 Line = Mapping[str, Any]
 

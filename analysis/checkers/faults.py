@@ -14,7 +14,7 @@ from analysis.doubt import Reason
 from analysis.evidence.fault_evidence import contradictions
 from analysis.verdict import PASS, UNKNOWN
 from history.fault_looks import FaultGroup
-from history.timeline import CONFIRMED, HEALED, INJECTED, INVOKED, PREVENTED, FaultSpan, fault_spans
+from history.journal.timeline import CONFIRMED, HEALED, INJECTED, INVOKED, PREVENTED, FaultSpan, fault_spans
 from installation.counted import counted
 from installation.sanitize import brief, plain
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.checker import CheckedRun, Checker, Outcome
 from analysis.doubt import Reason
 from analysis.verdict import PASS, UNKNOWN
-from history.timeline import INJECTED
+from history.journal.timeline import INJECTED
 from installation.counted import counted
 
 if TYPE_CHECKING:

@@ -158,7 +158,7 @@ def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> Replic
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.run_directory import moment
     from analysis.replicafiles.kraft import read_metadata
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     journal = run.journal
     dumps = demanded(journal, run.description.node_names, run.description.world)
@@ -227,7 +227,7 @@ def _quiet_from(journal: Sequence[Event], members: Sequence[QuorumMember]) -> in
 
 def _set_back(journal: Sequence[Event]) -> Iterator[str]:
     """Whether the wall clock, which stamps the events, was set back after the cluster had been left alone."""
-    from history.journal import wall_ahead
+    from history.journal.writer import wall_ahead
 
     names = [line.get("name") for line in journal]
     ahead = wall_ahead(journal[names.index("quiesce") :]) if "quiesce" in names else []

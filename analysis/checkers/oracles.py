@@ -19,7 +19,7 @@ from analysis.core.anomaly import Anomaly, AnomalyKind, Promise
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history import strict_json
-from history.journal import CLIENT
+from history.journal.writer import CLIENT
 from history.regular_files import read_bytes
 from installation.counted import counted
 from installation.sanitize import quoted

@@ -91,9 +91,9 @@ def _attempts(run: CheckedRun) -> Iterator[Attempts]:
     import pyarrow.compute as pc
 
     from analysis.core.progress import Attempts
-    from history.operation_tables import by_key
-    from history.schemas import ACKS_ALL, APPEND, OK
-    from history.shapes import LOG
+    from history.record.operation_tables import by_key
+    from history.record.schemas import ACKS_ALL, APPEND, OK
+    from history.record.shapes import LOG
 
     for part in run.history.logs.parts("f", "acks", "topic", "partition", "inv", "ret", "type"):
         is_asked = pc.and_(pc.equal(part["f"], APPEND), pc.equal(part["acks"], ACKS_ALL))
@@ -103,7 +103,7 @@ def _attempts(run: CheckedRun) -> Iterator[Attempts]:
 
 def _load_end(run: CheckedRun) -> int:
     """When the main phase had ended; another checker covers what follows."""
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     return min((line["t"] for line in run.history.journal if line.get("name") == "heal"), default=INF)
 
@@ -116,7 +116,7 @@ def _told(run: CheckedRun) -> Mapping[tuple[str, int], Sequence[IsrReport]]:
     """The in-sync sets in the nodes' traces, by the run's clock; empty if the wall clock was set during the run."""
     from analysis.core.progress import IsrReport
     from analysis.evidence.run_directory import moment
-    from history.journal import wall_ahead
+    from history.journal.writer import wall_ahead
 
     ahead = wall_ahead(run.history.journal)
     reports: dict[tuple[str, int], list[IsrReport]] = defaultdict(list)

@@ -11,7 +11,7 @@ from analysis.evidence.event_times import out_of_life, out_of_phase
 from analysis.evidence.tester_shortages import shortages
 from analysis.verdict import PASS, UNKNOWN
 from history import seal
-from history.journal import CLIENT
+from history.journal.writer import CLIENT
 from installation.counted import counted
 from installation.sanitize import quoted
 
@@ -158,7 +158,7 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
 def _outside(table: pa.Table, first: int, last: int) -> int:
     import pyarrow.compute as pc
 
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     inv, ret = table["inv"], table["ret"]
     late = pc.and_(pc.greater(ret, last), pc.less(ret, INF))

@@ -9,7 +9,7 @@ from analysis.checkers.partition_logs import NOT_READ, ORDER, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import CERTIFICATE, FAIL, PASS, UNKNOWN
-from history.register_names import key_name
+from history.record.register_names import key_name
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def _written_twice(run: CheckedRun) -> int | None:
         return None
     import numpy as np
 
-    from history.shapes import REGISTER
-    from history.validation import written_values
+    from history.record.shapes import REGISTER
+    from history.record.validation import written_values
 
     parts = run.history.registers.parts("f", *(column for _, column in REGISTER.written))
     values, counts = np.unique(

@@ -14,7 +14,7 @@ from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.damage import Damage, suffered
-from history.journal import JOINED
+from history.journal.writer import JOINED
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
     from analysis.engines.remote_store import StoreTask
     from analysis.engines.replica import STORE
     from analysis.replicafiles.formats import FORMATS
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     for key, names in run.plan.replicas.items():
         deleted_to = INF if run.forgetting else run.deletions.requested.get(key, 0)

@@ -10,7 +10,7 @@ from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
-from history.values import FROM_ZERO
+from history.record.values import FROM_ZERO
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.evidence.earlier_dumps import demanded
     from analysis.evidence.earlier_marks import lowered
     from analysis.replicafiles.formats import FORMATS, NONE
-    from history.schemas import INF
+    from history.record.schemas import INF
 
     description = run.description
     if description.replica_format == NONE:
@@ -179,7 +179,7 @@ def _earlier(dumps: Demanded, places: Mapping[str, Path]) -> Iterator[str]:
 
 
 def _outcome(run: CheckedRun, circumstances: Circumstances, report: ReplicaReport, doubts: tuple[str, ...]) -> Outcome:
-    from history.values import VALUE_FIRST
+    from history.record.values import VALUE_FIRST
 
     limit = "" if report.earlier else "; there is no earlier dump: D7 not checked"
     if run.description.records == VALUE_FIRST:

@@ -101,7 +101,7 @@ def _weak(run: CheckedRun) -> Mapping[int, int]:
     """Appends with another acks than all, by partition; those without a known result, too."""
     import pyarrow.compute as pc
 
-    from history.schemas import ACKS_ALL, APPEND
+    from history.record.schemas import ACKS_ALL, APPEND
 
     counts: Counter[int] = Counter()
     for part in run.history.logs.parts("f", "acks", "partition"):

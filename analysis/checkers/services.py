@@ -16,10 +16,10 @@ from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
 from analysis.doubt import TESTER_SHORT, Reason
 from analysis.evidence.tester_shortages import Shortage, cause_at, lost_journal, shortages
 from analysis.verdict import FAIL, PASS, UNKNOWN
-from history.service_events import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from history.journal.service_events import ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 
 if TYPE_CHECKING:
-    from history.service_events import FatalLine, ServiceExit
+    from history.journal.service_events import FatalLine, ServiceExit
 
     D = TypeVar("D", ServiceExit, FatalLine)
 

@@ -12,7 +12,7 @@ from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
 
 if TYPE_CHECKING:
-    from history.offset_record import OffsetOperation, OffsetRecord
+    from history.record.offset_record import OffsetOperation, OffsetRecord
 
 FIRST_FOUND: Final = Promise("TIME", "a lookup by timestamp finds the first record that is not earlier")
 WRONG: Final = AnomalyKind(
@@ -29,7 +29,7 @@ NOT_WHOLE: Final = Reason("lookup-record-not-whole", "The record of lookups by t
 def check(run: CheckedRun) -> Outcome:
     """Check the lookups of a run; only consumers of the workload `tiered` make them."""
     from analysis.core.lookup_rules import judge
-    from history.offset_record import LOOKUP, LOOKUPS, SIGHT, read_offsets
+    from history.record.offset_record import LOOKUP, LOOKUPS, SIGHT, read_offsets
 
     records = read_offsets(run.directory, LOOKUPS)
     lookups, sights = records.of(LOOKUP), records.of(SIGHT)
@@ -52,7 +52,7 @@ def check(run: CheckedRun) -> Outcome:
 def _incomplete(run: CheckedRun, records: OffsetRecord, sights: Sequence[OffsetOperation]) -> Iterator[str]:
     """Consumers' records that are missing or cannot be believed."""
     from analysis.evidence.offset_history import incompleteness, out_of_life
-    from history.journal import CLIENT
+    from history.journal.writer import CLIENT
 
     lines = [line for line in run.history.journal if line["event"] == CLIENT]
     planned = {line["client"] for line in lines if line["role"] == CONSUMER and run.description.kind == TIERED}

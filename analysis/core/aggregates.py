@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from analysis.core.rows import I64, Bools, Ints, Rows
-from history.schemas import FAIL, INFO, OK
+from history.record.schemas import FAIL, INFO, OK
 
 
 @dataclass(frozen=True)

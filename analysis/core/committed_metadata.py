@@ -29,7 +29,7 @@ from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.evidence.run_directory import moment
 from analysis.evidence.traces import Event
-from history.schemas import INF
+from history.record.schemas import INF
 
 HIGH_WATERMARK = "quorum_high_watermark"
 SNAPSHOT = "quorum_snapshot"

@@ -23,7 +23,7 @@ from analysis.core.lost_values import LOSSES, losses
 from analysis.core.rows import I64
 from analysis.core.scans import APPENDS, QUERIES, KeyedScan, Pair
 from analysis.core.summary import LISTED, PRODUCER_SHIFT, SEQUENCE_MASK, Located, Summary
-from history.schemas import FAIL, INF, INFO, OK
+from history.record.schemas import FAIL, INF, INFO, OK
 
 _SEPARATE: Final = frozenset({"unknown-value", "value-twice", "sequence-falls"})
 """Rules whose findings are not joined."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis.core.rows import DAMAGED, I64, NO_VALUE, Bools, DamagedError, Ints, Rows
 from analysis.core.scans import NEVER
-from history.schemas import INF
+from history.record.schemas import INF
 
 NONE: Final = NO_VALUE
 """No value is known at this offset."""

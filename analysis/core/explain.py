@@ -21,8 +21,8 @@ from analysis.core.lost_values import LOSSES
 from analysis.core.rows import Bools, partitions_of, sent_again
 from analysis.core.scans import APPENDS, QUERIES
 from analysis.core.summary import LISTED
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, OK, OPERATIONS, PHASE_FINAL, READ, SENT_AGAIN
-from history.values import decode_value
+from history.record.schemas import ACKS_ALL, APPEND, END, FAIL, INF, OK, OPERATIONS, PHASE_FINAL, READ, SENT_AGAIN
+from history.record.values import decode_value
 from installation.counted import counted
 
 Key = tuple[str, int]

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from analysis.core.anomaly import Anomaly
-from history.offset_record import COMMIT, NO_OFFSET, OffsetOperation
-from history.schemas import INF
+from history.record.offset_record import COMMIT, NO_OFFSET, OffsetOperation
+from history.record.schemas import INF
 
 LOST_COMMIT: Final = "lost-acknowledged-commit"
 PHANTOM_COMMIT: Final = "phantom-commit"

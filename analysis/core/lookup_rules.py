@@ -1,6 +1,7 @@
 """The rules of lookups by timestamp (ListOffsets): the answer is the first record that is not earlier than asked.
 
-What records the log has, and their timestamps, is known from what clients have read (`history/offset_record.py`).
+What records the log has, and their timestamps, is known from what clients have read
+(`history/record/offset_record.py`).
 
 - T1 the record at the answer's offset is not earlier than the timestamp that was asked for;
 - T2 no earlier offset has such a record. Records of lower offsets than the answer were committed before it;
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.offset_ranges import NOTHING_DELETED, Key
-from history.offset_record import NO_OFFSET, OffsetOperation
+from history.record.offset_record import NO_OFFSET, OffsetOperation
 
 WRONG_LOOKUP = "wrong-offset-for-timestamp"
 

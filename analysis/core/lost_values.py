@@ -17,7 +17,7 @@ from analysis.core.evidence import ACK, FINAL, SEEN
 from analysis.core.log_finding import LogFinding
 from analysis.core.rows import I64, Bools
 from analysis.core.summary import LISTED, Summary
-from history.schemas import OK
+from history.record.schemas import OK
 
 LOST: Final = "lost-acknowledged-write"
 TRUNCATED: Final = "committed-then-truncated"

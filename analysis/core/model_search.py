@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from analysis.core.models import Model, ModelOperation
 from analysis.core.register_operations import OutOfBudget
-from history.schemas import INF
+from history.record.schemas import INF
 
 WITNESS_BUDGET: Final = 20_000
 """The configurations of each search for a smaller witness."""

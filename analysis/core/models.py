@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from history.foreign.edn import FormMap, FormSet, Keyword, text_of
-from history.schemas import INF
+from history.record.schemas import INF
 
 
 class ModelOperation(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from analysis.core.aggregates import LooseAppends
 from analysis.core.evidence import ACK, NAMED, SEEN, OffsetEvidence
 from analysis.core.rows import I64, Ints, Loose
-from history.schemas import INF, INFO
+from history.record.schemas import INF, INFO
 
 
 class NamedAppends(NamedTuple):

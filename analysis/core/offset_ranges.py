@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from history.schemas import INF
+from history.record.schemas import INF
 
 Key = tuple[str, int]
 NOTHING_DELETED: Final[Mapping[Key, int]] = MappingProxyType({})

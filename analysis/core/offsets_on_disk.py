@@ -21,7 +21,7 @@ from typing import Any, Final
 from analysis.core.anomaly import Anomaly
 from analysis.core.groups import LOST_COMMIT, PHANTOM_COMMIT, witness
 from analysis.replicafiles.offset_commits import LoggedCommit, OffsetsLog
-from history.offset_record import NO_OFFSET, OffsetOperation
+from history.record.offset_record import NO_OFFSET, OffsetOperation
 
 DIVERGENCE: Final = "replica-divergence"
 

@@ -24,9 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from history.damage import OTHER_DISK, Damage
-from history.schemas import INF
-from history.service_events import SERVICE_EXIT
-from history.timeline import CONFIRMED, HEALED, INJECTED, INVOKED, FaultSpan, fault_spans
+from history.journal.service_events import SERVICE_EXIT
+from history.journal.timeline import CONFIRMED, HEALED, INJECTED, INVOKED, FaultSpan, fault_spans
+from history.record.schemas import INF
 
 Line = Mapping[str, Any]
 Partition = tuple[str, int]

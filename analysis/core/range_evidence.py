@@ -24,7 +24,7 @@ from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup
 from analysis.core.rows import DAMAGED, DamagedError, Rows, rows_of, within
 from analysis.core.scans import NEVER
 from analysis.core.summary import Summary, summarise
-from history.schemas import INF
+from history.record.schemas import INF
 
 BATCH_ROWS: Final = 1 << 20
 """At most this many rows of small row groups are examined together."""

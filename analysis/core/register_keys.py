@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from history.operation_tables import IndexedGroup
+from history.record.operation_tables import IndexedGroup
 
 TASK_ROWS: Final = 1 << 15
 """Ranges of keys are joined up to this number of operations: some 20 MB as objects of Python."""

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 
 NAMES: Final = {READ: "read", WRITE: "write", CAS: "cas"}
 TYPES: Final = ("ok", "fail", "info")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
-from history.schemas import CAS, INF, INFO, OK, READ, WRITE
-from history.values import SESSION_SHIFT, decode_value
+from history.record.schemas import CAS, INF, INFO, OK, READ, WRITE
+from history.record.values import SESSION_SHIFT, decode_value
 from installation.counted import counted
 
 MOST_CHECKS: Final = 2_000

@@ -54,7 +54,7 @@ from analysis.core.register_operations import (
     written,
 )
 from analysis.core.register_witness import contradiction, phantom, shrink
-from history.schemas import CAS, FAIL, INF, INFO, OK, PHASE_FINAL, READ, WRITE
+from history.record.schemas import CAS, FAIL, INF, INFO, OK, PHASE_FINAL, READ, WRITE
 from installation.counted import counted
 
 _NIL: Final = 0

@@ -22,7 +22,7 @@ from analysis.replicafiles import batches
 from analysis.replicafiles.log import ReplicaLog
 from analysis.replicafiles.remote_objects import EPOCHS, LOG, SNAPSHOT, ProducerBatch, SegmentObjects
 from analysis.replicafiles.remote_segments import lineage
-from history.schemas import INF
+from history.record.schemas import INF
 
 OBJECT_DIFFERS = "remote-object-differs"
 

@@ -22,7 +22,7 @@ from analysis.core.replica_evidence import (
 )
 from analysis.core.rows import I64, Bools
 from analysis.replicafiles.log import CONTROL_RECORD, ReplicaLog
-from history.values import DERIVED, VALUE_FIRST
+from history.record.values import DERIVED, VALUE_FIRST
 from installation.counted import counted
 
 Doubt = Callable[[str], None]

@@ -14,8 +14,8 @@ from analysis.core.evidence import ACK, NONE, gather, lay_out
 from analysis.core.explain import Key, name_of
 from analysis.core.rows import I64, Bools, rows_of, sent_again
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
-from history.schemas import ACKS_ALL, APPEND, FAIL, OK
-from history.values import DERIVED
+from history.record.schemas import ACKS_ALL, APPEND, FAIL, OK
+from history.record.values import DERIVED
 
 Record = dict[str, Any]
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, PHASE_FINAL, READ, SENT_AGAIN
+from history.record.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, PHASE_FINAL, READ, SENT_AGAIN
 from installation.counted import counted
 
 I64 = npt.NDArray[np.int64]

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, Self
 import numpy as np
 
 from analysis.core.rows import I64
-from history.schemas import INF
+from history.record.schemas import INF
 
 NEVER: Final = -(1 << 62)
 

@@ -16,7 +16,7 @@ import numpy as np
 from analysis.core.evidence import ACK, AGAIN, FINAL, NAMED, NONE, OffsetClaims, OffsetEvidence
 from analysis.core.rows import I64
 from analysis.core.scans import NEVER, KeyedScan, Realtime
-from history.schemas import INF
+from history.record.schemas import INF
 
 SEQUENCE_MASK = (1 << 32) - 1
 PRODUCER_SHIFT = 32

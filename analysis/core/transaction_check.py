@@ -24,7 +24,7 @@ from analysis.core.transaction_graph import (
     peeled,
 )
 from analysis.core.transactions import Bools, Finding, Observations, TransactionTable
-from history.schemas import OK
+from history.record.schemas import OK
 from installation.counted import counted
 
 UNCOMMITTED: Final = "read-uncommitted"

@@ -23,7 +23,7 @@ from analysis.core.consistency_models import PROCESS as SESSION_SUFFIX
 from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
 from analysis.core.grouping import joined, ranges
 from analysis.core.transactions import Bools, Observations, VersionOrders
-from history.schemas import INF
+from history.record.schemas import INF
 from history.value_runs import I64
 
 CHAIN, WW, WR, RW, PROCESS, REALTIME = 0, 1, 2, 4, 8, 16

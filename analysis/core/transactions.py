@@ -35,7 +35,7 @@ from analysis.core.consistency_models import (
     VANISHED,
 )
 from analysis.core.grouping import joined, places_in, ranges
-from history.schemas import FAIL, INFO, OK
+from history.record.schemas import FAIL, INFO, OK
 from history.value_runs import I64
 
 Bools = npt.NDArray[np.bool_]

@@ -28,7 +28,7 @@ from analysis.core.rows import DamagedError
 from analysis.core.summary import Summary
 from analysis.engines.row_groups import read_row_groups, row_groups_of
 from analysis.engines.task_map import TaskMap
-from history.schemas import OPERATIONS
+from history.record.schemas import OPERATIONS
 from history.upper_bounds import UPPER_BOUNDS
 
 R = TypeVar("R")

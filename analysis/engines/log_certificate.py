@@ -22,9 +22,9 @@ from analysis.core.range_evidence import evidence_of
 from analysis.engines.log import CheckedRanges, LogPlan
 from analysis.engines.row_groups import read_row_groups
 from analysis.engines.task_map import TaskMap
-from history.operation_digest import digest_of_streams, digest_of_tables
+from history.record.operation_digest import digest_of_streams, digest_of_tables
+from history.record.shapes import LOG
 from history.regular_files import remove, sha256_of
-from history.shapes import LOG
 
 FORMAT: Final = 3
 CERTIFICATE_FILE: Final = "certificate.json"

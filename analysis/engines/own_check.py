@@ -198,8 +198,8 @@ def history_of(tables: Path) -> RunHistory:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from history.operations import OF_ALL_SHAPES, parts_of_all_shapes
-    from history.schemas import INF, NAMES, OUTCOMES
+    from history.record.operations import OF_ALL_SHAPES, parts_of_all_shapes
+    from history.record.schemas import INF, NAMES, OUTCOMES
 
     functions, outcomes = pa.array(map(NAMES.get, range(len(NAMES)))), pa.array(OUTCOMES)
 

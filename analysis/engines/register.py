@@ -26,9 +26,9 @@ from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.register_orders import OrderPart, write_orders
 from analysis.engines.task_map import TaskMap
-from history.operation_tables import IndexedGroup, TablesError, has_tables, read_index
+from history.record.operation_tables import IndexedGroup, TablesError, has_tables, read_index
+from history.record.shapes import REGISTER
 from history.regular_files import remove, require_regular
-from history.shapes import REGISTER
 
 LOG_ROWS_PER_ROW: Final = 32
 """The check of an operation on a register takes as long as the check of this number of operations on logs."""

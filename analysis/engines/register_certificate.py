@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from analysis.engines.register import RegisterPlan
 from analysis.engines.register_orders import OrderPart
-from history.operation_digest import digest_of_streams, digest_of_tables
-from history.shapes import REGISTER
+from history.record.operation_digest import digest_of_streams, digest_of_tables
+from history.record.shapes import REGISTER
 
 FORMAT: Final = 3
 REGISTER_CERTIFICATE_FILE: Final = "registers.json"

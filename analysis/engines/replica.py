@@ -73,8 +73,8 @@ from analysis.evidence.earlier_dumps import Demanded
 from analysis.replicafiles.formats import FORMATS
 from analysis.replicafiles.log import ReplicaLog, no_records
 from analysis.replicafiles.remote_segments import StoredLog
+from history.record.schemas import INF
 from history.regular_files import remove
-from history.schemas import INF
 from history.topic_folders import folder_of
 
 DATA: Final = "data"

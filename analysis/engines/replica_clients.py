@@ -18,7 +18,7 @@ from analysis.core.replica_evidence import Appends, ClientOrder
 from analysis.core.replica_ranges import AcknowledgedAppends
 from analysis.core.rows import I64, sent_again
 from analysis.engines.row_groups import read_row_groups
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, OK, OPERATIONS, PHASE_FINAL
+from history.record.schemas import ACKS_ALL, APPEND, END, FAIL, OK, OPERATIONS, PHASE_FINAL
 
 _NOTHING: Final = np.empty(0, np.int64)
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from analysis.core.explain import Key
 from analysis.replicafiles.log import LogColumns, ReplicaLog, joined
+from history.record.schemas import INF
 from history.regular_files import require_regular
-from history.schemas import INF
 from history.topic_folders import folder_of
 
 REPLICAS: Final = "replicas"

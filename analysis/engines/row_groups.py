@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 from analysis.core.explain import Key
 from analysis.core.offset_ranges import RowGroup
 from analysis.core.rows import DamagedError
-from history.operation_tables import TablesError, has_tables, read_index
+from history.record.operation_tables import TablesError, has_tables, read_index
+from history.record.schemas import APPEND, OPERATIONS
+from history.record.shapes import LOG
 from history.regular_files import require_regular
-from history.schemas import APPEND, OPERATIONS
-from history.shapes import LOG
 
 CHECKED: Final = pa.schema([each for each in OPERATIONS if each.name != "client"])
 """The columns that the log check reads."""

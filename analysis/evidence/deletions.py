@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from analysis.core.offset_ranges import Key
-from history.journal import DELETION_SENT, RECORDS_DELETED
-from history.schemas import INF
+from history.journal.writer import DELETION_SENT, RECORDS_DELETED
+from history.record.schemas import INF
 
 
 class Deletion(NamedTuple):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from history.damage import Damage, suffered
-from history.journal import ASSIGNMENT, JOINED, REASSIGNED, TOPIC_READY
-from history.timeline import HEALED, INVOKED, fault_spans
+from history.journal.timeline import HEALED, INVOKED, fault_spans
+from history.journal.writer import ASSIGNMENT, JOINED, REASSIGNED, TOPIC_READY
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from history.journal import CLIENT, CLIENT_ENDED
+from history.journal.writer import CLIENT, CLIENT_ENDED
 from installation.counted import counted
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _early(table: pa.Table, began: int) -> int:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from history.schemas import PHASE_FINAL
+    from history.record.schemas import PHASE_FINAL
 
     is_final = pc.equal(table["phase"].cast(pa.string()), PHASE_FINAL)
     return int(pc.sum(pc.and_(is_final, pc.less(table["ret"], began))).as_py() or 0)

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription
 from history.reader import History
-from history.schemas import ACKS_ALL, APPEND, CAS, END, INF, OK, PHASE_MAIN, READ, WRITE
+from history.record.schemas import ACKS_ALL, APPEND, CAS, END, INF, OK, PHASE_MAIN, READ, WRITE
 
 _AFTER_LOAD = "quiesce"
 

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from analysis.evidence.losses_before_faults import Place, shown_in_the_end
 from analysis.replicafiles.remote_metadata import read_metadata
-from history.operation_tables import by_key
 from history.reader import History
-from history.schemas import ACKS_ALL, APPEND, END, OK, PHASE_FINAL, READ
-from history.shapes import LOG
+from history.record.operation_tables import by_key
+from history.record.schemas import ACKS_ALL, APPEND, END, OK, PHASE_FINAL, READ
+from history.record.shapes import LOG
 from history.value_runs import ValueRuns
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.operation_tables import by_key
+from history.journal.timeline import INVOKED
 from history.reader import History
-from history.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
-from history.shapes import LOG
-from history.timeline import INVOKED
+from history.record.operation_tables import by_key
+from history.record.schemas import ACKS_ALL, APPEND, INF, OK, PHASE_FINAL, READ
+from history.record.shapes import LOG
 from history.value_runs import ValueRuns
 
 Place = tuple[str, int]

@@ -14,8 +14,8 @@ from typing import Any
 
 from analysis.checker import first_of
 from analysis.evidence.event_times import lives_of
-from history.offset_record import ASSIGN, COMMIT, DELIVER, LOSE, REVOKE, OffsetOperation, OffsetRecord
-from history.schemas import INF
+from history.record.offset_record import ASSIGN, COMMIT, DELIVER, LOSE, REVOKE, OffsetOperation, OffsetRecord
+from history.record.schemas import INF
 from installation.counted import counted
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from analysis.evidence.run_directory import RunDescription
-from history.journal import PHASES
+from history.journal.writer import PHASES
 from history.reader import History
 from installation.counted import counted
 

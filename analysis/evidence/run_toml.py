@@ -17,9 +17,9 @@ from msgspec import Meta
 
 from analysis.verdict import Expectation
 from history.field_types import Count, Positive, Share, WholeSeconds, one_of
+from history.record.values import ANY_SEQUENCE, RECORD_FORMS
 from history.strict_toml import written
 from history.upper_bounds import UPPER_BOUNDS
-from history.values import ANY_SEQUENCE, RECORD_FORMS
 from installation.sanitize import brief, visible_line
 
 LEAST_SHARE: Final = 0.5

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analysis.core.anomaly import Anomaly
-from history.journal import TESTER_SHORT
+from history.journal.writer import TESTER_SHORT
 
 BEFORE_LOSS_NS: Final = 15_000_000_000
 """How long before the last line of a lost journal the cause of its loss may have been active."""

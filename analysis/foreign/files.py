@@ -27,9 +27,9 @@ from analysis.foreign.judgement import SCOPE, ForeignJudgement, in_texts, shown
 from analysis.page.witness_text import operation_text
 from analysis.plots.witness_operations import operations_of
 from history.foreign.history import ForeignHistory
+from history.journal.timeline import RunClock
 from history.regular_files import read_bytes, sha256_of
 from history.strict_json import decode
-from history.timeline import RunClock
 
 RESULT: Final = "result.json"
 FORMAT: Final = 1

@@ -36,11 +36,11 @@ from analysis.verifiers.register import verify_registers
 from history.foreign.edn import form_of
 from history.foreign.history import ForeignHistory
 from history.foreign.operation_files import OPERATIONS_FILE, TABLES
-from history.operations import Operations
+from history.record.operations import Operations
+from history.record.schemas import FAIL as FAILED
+from history.record.shapes import REGISTER
+from history.record.values import SESSION_SHIFT
 from history.regular_files import require_regular
-from history.schemas import FAIL as FAILED
-from history.shapes import REGISTER
-from history.values import SESSION_SHIFT
 from installation.counted import counted
 
 SCOPE: Final = "these operations only; completeness, faults and replicas were not judged"

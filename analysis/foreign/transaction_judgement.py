@@ -27,8 +27,8 @@ from analysis.verifiers.log import CertificateError
 from analysis.verifiers.transactions import verify_serial_order
 from history.foreign.history import ForeignHistory
 from history.foreign.transaction_rows import LIST_APPEND, WRITES, transaction_parts
+from history.record.schemas import INFO, OK
 from history.regular_files import require_regular
-from history.schemas import INFO, OK
 from installation.counted import counted
 
 MOST_ELEMENTS: Final = 12

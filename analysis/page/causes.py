@@ -17,7 +17,7 @@ from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.core.explain import name_of
 from analysis.page.run_facts import METADATA_TOPIC, Fact, Lead, PartitionFacts, Removal, RunFacts, seconds
 from analysis.page.witness_text import begins_at, ends_at
-from history.timeline import FaultSpan
+from history.journal.timeline import FaultSpan
 
 _NO_EVENTS: Final = "the nodes recorded no protocol events"
 _MOST_REMOVALS: Final = 3

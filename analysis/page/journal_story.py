@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from analysis.page.story import StoryItem, StoryKind
-from history.journal import FILE_NAME
-from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL, service_exits
-from history.timeline import DOWN, HEALED, INJECTED, PROCESS_STATES, SUSPENDED, FaultSpan, RunClock, fault_spans
+from history.journal.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL, service_exits
+from history.journal.timeline import DOWN, HEALED, INJECTED, PROCESS_STATES, SUSPENDED, FaultSpan, RunClock, fault_spans
+from history.journal.writer import FILE_NAME
 
 FILE: Final = f"history/{FILE_NAME}"
 _NAMED_STEP: Final = re.compile(r"step \d+ \((?P<what>.*?)\)(?P<result>.*)", re.DOTALL)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from analysis.evidence.run_directory import moment
 from analysis.page.run_facts import rule_words, segment_text
 from analysis.page.story import StoryItem, StoryKind
-from history.timeline import DOWN, NS, RunClock
+from history.journal.timeline import DOWN, NS, RunClock
 from installation.sanitize import brief, plain
 
 LONGEST_LINE: Final = 400

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
-from history.service_events import STOOD_STILL, STOPPED, service_exits
-from history.timeline import DOWN, PROCESS_STATES, FaultSpan, RunClock, fault_spans
+from history.journal.service_events import STOOD_STILL, STOPPED, service_exits
+from history.journal.timeline import DOWN, PROCESS_STATES, FaultSpan, RunClock, fault_spans
 
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 METADATA_TOPIC: Final = "__cluster_metadata"

@@ -24,13 +24,13 @@ from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.verdict import Verdict
 from history import strict_json, strict_toml
 from history.checksummed_lines import read_lines
-from history.journal import FILE_NAME
-from history.journal_reader import read_journal
-from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetRecord, read_offsets
+from history.journal.reader import read_journal
+from history.journal.timeline import RunClock
+from history.journal.writer import FILE_NAME
+from history.record.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetRecord, read_offsets
+from history.record.schemas import APPEND, CAS, INF, MISMATCH, NAMES, WRITE
 from history.regular_files import open_regular, read_bytes, read_text
-from history.schemas import APPEND, CAS, INF, MISMATCH, NAMES, WRITE
 from history.time_scale import ORDINARY
-from history.timeline import RunClock
 from installation.sanitize import brief, plain
 
 # ---- What a run tested, for its page: the system with its version, its settings, the cluster, the load, the

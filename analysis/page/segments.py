@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
 from analysis.page.run_facts import NumberedEvents
-from history.timeline import RunClock
+from history.journal.timeline import RunClock
 
 MOST_SEGMENTS: Final = 60
 """Segments of one partition that have a row."""

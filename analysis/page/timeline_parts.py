@@ -13,7 +13,7 @@ on what the page shows, and not on the size of the run.
 | length | uint32 | duration in `TICK_NS`; `OPEN` for an operation that never returned |
 | lane | uint16 | index of the client |
 | place | uint16 | index of the partition or key |
-| kind | uint8 | operation * 4 + outcome, by `history.schemas` |
+| kind | uint8 | operation * 4 + outcome, by `history.record.schemas` |
 | number | int32 | offset (-1: none), or with counts the number of operations |
 """
 
@@ -40,12 +40,12 @@ from analysis.page.node_story import Focus, event_items
 from analysis.page.run_facts import METADATA_TOPIC, NumberedEvents, RunFacts
 from analysis.page.story import StoryItem
 from analysis.plots.colors import NODE_COLORS
-from history.operations import Operations
+from history.journal.timeline import DOWN, NS, SUSPENDED, RunClock
 from history.reader import read_run
-from history.schemas import INF
+from history.record.operations import Operations
+from history.record.schemas import INF
+from history.record.shapes import LOG, REGISTER, SHAPES
 from history.seconds import summed
-from history.shapes import LOG, REGISTER, SHAPES
-from history.timeline import DOWN, NS, SUSPENDED, RunClock
 from installation.sanitize import brief, visible_line
 
 # ---- The state of each partition over time, for the heat map: leader, size of the in-sync set, replication lag.

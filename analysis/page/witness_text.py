@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from analysis.core.explain import name_of
 from analysis.core.register_witness import describe
-from history.schemas import INF
-from history.values import decode_value
+from history.record.schemas import INF
+from history.record.values import decode_value
 
 RECORDS_NAMED: Final = 3
 

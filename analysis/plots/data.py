@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from analysis.evidence.run_directory import NodeEvents, fits, moment
 from analysis.plots.view import OPERATIONS, OUTCOMES, Ints, Lane, PlotData, PlottedOperations, StartsLane
+from history.journal.timeline import HEALED, INVOKED, NS, RunClock
 from history.reader import History
-from history.schemas import CAS, INF, MISMATCH, REGISTERS
-from history.timeline import HEALED, INVOKED, NS, RunClock
+from history.record.schemas import CAS, INF, MISMATCH, REGISTERS
 
 MOST_OPERATIONS = 1 << 19
 """A run of more operations is thinned evenly before plots are drawn: every second one from twice as many on."""

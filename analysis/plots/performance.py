@@ -21,7 +21,7 @@ from analysis.plots.style import (
     png,
 )
 from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Floats, Ints, PlotData, PlottedOperations
-from history.timeline import FaultSpan
+from history.journal.timeline import FaultSpan
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
 QUANTILE_COLORS = ("#56b4e9", "#0072b2", "#cc79a7", "#882255")

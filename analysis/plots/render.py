@@ -31,9 +31,9 @@ from analysis.plots.witness_operations import MOST_BARS, operations_of
 from analysis.replicafiles.log import NO_VALUE
 from analysis.verdict import Verdict
 from history import strict_json
+from history.journal.timeline import PROCESS_STATES
+from history.record.schemas import INF
 from history.regular_files import open_regular, require_regular
-from history.schemas import INF
-from history.timeline import PROCESS_STATES
 from history.topic_folders import folder_of
 from installation.counted import counted
 

@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 
 from analysis.plots.colors import EPOCH_COLORS, INK, epoch_color
 from analysis.plots.style import MOST_LEVELS, TextLevels, draw_bands, empty_note, figure, label_bands, png
-from history.timeline import DOWN, SUSPENDED, FaultSpan
+from history.journal.timeline import DOWN, SUSPENDED, FaultSpan
 
 CLIENTS: Final = "clients"
 MOST_ARROWS: Final = 44

@@ -24,7 +24,7 @@ from matplotlib.text import Text
 
 from analysis.plots.colors import INK, fault_color_of
 from history.fault_looks import FaultMark
-from history.timeline import FaultSpan
+from history.journal.timeline import FaultSpan
 
 # Okabe and Ito's palette, in the order of use.
 OUTCOME_STYLE = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from history.timeline import FaultSpan, RunClock
+from history.journal.timeline import FaultSpan, RunClock
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -21,7 +21,7 @@ from analysis.core.anomaly import Anomaly
 from analysis.page.witness_text import begins_at, ends_at, operation_text
 from analysis.plots.colors import INK
 from analysis.plots.style import fault_color, figure, png
-from history.timeline import FaultSpan, RunClock
+from history.journal.timeline import FaultSpan, RunClock
 from installation.counted import counted
 
 NARROWEST, WIDEST = 1.0, 5.0

@@ -19,7 +19,7 @@ from analysis.replicafiles.compression import CODECS, DamagedSetError, LargeSetE
 from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
 from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, EndOfLog, LogColumns, joined
 from analysis.replicafiles.records import Records, parse
-from history.values import VALUE_BYTES
+from history.record.values import VALUE_BYTES
 from installation.counted import counted
 
 MAGIC: Final = 2

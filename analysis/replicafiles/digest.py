@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.replicafiles.log import I64, U64, Bools
-from history.record_payload import record_steps
-from history.values import VALUE_BYTES
+from history.record.record_payload import record_steps
+from history.record.values import VALUE_BYTES
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from history.schemas import INF
+from history.record.schemas import INF
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]

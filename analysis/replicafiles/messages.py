@@ -26,8 +26,8 @@ from analysis.replicafiles.compression import (
 )
 from analysis.replicafiles.digest import PADDING, digest_of, mix
 from analysis.replicafiles.log import NO_EPOCH, NO_VALUE, LogColumns
-from history.record_payload import record_bytes
-from history.values import VALUE_BYTES
+from history.record.record_payload import record_bytes
+from history.record.values import VALUE_BYTES
 
 MAGICS: Final = (0, 1)
 COMPRESSION: Final = 0x07

@@ -23,7 +23,7 @@ from analysis.replicafiles import batches
 from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
 from analysis.replicafiles.keyed_records import KeyedRecord, keyed_records
 from analysis.replicafiles.log import I64, ReplicaFileError
-from history.offset_record import NO_OFFSET
+from history.record.offset_record import NO_OFFSET
 from history.regular_files import read_bytes
 
 TOPIC: Final = "__consumer_offsets"

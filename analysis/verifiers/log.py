@@ -3,12 +3,12 @@
 A linearization gives each append that happened an offset and a time `at`. It explains a history under these conditions.
 Per partition, the offsets are 0, 1, 2, ... and `at` never decreases. Each entry is an append of the history that was
 not refused, at a time within its interval, and no append is in it twice. Exception: a record that its client library
-may have sent again (`history.schemas.SENT_AGAIN`) may be in it more than once, each time after its invocation; only the
-entry at its acknowledged offset has a latest time. Each durable acknowledged append is in it, at its offset. Each read
-returned exactly the entries at its offsets. Each query has a time in its own interval at which the log had the length
-that the query reported: between `at` of the last record it showed and `at` of the first record it showed to be absent.
-Because `at` never decreases, that is so if the query returned no earlier than the former and was invoked no later than
-the latter.
+may have sent again (`history.record.schemas.SENT_AGAIN`) may be in it more than once, each time after its invocation;
+only the entry at its acknowledged offset has a latest time. Each durable acknowledged append is in it, at its offset.
+Each read returned exactly the entries at its offsets. Each query has a time in its own interval at which the log had
+the length that the query reported: between `at` of the last record it showed and `at` of the first record it showed to
+be absent. Because `at` never decreases, that is so if the query returned no earlier than the former and was invoked no
+later than the latter.
 
 Theory of operation. Each of these conditions compares an operation with one offset, so each part of the linearization
 is confirmed alone, with the row groups that show or name its offsets. What parts cannot decide alone is small: where
@@ -31,11 +31,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history import strict_json
-from history.operation_digest import digest_of_streams, digest_of_tables
-from history.operation_tables import IndexedGroup, TablesError, read_index
+from history.record.operation_digest import digest_of_streams, digest_of_tables
+from history.record.operation_tables import IndexedGroup, TablesError, read_index
+from history.record.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL, SENT_AGAIN
+from history.record.shapes import LOG
 from history.regular_files import read_bytes, require_regular
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL, SENT_AGAIN
-from history.shapes import LOG
 from installation.counted import counted
 
 Columns = dict[str, Any]

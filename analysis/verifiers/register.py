@@ -27,11 +27,11 @@ import pyarrow.parquet as pq
 
 from analysis.verifiers.log import CertificateError, Columns, Spread, demand_digest, one_by_one
 from history import strict_json
-from history.operation_digest import digest_of_streams, digest_of_tables
-from history.operation_tables import IndexedGroup, TablesError, read_index
+from history.record.operation_digest import digest_of_streams, digest_of_tables
+from history.record.operation_tables import IndexedGroup, TablesError, read_index
+from history.record.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
+from history.record.shapes import REGISTER
 from history.regular_files import read_bytes, require_regular
-from history.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
-from history.shapes import REGISTER
 from installation.counted import counted
 
 FORMAT: Final = 3

@@ -14,7 +14,7 @@ import numpy as np
 from analysis.core.grouping import ranges
 from analysis.core.transactions import Bools, TransactionTable
 from analysis.verifiers.log import CertificateError
-from history.schemas import FAIL, OK
+from history.record.schemas import FAIL, OK
 from history.value_runs import I64
 from installation.counted import counted
 

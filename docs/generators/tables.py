@@ -11,8 +11,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from analysis.run_row import RunRow
-from history.operations import OF_ALL_SHAPES, SHAPE
-from history.schemas import OperationColumns, RegisterColumns
+from history.record.operations import OF_ALL_SHAPES, SHAPE
+from history.record.schemas import OperationColumns, RegisterColumns
 from history.seconds import SecondColumns
 from orchestrator.store.table_columns import (
     LEFT_OUT,

@@ -1,1 +1,1 @@
-"""Histories that Brownout did not record: reads them into the tables of `history.schemas`, with values renumbered."""
+"""Histories that Brownout did not record: reads them into tables of a run's record, with values renumbered."""

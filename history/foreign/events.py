@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from history.foreign.history import INITIAL_TIMES, ForeignError
-from history.schemas import INF, INFO, OUTCOMES
+from history.record.schemas import INF, INFO, OUTCOMES
 
 INVOKE: Final = "invoke"
 TYPES: Final = (INVOKE, *OUTCOMES)

@@ -53,4 +53,4 @@ INITIAL_TIMES: Final = (0, 1)
 
 OWN_PRODUCER: Final = 1 << 32
 """The step of the numbers of log values: each is the only value of its producer, so that no order is required of values
-beyond real time (`history.values`)."""
+beyond real time (`history.record.values`)."""

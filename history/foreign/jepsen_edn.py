@@ -18,7 +18,7 @@ decides, and after an unknown outcome the position is unknown. What a poll of an
 in the log when the operation completed.
 
 The sends of one operation to a key follow each other in the log, as those of one producer: their values get numbers of
-one producer (`history.values`).
+one producer (`history.record.values`).
 
 A transaction whose outcome is unknown happened if one of its values was read. Then all its values are in the log, those
 with an offset at that offset.
@@ -51,8 +51,8 @@ from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
 from history.foreign.register_rows import F_OF, RegisterRows
 from history.foreign.value_places import JoinedRuns, ValuePlaces
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
-from history.shapes import LOG
+from history.record.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, OPERATIONS, PHASE_MAIN, READ
+from history.record.shapes import LOG
 from history.value_runs import I64
 
 Bools = npt.NDArray[np.bool_]

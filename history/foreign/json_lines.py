@@ -37,10 +37,10 @@ from history.foreign.operation_files import OperationFiles
 from history.foreign.parts_on_disk import PartsOnDisk
 from history.foreign.register_rows import initial_write
 from history.foreign.value_places import JoinedRuns, ValuePlaces
-from history.jsonl_reader import Recorded, TakenNames, read_lines
-from history.operation_schema import BadLineError, require_place
-from history.schemas import APPEND, INF, OK, OPERATIONS, REGISTERS
-from history.shapes import LOG, REGISTER, SHAPES, Shape
+from history.record.jsonl_reader import Recorded, TakenNames, read_lines
+from history.record.operation_schema import BadLineError, require_place
+from history.record.schemas import APPEND, INF, OK, OPERATIONS, REGISTERS
+from history.record.shapes import LOG, REGISTER, SHAPES, Shape
 from history.value_runs import I64, ValueRuns
 
 MARKER: Final = "marker"

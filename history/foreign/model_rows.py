@@ -24,7 +24,7 @@ from history.foreign.jepsen_edn import contradiction, is_error, is_pair
 from history.foreign.jepsen_events import KeyedValue, events_of
 from history.foreign.kinds import EDN
 from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
-from history.schemas import INFO, OK
+from history.record.schemas import INFO, OK
 
 MODEL_OPERATIONS: Final = pa.schema(
     [

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.foreign.history import INITIAL_PROCESS, ForeignHistory
-from history.operation_tables import IndexedGroup, write_index, write_operations
-from history.schemas import INFO
-from history.shapes import Shape
+from history.record.operation_tables import IndexedGroup, write_index, write_operations
+from history.record.schemas import INFO
+from history.record.shapes import Shape
 
 OPERATIONS_FILE: Final = "operations.parquet"
 TABLES: Final = "tables"

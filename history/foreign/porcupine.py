@@ -20,7 +20,7 @@ from history.foreign.history import ForeignError, ForeignHistory
 from history.foreign.kinds import kind_of, refusal
 from history.foreign.register_rows import RegisterRows
 from history.foreign.text_lines import lines_of
-from history.schemas import FAIL, OK
+from history.record.schemas import FAIL, OK
 
 _LINE: Final = re.compile(
     r"INFO\s+jepsen\.\S+\s+-\s+(:[\w-]+|\d{1,10})\s+:(invoke|ok|fail|info)\s+:([\w-]+)(?:\s+(.*\S))?", re.ASCII

@@ -13,8 +13,8 @@ from history.foreign.events import ForeignOperation
 from history.foreign.history import INITIAL_PROCESS, INITIAL_TIMES, ForeignError, ForeignHistory, alike_keys
 from history.foreign.numbered_texts import NumberedTexts
 from history.foreign.operation_files import OperationFiles
-from history.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
-from history.shapes import REGISTER
+from history.record.schemas import CAS, FAIL, INFO, MISMATCH, OK, PHASE_MAIN, READ, REGISTERS, WRITE
+from history.record.shapes import REGISTER
 
 OBJECT_ROWS: Final = 1 << 14
 """The most rows that are objects of Python at once."""

@@ -33,8 +33,8 @@ from history.foreign.jepsen_edn import contradiction, is_error
 from history.foreign.jepsen_events import events_of
 from history.foreign.kinds import EDN
 from history.foreign.operation_files import OPERATIONS_FILE, PART_ROWS
+from history.record.schemas import INFO, OK
 from history.regular_files import require_regular
-from history.schemas import INFO, OK
 
 LIST_APPEND: Final = "list-append"
 RW_REGISTER: Final = "rw-register"

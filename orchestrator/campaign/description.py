@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from analysis.evidence.run_toml import Checks
-from history.values import DERIVED, VALUE_FIRST
+from history.record.values import DERIVED, VALUE_FIRST
 from orchestrator.campaign.configuration import expected_files
 from orchestrator.campaign.load_targets import stake_of
 from orchestrator.campaign.model import Campaign, NemesisSettings

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from history.client_files import left_by
-from history.journal import Journal
+from history.journal.writer import Journal
+from history.record.client_files import left_by
 from installation.counted import counted
 from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
 from orchestrator.campaign.description import PROBE, reader_name
@@ -59,7 +59,7 @@ LEAST_READ_S = 3.0
 STOP_S = 8.0  # in addition to the time in which an operation gets its outcome
 PROBE_ATTEMPT_S = 3.0
 SESSION = 1
-UNDER_LOAD, IN_THE_END = "main", "final"  # operation phases of history.schemas, which would import Arrow
+UNDER_LOAD, IN_THE_END = "main", "final"  # operation phases of history.record.schemas, which would import Arrow
 
 
 class Fleet:

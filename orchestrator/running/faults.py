@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
 from nemeses.kind import Facts, is_prevented, node_facts, with_before
 from nemeses.scheduling import REAL_TIME, Scheduler

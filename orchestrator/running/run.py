@@ -38,8 +38,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from history import seal
-from history.journal import TOPIC_READY, Journal
-from history.service_events import STARTED
+from history.journal.service_events import STARTED
+from history.journal.writer import TOPIC_READY, Journal
 from installation.counted import counted
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.service import kill_service

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.engines.processor_time import tree_of
 from analysis.verdict import first_reasons
 from history import seal
-from history.journal import Journal
+from history.journal.writer import Journal
 from history.time_scale import ORDINARY
 from installation.commands import command
 from installation.files import PROJECT_ROOT

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from installation.sanitize import visible, visible_line
 from nemeses import HEALED_BY, KINDS, Fault
 from nemeses.mechanisms.shell import ask, list_files_script

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from history.journal import Journal
-from history.service_events import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from history.journal.service_events import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
+from history.journal.writer import Journal
 from nemeses.kind import ServiceUnder
 from nemeses.mechanisms.service import Process, see_process
 from nemeses.ports import Host, HostError

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 from analysis.evidence.run_directory import moment, node_events, node_names
 from history import strict_json
-from history.journal import FILE_NAME as JOURNAL
+from history.journal.timeline import DOWN, PROCESS_STATES, SUSPENDED
+from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
-from history.timeline import DOWN, PROCESS_STATES, SUSPENDED
 
 Partition = tuple[str, int]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from history import strict_json
-from history.journal import FILE_NAME as JOURNAL
+from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.plan import PlannedRun, invocation_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from history.journal import FILE_NAME as JOURNAL
-from history.timeline import HEALED, INVOKED, RunClock, fault_spans, phases_of
+from history.journal.timeline import HEALED, INVOKED, RunClock, fault_spans, phases_of
+from history.journal.writer import FILE_NAME as JOURNAL
 from nemeses import INJECTED_BY, KINDS, Choice, Files, Parameter
 from orchestrator.errors import UsageError
 
@@ -60,7 +60,7 @@ def injected_faults_of(run_dir: Path) -> InjectedFaults:
 
 
 def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
-    from history.journal_reader import read_journal  # imports Arrow
+    from history.journal.reader import read_journal  # imports Arrow
 
     read = read_journal(path)
     if read.defects:

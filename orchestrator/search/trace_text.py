@@ -12,7 +12,7 @@ import msgspec
 
 from analysis.evidence.run_directory import node_events, node_names
 from history import strict_json
-from history.journal import FILE_NAME as JOURNAL
+from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import open_regular, read_text
 from orchestrator.worlds.simulation.files import MESSAGES
 from simulator.cluster import BEGINNING_NS

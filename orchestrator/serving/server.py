@@ -41,11 +41,11 @@ from tornado.log import app_log
 
 from analysis.report import TEMPLATES
 from analysis.run_row import RunRow, unknown_row
-from history.growing_operations import GrowingOperations
-from history.journal import FILE_NAME
-from history.journal_reader import read_journal
+from history.journal.reader import read_journal
+from history.journal.timeline import HEALED, RunClock, fault_spans, phases_of
+from history.journal.writer import FILE_NAME
+from history.record.growing_operations import GrowingOperations
 from history.regular_files import open_regular
-from history.timeline import HEALED, RunClock, fault_spans, phases_of
 from installation.sanitize import visible_line
 from orchestrator.store.directories import LATEST, RunDirectory
 from orchestrator.store.index import UNDECIDED, read_index, stored_row

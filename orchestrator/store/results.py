@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from analysis.engines.spark_errors import cause_of
-from history.operation_tables import TablesError
-from history.operations import OF_ALL_SHAPES, SHAPE, files_of_all_shapes, parts_of_all_shapes
+from history.record.operation_tables import TablesError
+from history.record.operations import OF_ALL_SHAPES, SHAPE, files_of_all_shapes, parts_of_all_shapes
 from installation import extras
 from installation.commands import command
 from installation.counted import counted

@@ -13,7 +13,7 @@ from msgspec.structs import fields
 from analysis.run_row import RunRow
 from history.columns import schema_of
 from history.field_types import Int64
-from history.operations import OF_ALL_SHAPES
+from history.record.operations import OF_ALL_SHAPES
 from history.seconds import SecondColumns
 
 

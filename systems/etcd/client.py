@@ -10,7 +10,7 @@ import http.client
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from history.values import NOT_A_VALUE
+from history.record.values import NOT_A_VALUE
 from systems.etcd.gateway import Gateway, GatewayError, NotConnectedError, decoded, encoded
 from workloads.api import Refused, RegisterClient
 

@@ -6,7 +6,7 @@ acknowledgement bounds the time of the copy at the acknowledged offset; without 
 
 from __future__ import annotations
 
-from history.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, SENT_AGAIN
+from history.record.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, SENT_AGAIN
 from tests.analysis.log_histories import Op
 
 Log = tuple[int, ...]

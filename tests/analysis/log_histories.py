@@ -9,10 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.operation_tables import remove_tables, write_index, write_operations
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ, SENT_AGAIN
-from history.shapes import LOG
-from history.values import encode_value
+from history.record.operation_tables import remove_tables, write_index, write_operations
+from history.record.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, OK, OPERATIONS, READ, SENT_AGAIN
+from history.record.shapes import LOG
+from history.record.values import encode_value
 
 
 @dataclass(frozen=True)

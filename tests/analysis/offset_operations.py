@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from history.offset_record import COMMIT, DELIVER, FETCH, LOOKUP, SIGHT, OffsetOperation
-from history.schemas import INF
+from history.record.offset_record import COMMIT, DELIVER, FETCH, LOOKUP, SIGHT, OffsetOperation
+from history.record.schemas import INF
 
 
 def commit(offset: int, inv: int, ret: int = INF, client: str = "a") -> OffsetOperation:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
-from history.shapes import REGISTER
+from history.record.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.shapes import REGISTER
 
 
 @dataclass(frozen=True)

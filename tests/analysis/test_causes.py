@@ -11,8 +11,8 @@ from analysis.checker_registry import CHECKERS
 from analysis.core.anomaly import NOT_SHOWN, Anomaly
 from analysis.page.causes import EXPLAINED_BY, LACKING, cause_of
 from analysis.page.run_facts import RunFacts, run_facts
-from history.timeline import RunClock, fault_spans
-from history.values import encode_value
+from history.journal.timeline import RunClock, fault_spans
+from history.record.values import encode_value
 from installation.files import PROJECT_ROOT
 
 WALL = 1_700_000_000_000_000_000

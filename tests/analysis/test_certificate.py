@@ -19,9 +19,9 @@ from analysis.engines.log import LogPlan, check_ranges
 from analysis.engines.log_certificate import write_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import CertificateError, verify
-from history.operation_digest import digest_of_tables
-from history.schemas import INF, READ
-from history.shapes import LOG
+from history.record.operation_digest import digest_of_tables
+from history.record.schemas import INF, READ
+from history.record.shapes import LOG
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import check, undecided_partitions
 from tests.analysis.log_histories import Op, end, info, ok, random_history, read, stored, table, v

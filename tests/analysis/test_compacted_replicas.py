@@ -13,7 +13,7 @@ from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.replicafiles.kafka import compacts, read_partition
 from analysis.replicafiles.log import ReplicaLog
-from history.values import VALUE_FIRST
+from history.record.values import VALUE_FIRST
 from tests.analysis.segment_files import batch, record, value, write_high_watermarks, write_replica
 
 HORIZON = 0x40

@@ -12,8 +12,8 @@ import pytest
 
 from analysis.core.groups import judge
 from analysis.evidence.offset_history import assignments
-from history.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetWriter, read_offsets
-from history.schemas import INF
+from history.record.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetWriter, read_offsets
+from history.record.schemas import INF
 from tests.analysis.offset_operations import commit, delivered, fetched
 from tests.analysis.register_histories import explicable, read, write
 

@@ -15,8 +15,8 @@ from analysis.checkers.timestamp_lookups import CHECKER
 from analysis.evidence.deletions import deletions_of
 from analysis.verdict import NOT_APPLICABLE
 from history.checksummed_lines import text_of
-from history.offset_record import LOOKUPS, read_offsets
-from history.schemas import OPERATIONS
+from history.record.offset_record import LOOKUPS, read_offsets
+from history.record.schemas import OPERATIONS
 from tests.analysis.test_lookup_rules import write
 
 STARTED = {"event": "client", "client": "consumer-1", "role": "consumer", "t": 0}

@@ -25,7 +25,7 @@ from analysis.core.rows import rows_of
 from analysis.evidence.deletions import Deletion, Deletions, deletions_of
 from analysis.replicafiles.kafka import LOG_STARTS, read_partition
 from analysis.replicafiles.log import ReplicaLog
-from history.offset_record import NO_OFFSET
+from history.record.offset_record import NO_OFFSET
 from tests.analysis.log_checks import GroupsInMemory
 from tests.analysis.log_histories import Op, end, info, ok, read, table
 from tests.analysis.offset_operations import lookup, sight

@@ -17,9 +17,9 @@ from analysis.engines.log import LogPlan, check_ranges
 from analysis.engines.log_certificate import write_certificate
 from analysis.engines.task_map import in_sequence
 from analysis.verifiers.log import verify
-from history.schemas import INF, INFO, READ, SENT_AGAIN
+from history.record.schemas import INF, INFO, READ, SENT_AGAIN
+from history.record.values import decode_value, encode_value
 from history.upper_bounds import UPPER_BOUNDS
-from history.values import decode_value, encode_value
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import Op, again, empty, end, fail, info, ok, read, stored, table, v
 

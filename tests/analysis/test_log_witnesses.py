@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from history.schemas import ACKS_ALL, APPEND, END, INF, INFO, READ
+from history.record.schemas import ACKS_ALL, APPEND, END, INF, INFO, READ
 from tests.analysis.exhaustive import allowed
 from tests.analysis.log_checks import check
 from tests.analysis.log_histories import Op, empty, end, fail, info, ok, random_history, read, table, v, weak_history

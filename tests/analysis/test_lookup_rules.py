@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from analysis.core.lookup_rules import judge
-from history.offset_record import LOOKUP, LOOKUPS, NO_OFFSET, SIGHT, OffsetOperation, OffsetWriter, read_offsets
+from history.record.offset_record import LOOKUP, LOOKUPS, NO_OFFSET, SIGHT, OffsetOperation, OffsetWriter, read_offsets
 from tests.analysis import offset_operations
 from tests.analysis.offset_operations import sight
 from workloads.known_times import KnownTimes

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from history.schemas import ACKS_ALL, APPEND, END, OK
+from history.record.schemas import ACKS_ALL, APPEND, END, OK
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import check
 from tests.analysis.log_histories import (

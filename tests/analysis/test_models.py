@@ -15,7 +15,7 @@ from analysis.core.models import MODELS, Model, ModelOperation
 from analysis.core.register_operations import OutOfBudget
 from history.foreign.edn import FormMap, FormSet, Keyword, form_of
 from history.foreign.kinds import MODEL_NAMES, MODELS_OF
-from history.schemas import INF
+from history.record.schemas import INF
 
 BUDGET = 100_000
 VALUES = st.sampled_from(["1", "2"])

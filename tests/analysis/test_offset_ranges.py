@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from analysis.core.offset_ranges import RowGroup, plan_ranges
-from history.schemas import INF
+from history.record.schemas import INF
 
 LOG = ("log", 0)
 

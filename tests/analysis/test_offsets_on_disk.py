@@ -10,7 +10,7 @@ import pytest
 from analysis.core.anomaly import Anomaly
 from analysis.core.offsets_on_disk import violations
 from analysis.replicafiles.offset_commits import LoggedCommit, read_offsets_logs
-from history.offset_record import ATTEMPT_S, NO_OFFSET, OffsetOperation
+from history.record.offset_record import ATTEMPT_S, NO_OFFSET, OffsetOperation
 from tests.analysis.offset_operations import commit
 from tests.analysis.offset_records import TOPIC, commit_batch, group_batch, key, value, write_offsets
 from tests.analysis.segment_files import batch, record

@@ -12,7 +12,7 @@ import pytest
 
 from analysis.core.progress import Attempts, Gap, IsrReport, ObservedCluster, gaps, kept, touches_of
 from history.damage import Damage
-from history.schemas import INF
+from history.record.schemas import INF
 
 S = 1_000_000_000
 P = ("log", 0)

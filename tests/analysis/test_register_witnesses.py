@@ -9,7 +9,7 @@ import pytest
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.registers import check
-from history.schemas import FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.schemas import FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from tests.analysis.register_histories import Op, cas, explicable, mismatch, read, refused, spoilt, table, true_history
 from tests.analysis.register_histories import write as written
 

@@ -17,8 +17,8 @@ from analysis.core.registers import RegisterReport, check
 from analysis.engines.register_orders import ORDER
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.register import verify_registers
+from history.record.schemas import INFO, READ
 from history.regular_files import sha256_of
-from history.schemas import INFO, READ
 from tests.analysis.register_histories import (
     Op,
     cas,

@@ -19,7 +19,7 @@ from analysis.replicafiles.kafka import LOG_STARTS, REMOTE_START, log_start, rea
 from analysis.replicafiles.log import ReplicaFileError, ReplicaLog
 from analysis.replicafiles.remote_metadata import read_metadata
 from analysis.replicafiles.remote_segments import StoredLog, objects_in
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.analysis.remote_files import (
     json_started,
     json_update,

@@ -14,7 +14,7 @@ from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, 
 from analysis.core.replicas import check_partition, check_replicas
 from analysis.replicafiles.kafka import read_node
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.analysis.log_histories import end, info, ok, read, table, v
 from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica

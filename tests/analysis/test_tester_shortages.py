@@ -11,7 +11,7 @@ from analysis.checker import Outcome, without_the_testers
 from analysis.checkers.services import CHECKER
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.tester_shortages import Shortage, cause_of
-from history.service_events import fatal_lines, service_exits
+from history.journal.service_events import fatal_lines, service_exits
 
 SHORT = (Shortage(1_000, "the tester ran out of disk"),)
 S = 1_000_000_000

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from analysis.core.replica_evidence import Circumstances
 from analysis.evidence.earlier_dumps import Demanded
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.analysis.log_histories import Simulated, damaged, stored, table, v
 from tests.analysis.message_files import message
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object

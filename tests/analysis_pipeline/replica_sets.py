@@ -9,7 +9,7 @@ from pathlib import Path
 
 import crc32c
 
-from history.values import encode_value
+from history.record.values import encode_value
 from tests.analysis.segment_files import batch, record, value
 from tests.analysis_pipeline.stored_run import NODES, RECORDS
 

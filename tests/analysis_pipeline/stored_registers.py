@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from history.client_files import left_by
-from history.journal import Journal
+from history.journal.writer import Journal
+from history.record.client_files import left_by
+from history.record.shapes import REGISTER
+from history.record.writer import OperationWriter
 from history.seal import seal
-from history.shapes import REGISTER
-from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
 from tests.analysis_pipeline.stored_run import MS, NODES, Clock
 

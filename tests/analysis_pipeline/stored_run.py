@@ -10,14 +10,14 @@ from typing import Any
 from uuid import UUID
 
 from analysis.evidence.earlier_dumps import REACHING
-from history.client_files import left_by
-from history.journal import Journal
-from history.offset_record import GROUPS, OffsetWriter
-from history.schemas import PHASE_FINAL
+from history.journal.writer import Journal
+from history.record.client_files import left_by
+from history.record.offset_record import GROUPS, OffsetWriter
+from history.record.schemas import PHASE_FINAL
+from history.record.shapes import LOG
+from history.record.values import encode_value
+from history.record.writer import OperationWriter
 from history.seal import seal
-from history.shapes import LOG
-from history.values import encode_value
-from history.writer import OperationWriter
 from orchestrator.campaign import toml_text
 from orchestrator.campaign.plan import derived_seed
 from tests.analysis.message_files import message, messages, wrapper

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.checker import Outcome
 from analysis.checkers.convergence import CHECKER
-from history.timeline import fault_spans
+from history.journal.timeline import fault_spans
 
 NODES = ("n1", "n2", "n3")
 

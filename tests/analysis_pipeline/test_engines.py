@@ -21,8 +21,8 @@ from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import HEAVY, TASKS_PER_CORE, in_sequence
 from analysis.pipeline import analyze
 from analysis.verifiers.register import verify_registers
+from history.record.values import decode_value
 from history.seal import seal
-from history.values import decode_value
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis import register_histories

@@ -7,8 +7,8 @@ from pathlib import Path
 from analysis.page.run_page import group_view, lag_over_time
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from history.offset_record import OffsetOperation, OffsetRecord
-from history.timeline import RunClock
+from history.journal.timeline import RunClock
+from history.record.offset_record import OffsetOperation, OffsetRecord
 from tests.analysis.offset_operations import commit, delivered
 from tests.analysis_pipeline.stored_run import StoredRun
 

@@ -22,11 +22,12 @@ from analysis.plots.data import view_of
 from analysis.plots.performance import latency, rate
 from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
-from history import operation_tables, operations
-from history.operation_tables import IndexedGroup, TablesError, read_parts
-from history.operations import Operations
+from history.journal.timeline import INVOKED
 from history.reader import History
-from history.schemas import (
+from history.record import operation_tables, operations
+from history.record.operation_tables import IndexedGroup, TablesError, read_parts
+from history.record.operations import Operations
+from history.record.schemas import (
     ACKS_ALL,
     APPEND,
     END,
@@ -38,8 +39,7 @@ from history.schemas import (
     OPERATIONS,
     READ,
 )
-from history.shapes import LOG, Shape
-from history.timeline import INVOKED
+from history.record.shapes import LOG, Shape
 from installation.counted import counted
 from tests.analysis.log_histories import random_history, stored, table
 

@@ -10,7 +10,7 @@ import pytest
 import history.reader
 from analysis.pipeline import analyze
 from analysis.report import render_run
-from history.operations import Operations
+from history.record.operations import Operations
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 

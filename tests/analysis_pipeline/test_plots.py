@@ -20,8 +20,8 @@ from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, PlotData, PlottedOperations
 from analysis.plots.witness_operations import ShortenedAxis, WitnessBar, witness
 from history.errors import HistoryError
+from history.journal.timeline import FaultSpan
 from history.reader import read_run
-from history.timeline import FaultSpan
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 

@@ -14,8 +14,8 @@ import pytest
 from analysis.core.rows import DamagedError
 from analysis.engines.log import LogPlan
 from analysis.engines.task_map import WorkerProcesses, bundles
-from history.operation_tables import table_files
-from history.shapes import LOG
+from history.record.operation_tables import table_files
+from history.record.shapes import LOG
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import GroupsInMemory, check, check_log
 from tests.analysis.log_histories import ok, random_history, stored, table, weak_history

@@ -16,12 +16,13 @@ from analysis.evidence.load import goes_on, load_of
 from analysis.pipeline import analyze
 from analysis.plots.data import view_of
 from analysis.run_statistics import statistics
-from history import operation_tables, operations, reader
-from history.operation_tables import TablesError, write_operations
-from history.operations import Operations
+from history import reader
 from history.reader import History, read_run
-from history.shapes import REGISTER, Shape
-from history.writer import OperationWriter
+from history.record import operation_tables, operations
+from history.record.operation_tables import TablesError, write_operations
+from history.record.operations import Operations
+from history.record.shapes import REGISTER, Shape
+from history.record.writer import OperationWriter
 from tests.analysis.register_histories import table
 from tests.analysis_pipeline.register_tables import many_keys, stored
 from tests.analysis_pipeline.stored_registers import KEYS, StoredRegisters
@@ -117,7 +118,7 @@ def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeyp
     def loses(shape: Shape, rows: Any, *where: Any) -> Any:
         return write_operations(shape, rows.slice(1), *where)
 
-    monkeypatch.setattr("history.pieces.write_operations", loses)
+    monkeypatch.setattr("history.record.pieces.write_operations", loses)
     defects = list(read_run(run, tables=tmp_path / "tables").defects)
     assert "c1-1.registers: it has 9 operations, but its tables have 6" in defects
 
@@ -144,8 +145,8 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
     monkeypatch.setattr(operations, "read_parts", counted)
     monkeypatch.setattr(Operations, "rows", property(refused))
-    monkeypatch.setattr("history.pieces.write_operations", small_groups)
-    monkeypatch.setattr("history.client_reader.write_operations", small_groups)
+    monkeypatch.setattr("history.record.pieces.write_operations", small_groups)
+    monkeypatch.setattr("history.record.client_reader.write_operations", small_groups)
     found = analyze(run, engine="in-process", plots=True)
     assert (found.verdict, found.reasons, found.stats) == (expected.verdict, expected.reasons, expected.stats)
     assert found.checks[0].detail == expected.checks[0].detail

@@ -20,8 +20,8 @@ from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.register_orders import ORDER
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.verifiers.register import verify_registers
-from history.operation_tables import IndexedGroup, read_index, write_index
-from history.shapes import REGISTER
+from history.record.operation_tables import IndexedGroup, read_index, write_index
+from history.record.shapes import REGISTER
 from tests.analysis.register_histories import read, table, write
 from tests.analysis_pipeline.register_tables import certified, many_keys, stored
 

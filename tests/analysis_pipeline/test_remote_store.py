@@ -11,7 +11,7 @@ import pytest
 
 from analysis.engines.remote_store import StoreFindings, StoreTask, compare_store
 from analysis.engines.task_map import WorkerProcesses, in_sequence
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.analysis.remote_files import kafka_started, kafka_update, write_events, write_object
 from tests.analysis.segment_files import write_checkpoint
 from tests.analysis.test_remote_segments import LINEAGE, VALUES, A, B, C, node, part, tiered

@@ -9,7 +9,7 @@ import pytest
 
 from analysis.pipeline import analyze
 from analysis.verdict import Check, Verdict
-from history.journal import Journal
+from history.journal.writer import Journal
 from history.seal import seal
 from tests.analysis.compressed_sets import GZIP, LZ4, ZSTD, compressed
 from tests.analysis.segment_files import batch, record, value, write_identity, write_replica

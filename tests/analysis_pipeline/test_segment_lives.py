@@ -12,7 +12,7 @@ from analysis.page import run_page as tested_system
 from analysis.page.segments import MOST_SEGMENTS, segments_of
 from analysis.page.timeline_parts import NO_LEADER, UNKNOWN, partition_strip
 from broker.tiered.segments import SegmentState
-from history.timeline import RunClock
+from history.journal.timeline import RunClock
 
 CLOCK = RunClock(0, 1_000_000_000)
 Spans = list[tuple[str, float, float]]

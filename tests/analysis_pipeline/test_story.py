@@ -7,7 +7,7 @@ import pytest
 from analysis.page.journal_story import journal_items
 from analysis.page.node_story import Focus, event_items, log_items, time_of
 from analysis.page.story import Story, StoryItem, StoryKind, story_of
-from history.timeline import RunClock
+from history.journal.timeline import RunClock
 
 NODES = ("n1", "n2")
 

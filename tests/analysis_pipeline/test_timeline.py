@@ -30,10 +30,10 @@ from analysis.page.timeline_parts import (
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.stored_verdict import standing_of
-from history.operations import Operations
-from history.schemas import INF, OPERATIONS
-from history.shapes import LOG, REGISTER
-from history.timeline import RunClock
+from history.journal.timeline import RunClock
+from history.record.operations import Operations
+from history.record.schemas import INF, OPERATIONS
+from history.record.shapes import LOG, REGISTER
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 

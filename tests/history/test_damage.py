@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from history.arrow_stream import BatchWriter, read_batches
 from history.checksummed_lines import LineWriter, read_lines, text_of
-from history.journal import Journal
-from history.journal_reader import read_journal
+from history.journal.reader import read_journal
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.schemas import END, INF, OPERATIONS, REGISTERS
-from history.validation import RowErrors, error_sentences, valid_part, wrong_operations, wrong_registers
+from history.record.arrow_stream import BatchWriter, read_batches
+from history.record.schemas import END, INF, OPERATIONS, REGISTERS
+from history.record.validation import RowErrors, error_sentences, valid_part, wrong_operations, wrong_registers
 
 ROWS = 30
 STEP = 17  # of the bits that are tried

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history import jsonl_reader
 from history.foreign import jepsen_edn, json_lines, numbered_texts, operation_files, porcupine, register_rows
 from history.foreign.history import ForeignError, ForeignHistory
 from history.foreign.numbered_texts import NumberedTexts, TextFile
-from history.operations import Operations
-from history.shapes import SHAPES
+from history.record import jsonl_reader
+from history.record.operations import Operations
+from history.record.shapes import SHAPES
 from tests.analysis.foreign_files import edn, polls, sends
 
 EVENT = "INFO  jepsen.util - {}\t:{}\t:write\t{}\n"

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from history.arrow_stream import BatchWriter
-from history.growing_operations import GrowingOperations, OperationCounts
 from history.reader import read_run
-from history.schemas import FAIL, INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
+from history.record.arrow_stream import BatchWriter
+from history.record.growing_operations import GrowingOperations, OperationCounts
+from history.record.schemas import FAIL, INF, OK, OPERATIONS, REGISTERS, REGISTERS_WITHOUT_ENDPOINTS
 from tests.analysis_pipeline.stored_registers import StoredRegisters
 from tests.analysis_pipeline.stored_run import StoredRun
 

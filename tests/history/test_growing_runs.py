@@ -8,8 +8,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from history import jsonl_reader
-from history.jsonl_reader import GrowingNames, GrowingRuns
+from history.record import jsonl_reader
+from history.record.jsonl_reader import GrowingNames, GrowingRuns
 from history.value_runs import ValueRuns
 
 EXTREME = (1 << 63) - 1

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from history.errors import UNFINISHED
-from history.journal import Journal
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
-from history.shapes import LOG, REGISTER
-from history.writer import OperationWriter
+from history.record.schemas import CAS, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.shapes import LOG, REGISTER
+from history.record.writer import OperationWriter
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 EXAMPLES = [block.strip() for block in re.findall(r"```json\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)]

@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from history.jsonl_columns import LineColumns, columns_of
-from history.jsonl_reader import TakenNames, read_lines
-from history.schemas import APPEND as APPENDED
-from history.shapes import LOG, REGISTER, Shape
+from history.record.jsonl_columns import LineColumns, columns_of
+from history.record.jsonl_reader import TakenNames, read_lines
+from history.record.schemas import APPEND as APPENDED
+from history.record.shapes import LOG, REGISTER, Shape
+from history.record.values import encode_value
 from history.value_runs import ValueRuns
-from history.values import encode_value
 
 JOURNAL: list[dict[str, Any]] = [{"event": "run_started", "t": 5_000, "wall": 1_700_000_000.0}]
 
@@ -82,9 +82,9 @@ def read(path: Path, *, by_columns: bool, monkeypatch: pytest.MonkeyPatch, piece
     known.runs["arrow"] = ValueRuns.of(np.arange(encode_value(1, 5, 0), encode_value(1, 5, 9)))
     taken: dict[Shape, list[pa.Table]] = {LOG: [], REGISTER: []}
     with monkeypatch.context() as patch:
-        patch.setattr("history.jsonl_reader._AT_ONCE", piece)
+        patch.setattr("history.record.jsonl_reader._AT_ONCE", piece)
         if not by_columns:
-            patch.setattr("history.jsonl_reader.columns_of", lambda *_, **__: None)
+            patch.setattr("history.record.jsonl_reader.columns_of", lambda *_, **__: None)
         found = read_lines([path], JOURNAL, known, lambda shape, rows: taken[shape].append(rows))
     pieces, registers = taken[LOG], taken[REGISTER]
     rows = [row for piece in pieces for row in piece.to_pylist()]
@@ -125,7 +125,7 @@ def test_valid_lines_are_read_by_columns_as_by_the_strict_reader(
     path = tmp_path / "me.jsonl"
     by_columns: list[int] = []
     with monkeypatch.context() as patch:
-        patch.setattr("history.jsonl_reader.columns_of", partial(counted, by_columns))
+        patch.setattr("history.record.jsonl_reader.columns_of", partial(counted, by_columns))
         content = both(path, first + b"\n".join(valid) + b"\n", monkeypatch).content
     assert by_columns[0] == len(valid)  # the first reading is of one piece
     assert content["defects"] == {"me.jsonl": []}

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history.operation_tables import (
+from history.record.operation_tables import (
     IndexedGroup,
     TablesError,
     index_schema,
@@ -21,8 +21,8 @@ from history.operation_tables import (
     write_index,
     write_operations,
 )
-from history.schemas import APPEND, OPERATIONS
-from history.shapes import LOG
+from history.record.schemas import APPEND, OPERATIONS
+from history.record.shapes import LOG
 from tests.analysis.log_histories import random_history, table
 
 

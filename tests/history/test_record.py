@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from history.arrow_stream import FLUSH_ROWS
 from history.errors import UNFINISHED, HistoryError
-from history.journal import Journal
+from history.journal.service_events import FatalLine, ServiceExit
+from history.journal.timeline import FAULT_EVENTS
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.record_payload import record_bytes, value_of_record
-from history.schemas import APPEND, INF, INFO
-from history.service_events import FatalLine, ServiceExit
-from history.shapes import LOG
-from history.timeline import FAULT_EVENTS
+from history.record.arrow_stream import FLUSH_ROWS
+from history.record.record_payload import record_bytes, value_of_record
+from history.record.schemas import APPEND, INF, INFO
+from history.record.shapes import LOG
+from history.record.values import NOT_A_VALUE, Value, decode_value, encode_value
+from history.record.writer import Invocation, OperationWriter
 from history.topic_folders import folder_of, partition_of
-from history.values import NOT_A_VALUE, Value, decode_value, encode_value
-from history.writer import Invocation, OperationWriter
 
 
 class Clock:

@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from history import announcements
 from history.checksummed_lines import read_lines, text_of
-from history.client_reader import ClientRecording, StreamRecord, read_recordings
-from history.shapes import REGISTER
+from history.record import announcements
+from history.record.client_reader import ClientRecording, StreamRecord, read_recordings
+from history.record.shapes import REGISTER
+from history.record.writer import NO_VALUE, Invocation, OperationWriter
 from history.value_runs import ValueRuns
-from history.writer import NO_VALUE, Invocation, OperationWriter
 
 SEEDS = 12
 

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history.arrow_stream import BatchWriter
 from history.errors import UNFINISHED
-from history.operation_tables import (
+from history.reader import read_run
+from history.record.arrow_stream import BatchWriter
+from history.record.operation_tables import (
     IndexedGroup,
     TablesError,
     has_tables,
@@ -23,8 +24,7 @@ from history.operation_tables import (
     write_index,
     write_operations,
 )
-from history.reader import read_run
-from history.schemas import (
+from history.record.schemas import (
     CAS,
     FAIL,
     INF,
@@ -37,9 +37,9 @@ from history.schemas import (
     WRITE,
     RegisterColumns,
 )
-from history.shapes import LOG, REGISTER, Shape
-from history.values import encode_value
-from history.writer import OperationWriter
+from history.record.shapes import LOG, REGISTER, Shape
+from history.record.values import encode_value
+from history.record.writer import OperationWriter
 
 
 class Clock:

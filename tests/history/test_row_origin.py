@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from history.announcements import RecordHeader
-from history.row_origin import RowOrigin
-from history.values import encode_value
+from history.record.announcements import RecordHeader
+from history.record.row_origin import RowOrigin
+from history.record.values import encode_value
 
 HEADER = RecordHeader(client="c", process=1, session=1, producer=7)
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from history.schemas import APPEND, INF, OK, OPERATIONS, READ
+from history.record.schemas import APPEND, INF, OK, OPERATIONS, READ
+from history.record.shapes import LOG
 from history.seconds import BUCKETS, SECONDS, SECONDS_FILE, SecondCounts, write_seconds
-from history.shapes import LOG
 from tests.analysis.log_histories import ok, read, table
 
 SECOND = 1_000_000_000

@@ -12,19 +12,19 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.engines.task_map import WorkerProcesses
-from history.arrow_stream import BatchWriter, segment_path
-from history.client_files import belongs, left_by
-from history.client_reader import (
+from history.reader import read_run
+from history.record.arrow_stream import BatchWriter, segment_path
+from history.record.client_files import belongs, left_by
+from history.record.client_reader import (
     ClientRecording,
     StreamRecord,
     read_recordings,
 )
-from history.operation_tables import IndexedGroup, read_index, write_operations
-from history.operations import Operations
-from history.reader import read_run
-from history.schemas import REGISTERS
-from history.shapes import LOG, REGISTER, Shape
-from history.writer import OperationWriter
+from history.record.operation_tables import IndexedGroup, read_index, write_operations
+from history.record.operations import Operations
+from history.record.schemas import REGISTERS
+from history.record.shapes import LOG, REGISTER, Shape
+from history.record.writer import OperationWriter
 
 ROWS = 25
 PER_SEGMENT = 10
@@ -170,7 +170,7 @@ def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.
     def loses(shape: Shape, rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
         return write_operations(shape, rows.slice(1), tables, piece)
 
-    monkeypatch.setattr("history.pieces.write_operations", loses)
+    monkeypatch.setattr("history.record.pieces.write_operations", loses)
     (part,) = read_recordings(LOG, [StreamRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
     assert [defect for defect in part.defects if "but its tables have 22" in defect]
 

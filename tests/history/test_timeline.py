@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from history.damage import Damage, suffered
-from history.timeline import FAULT_EVENTS, HEALED, INJECTED, INVOKED, RunClock, RunPhase, fault_spans, phases_of
+from history.journal.timeline import FAULT_EVENTS, HEALED, INJECTED, INVOKED, RunClock, RunPhase, fault_spans, phases_of
 
 CLOCK = RunClock(origin_ns=1_000_000_000)
 

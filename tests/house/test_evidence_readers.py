@@ -31,7 +31,7 @@ ALLOWED: Final = frozenset(
         ("history/regular_files.py", "open(draft, 'x', encoding='utf-8', errors='backslashreplace')"),
         ("history/strict_toml.py", "tomllib.loads(text)"),
         ("history/checksummed_lines.py", "os.open(path, flags, 420)"),  # a writer's own file
-        ("history/growing_operations.py", "pa.ipc.read_schema(message)"),  # a message of a regular file
+        ("history/record/growing_operations.py", "pa.ipc.read_schema(message)"),  # a message of a regular file
         ("analysis/verdict.py", "json.loads(text.encode('utf-8', errors='replace'))"),  # what was just made
         (
             "analysis/engines/processor_time.py",

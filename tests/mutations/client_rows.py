@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history.schemas import APPEND, END, FAIL, OK, READ
+from history.record.schemas import APPEND, END, FAIL, OK, READ
 from tests.mutations.mutation import Catalog, Want, fails, unknown
 from tests.mutations.stored import Stored
 from tests.mutations.streams import Row, rewrite

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from analysis.evidence.event_times import lives_of
 from history.checksummed_lines import text_of
-from history.offset_record import ASSIGN, ATTEMPT_S, COMMIT, DELIVER, FETCH, REVOKE
-from history.schemas import INF
+from history.record.offset_record import ASSIGN, ATTEMPT_S, COMMIT, DELIVER, FETCH, REVOKE
+from history.record.schemas import INF
 from tests.analysis.offset_records import commit_batch
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.segments import Batches, end_of, of_batches, rebased

@@ -6,7 +6,7 @@ import os
 import struct
 from collections.abc import Callable
 
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.mutations.client_rows import one, produced
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.segments import of_batches, put, summed

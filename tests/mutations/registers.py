@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history.schemas import CAS, FAIL, OK, READ, WRITE
+from history.record.schemas import CAS, FAIL, OK, READ, WRITE
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.stored import Stored
 from tests.mutations.streams import OPERATIONS, Row, borders, rewrite, rows_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from history.values import encode_value
+from history.record.values import encode_value
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.segments import (
     ATTRIBUTES_AT,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import crc32c
 
-from history.record_payload import record_bytes, value_of_record
+from history.record.record_payload import record_bytes, value_of_record
 from tests.analysis.segment_files import batch, record
 
 HEADER = 61

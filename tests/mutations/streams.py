@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from history.arrow_stream import BatchWriter
 from history.checksummed_lines import text_of
+from history.record.arrow_stream import BatchWriter
+from history.record.schemas import NAMES
+from history.record.shapes import LOG, REGISTER
 from history.regular_files import sha256_of
-from history.schemas import NAMES
-from history.shapes import LOG, REGISTER
 from tests.mutations.stored import Line, Stored, checked, event
 
 Row = dict[str, Any]

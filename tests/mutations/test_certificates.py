@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.verifiers.log import CertificateError, verify
-from history.schemas import INF
+from history.record.schemas import INF
 from tests.mutations.bench import Bench
 
 Change = Callable[[pa.Table], pa.Table]

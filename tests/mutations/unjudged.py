@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from history.client_files import left_by
+from history.record.client_files import left_by
 from tests.mutations.mutation import Catalog, unknown
 from tests.mutations.stored import Stored, phase
 from tests.mutations.streams import OPERATIONS

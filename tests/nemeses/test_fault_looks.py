@@ -18,9 +18,9 @@ from analysis.plots.colors import GROUP_COLORS, NODE_COLORS, OTHER_FAULT
 from analysis.plots.style import MARKERS, OTHER_MARKER, fault_color, fault_marker
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from history.journal import Journal
+from history.journal.timeline import PROCESS_STATES, FaultSpan
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.timeline import PROCESS_STATES, FaultSpan
 from nemeses import KINDS
 
 Matrix = npt.NDArray[np.float64]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses import ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.scheduling import ThreadScheduler

@@ -12,9 +12,9 @@ from typing import cast
 import pytest
 
 from analysis.evidence import run_directory
-from history.journal import Journal
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.schemas import APPEND, OK
+from history.record.schemas import APPEND, OK
 from nemeses.scheduling import Scheduler, ThreadScheduler
 from orchestrator.campaign.plan import expand
 from orchestrator.campaign.systems import deploy

@@ -17,7 +17,7 @@ from typing import Any, cast
 import pytest
 
 from analysis.evidence.tester_shortages import lost_journal, shortages
-from history.journal import RESERVE, Journal
+from history.journal.writer import RESERVE, Journal
 from history.reader import read_run
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.running import run
@@ -164,7 +164,7 @@ def test_a_client_that_the_kernel_killed_for_lack_of_memory_is_one_of_the_tester
 def test_limits_that_are_too_low_for_a_run_are_a_shortage(tmp_path: Path) -> None:
     program = (
         "import resource, sys; from pathlib import Path\n"
-        "from history.journal import Journal; from nemeses.scheduling import REAL_TIME\n"
+        "from history.journal.writer import Journal; from nemeses.scheduling import REAL_TIME\n"
         "from orchestrator.running.run import OwnResources\n"
         "resource.setrlimit(getattr(resource, sys.argv[2]), (int(sys.argv[3]),) * 2)\n"
         "run = Path(sys.argv[1])\n"
@@ -184,7 +184,7 @@ def test_limits_that_are_too_low_for_a_run_are_a_shortage(tmp_path: Path) -> Non
 @pytest.mark.skipif(not can_mount(), reason="mounts a small filesystem, which needs root")
 def test_the_journal_records_a_full_disk(tmp_path: Path) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from history.journal import Journal\n"
+        "import os, sys; from pathlib import Path; from history.journal.writer import Journal\n"
         "run = Path(sys.argv[1]); journal = Journal(run); journal.phase('setup')\n"
         "try:\n"
         "    with open(run / 'other', 'wb') as other:\n"

@@ -13,9 +13,9 @@ import pytest
 
 from analysis.engines.spark import SparkHandle
 from brownout_api import InputError, results
-from history.operation_tables import read_index, write_index
-from history.operations import files_of_all_shapes
-from history.shapes import LOG, Shape
+from history.record.operation_tables import read_index, write_index
+from history.record.operations import files_of_all_shapes
+from history.record.shapes import LOG, Shape
 from tests.orchestrator import worked_store
 from tests.orchestrator.stored_campaign import NAME, StoredCampaign
 from tests.orchestrator.test_results import TABLES, examples, first_file, printed, runs_in, torn

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from history.journal import Journal
+from history.journal.service_events import ServiceExit
+from history.journal.writer import Journal
 from history.reader import read_run
-from history.service_events import ServiceExit
 from nemeses import HostError, Result
 from nemeses.mechanisms.shell import process_script
 from orchestrator.running.exit_cause import Autopsy

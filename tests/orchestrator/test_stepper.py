@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanisms.shell import list_files_script
 from nemeses.ports import Result

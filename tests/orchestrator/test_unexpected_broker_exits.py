@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from orchestrator.worlds.namespaces.requirements import missing

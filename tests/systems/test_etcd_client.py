@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from history.values import NOT_A_VALUE
+from history.record.values import NOT_A_VALUE
 from systems.etcd.client import EtcdClient
 from systems.etcd.gateway import Gateway, GatewayError, encoded
 from tests.systems.fake_etcd import CLOSED, SILENT, FakeEtcd, Wrong, error

@@ -13,9 +13,9 @@ import pytest
 
 from broker.errors import ErrorCode
 from history.reader import read_run
-from history.schemas import APPEND, FAIL, INFO, OK, SENT_AGAIN
-from history.shapes import LOG
-from history.writer import OperationWriter
+from history.record.schemas import APPEND, FAIL, INFO, OK, SENT_AGAIN
+from history.record.shapes import LOG
+from history.record.writer import OperationWriter
 from tests.workloads.running import settings
 from tests.workloads.scripted_cluster import SILENT, TOPIC, scripted
 from workloads.attempts import AttemptLog

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Producer
 
 from history.reader import History, read_run
-from history.record_payload import record_bytes
-from history.schemas import APPEND, END, INFO, OK, READ
-from history.values import NOT_A_VALUE, decode_value, encode_value
+from history.record.record_payload import record_bytes
+from history.record.schemas import APPEND, END, INFO, OK, READ
+from history.record.values import NOT_A_VALUE, decode_value, encode_value
 from workloads.process import ClientError, ClientProcess
 from workloads.settings import ClientSettings
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from history.values import decode_value
+from history.record.values import decode_value
 from tests.workloads.running import own, settings, start
 from workloads import command_client
 from workloads.control import Control, Probe, ReadAll, ReadDone, decode_event, encode

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from history.reader import read_run
-from history.schemas import INFO, OK
-from history.shapes import LOG, REGISTER
-from history.writer import OperationWriter
+from history.record.schemas import INFO, OK
+from history.record.shapes import LOG, REGISTER
+from history.record.writer import OperationWriter
 from tests.analysis.log_checks import check
 from tests.workloads.own_clients import Careless, CarelessLog
 from tests.workloads.running import own, settings, start

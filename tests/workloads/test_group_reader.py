@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from history.offset_record import GROUPS, OffsetWriter
-from history.shapes import LOG
-from history.writer import OperationWriter
+from history.record.offset_record import GROUPS, OffsetWriter
+from history.record.shapes import LOG
+from history.record.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer, member
 from workloads.control import Close, Command, ReadAll, ReadDone

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from history.client_reader import StreamRecord, read_recordings
 from history.reader import read_run
-from history.schemas import APPEND, FAIL, INFO, OK, READ
-from history.shapes import LOG
-from history.values import NOT_A_VALUE, decode_value
+from history.record.client_reader import StreamRecord, read_recordings
+from history.record.schemas import APPEND, FAIL, INFO, OK, READ
+from history.record.shapes import LOG
+from history.record.values import NOT_A_VALUE, decode_value
 from tests.analysis.log_checks import check
 from tests.workloads.running import own, settings, start
 from workloads.process import ClientError

@@ -13,11 +13,11 @@ from typing import Any, Self, cast
 import pytest
 
 from analysis.core.registers import check
-from history.client_reader import StreamRecord, read_recordings
-from history.schemas import READ
-from history.shapes import REGISTER
-from history.values import NOT_A_VALUE
-from history.writer import OperationWriter
+from history.record.client_reader import StreamRecord, read_recordings
+from history.record.schemas import READ
+from history.record.shapes import REGISTER
+from history.record.values import NOT_A_VALUE
+from history.record.writer import OperationWriter
 from tests.workloads.running import own, settings
 from workloads.control import Control
 from workloads.kinds.register import KIND, RegisterProcess

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from history.reader import read_run
-from history.schemas import FAIL, OK
-from history.shapes import LOG
-from history.writer import OperationWriter
+from history.record.schemas import FAIL, OK
+from history.record.shapes import LOG
+from history.record.writer import OperationWriter
 from tests.workloads.running import settings
 from workloads import consumer
 from workloads.consumer import Reader

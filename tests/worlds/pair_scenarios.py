@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.checkers.faults import fault_doubts
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses import Evidence, Nemesis
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.verdict import VERDICT_FILE, Verdict
-from history.journal import FILE_NAME
+from history.journal.writer import FILE_NAME
 from orchestrator.command.line import main
 
 ROOT = Path(__file__).resolve().parents[2]

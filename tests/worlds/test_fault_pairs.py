@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from analysis.checkers.faults import fault_doubts
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses import Fault, Nemesis, Site
 from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress

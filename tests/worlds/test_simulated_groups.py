@@ -10,7 +10,7 @@ import pytest
 from analysis.evidence.offset_history import assignments
 from broker.log.cleaner import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
-from history.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
+from history.record.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
 from simulator.group_client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 

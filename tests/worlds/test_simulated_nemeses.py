@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.checkers.faults import fault_doubts
-from history.journal import Journal
+from history.journal.writer import Journal
 from nemeses import KINDS, Fault
 from nemeses.kind import RandomDraw
 from nemeses.mechanisms.shell import QUESTIONS

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from history.journal import Journal
+from history.journal.writer import Journal
 from history.reader import read_run
 from nemeses.mechanisms.shell import process_script
 from nemeses.ports import HostError

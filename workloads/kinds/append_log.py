@@ -17,7 +17,7 @@ from workloads.settings import ClientSettings
 from workloads.user_process import RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
-    from history.writer import OperationWriter
+    from history.record.writer import OperationWriter
 
 READ_LIMIT: Final = 500
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from history.register_names import key_name
+from history.record.register_names import key_name
 from workloads import command_client, contract
 from workloads.api import RegisterClient
 from workloads.connection import Called
@@ -16,7 +16,7 @@ from workloads.settings import ClientSettings
 from workloads.user_process import RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
-    from history.writer import Invocation, OperationWriter
+    from history.record.writer import Invocation, OperationWriter
 
 MAX_KEYS: Final = 1000
 WEIGHTS: Final = ("reads", "writes", "cas")
@@ -98,7 +98,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
     ) -> None:
         """Record how an operation ended. If its error is the word that marks a failed compare-and-set in a record,
         another text is recorded, because the refusal says nothing about the key's value."""
-        from history.schemas import MISMATCH
+        from history.record.schemas import MISMATCH
 
         error = f"refused: {called.error}" if called.error == MISMATCH else called.error
         error = MISMATCH if is_mismatch else error
@@ -113,7 +113,7 @@ def _main(settings: ClientSettings, control: Control) -> None:
     if settings.own.client_command:
         command_client.main(settings, control, "client" if settings.producer >= 0 else "reader")
         return
-    from history.shapes import REGISTER
+    from history.record.shapes import REGISTER
     from workloads.client_record import open_record
 
     with open_record(settings, REGISTER) as writer:

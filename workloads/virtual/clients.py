@@ -16,8 +16,8 @@ from typing import Final
 
 from broker.errors import ErrorCode
 from broker.protocol.records import Record
-from history.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
-from history.writer import OperationWriter
+from history.record.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
+from history.record.writer import OperationWriter
 from simulator.group_client import LEFT, GroupClient, GroupError
 from workloads.client_record import open_record
 from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped

@@ -10,10 +10,10 @@ from typing import Final
 
 from broker.errors import ErrorCode
 from broker.protocol.records import Record
-from history.record_payload import record_bytes, value_of_record
-from history.schemas import ACKS_ALL
-from history.values import NOT_A_VALUE
-from history.writer import OperationWriter
+from history.record.record_payload import record_bytes, value_of_record
+from history.record.schemas import ACKS_ALL
+from history.record.values import NOT_A_VALUE
+from history.record.writer import OperationWriter
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from workloads.contiguous_reads import columns_of_read, contiguous_runs
 from workloads.control import (

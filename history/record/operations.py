@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from history.operation_tables import PART_ROWS, IndexedGroup, TablesError, read_index, read_parts
-from history.shapes import SHAPES, Shape
+from history.record.operation_tables import PART_ROWS, IndexedGroup, TablesError, read_index, read_parts
+from history.record.shapes import SHAPES, Shape
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from history.record.shapes import Shape
 from history.regular_files import sha256_of
-from history.shapes import Shape
 
 STREAMS: Final = ("history", "operations")
 

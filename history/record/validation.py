@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.distinct import has_repeated
-from history.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
 from history.topic_folders import is_topic
 
 PROCESSES: Final = 1 << 30

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta
 
 from history.checksummed_lines import LineReader, LineWriter
-from history.schemas import INF
+from history.record.schemas import INF
 
 ASSIGN: Final = "assign"
 REVOKE: Final = "revoke"

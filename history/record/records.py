@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from history.client_files import LINES, owner, segment_of
-from history.client_reader import ClientRecording, PieceMap, StreamRecord, read_recordings
-from history.journal import CLIENT, CLIENT_ENDED
-from history.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
-from history.operation_tables import IndexedGroup, record_name, write_operations
+from history.journal.writer import CLIENT, CLIENT_ENDED
+from history.record.client_files import LINES, owner, segment_of
+from history.record.client_reader import ClientRecording, PieceMap, StreamRecord, read_recordings
+from history.record.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
+from history.record.operation_tables import IndexedGroup, record_name, write_operations
+from history.record.shapes import LOG, SHAPES, Shape
+from history.record.validation import written_values
+from history.record.values import producer_of
 from history.regular_files import sha256_of
 from history.seconds import SecondCounts
-from history.shapes import LOG, SHAPES, Shape
-from history.validation import written_values
 from history.value_runs import ValueRuns
-from history.values import producer_of
 
 Line = Mapping[str, Any]
 

@@ -31,12 +31,12 @@ from msgspec import Meta
 from history.checksummed_lines import LineReader, Lines
 from history.errors import UNFINISHED
 from history.field_types import Int64
+from history.record.schemas import APPEND, CAS, INF, INFO, READ, WRITE
+from history.record.shapes import BLOCKS, LOG, REGISTER, Shape
+from history.record.values import PRODUCERS, SESSION_SHIFT
 from history.regular_files import require_regular
-from history.schemas import APPEND, CAS, INF, INFO, READ, WRITE
-from history.shapes import BLOCKS, LOG, REGISTER, Shape
 from history.topic_folders import is_topic
 from history.value_runs import ValueRuns
-from history.values import PRODUCERS, SESSION_SHIFT
 
 LARGEST_BLOCK: Final = 1 << 20
 GROUP_ROWS: Final = 1 << 14

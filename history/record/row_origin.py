@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.announcements import RecordHeader
-from history.values import PRODUCERS
+from history.record.announcements import RecordHeader
+from history.record.values import PRODUCERS
 from installation.counted import counted
 
 NO_PRODUCER: Final = -1

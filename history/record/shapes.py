@@ -1,7 +1,7 @@
 """The shapes of operations: what the operations of one kind of workload have as columns, and how tables store them.
 
-A new kind of workload declares a `Shape` here. The readers of clients' records (`history/client_reader.py`) and the
-tables with their index (`history/operation_tables.py`) are the same for all shapes.
+A new kind of workload declares a `Shape` here. The readers of clients' records (`history/record/client_reader.py`) and
+the tables with their index (`history/record/operation_tables.py`) are the same for all shapes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.schemas import (
+from history.record.schemas import (
     APPEND,
     CAS,
     OPERATIONS,
@@ -24,7 +24,7 @@ from history.schemas import (
     OperationColumns,
     RegisterColumns,
 )
-from history.validation import Checks, wrong_operations, wrong_registers
+from history.record.validation import Checks, wrong_operations, wrong_registers
 
 BLOCKS: Final = "blocks"
 EACH: Final = "each"
@@ -45,9 +45,9 @@ class Shape:
     announced: str
     """The suffix of the file in which a client announces what it may send."""
     announces: str
-    """How: `BLOCKS` of values, or `EACH` operation that writes (`history/announcements.py`)."""
+    """How: `BLOCKS` of values, or `EACH` operation that writes (`history/record/announcements.py`)."""
     invalid: Checks
-    """The errors of rows (`history/validation.py`)."""
+    """The errors of rows (`history/record/validation.py`)."""
     written: tuple[tuple[int, str], ...]
     """The codes of the functions that write, each with the column of the value that it writes."""
     stored: pa.Schema

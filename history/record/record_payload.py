@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from history.values import NOT_A_VALUE, RECORD_STEP, VALUE_BYTES
+from history.record.values import NOT_A_VALUE, RECORD_STEP, VALUE_BYTES
 
 _PACK: Final = struct.Struct(">q")
 

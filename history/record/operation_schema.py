@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from history.journal import wall_ahead
-from history.schemas import APPEND, CAS, END, INF, MISMATCH, OUTCOMES, READ, WRITE
-from history.shapes import LOG, REGISTER, Shape
+from history.journal.writer import wall_ahead
+from history.record.schemas import APPEND, CAS, END, INF, MISMATCH, OUTCOMES, READ, WRITE
+from history.record.shapes import LOG, REGISTER, Shape
 from history.topic_folders import is_topic
 from installation.sanitize import brief
 

@@ -1,11 +1,11 @@
 """Reads JSON lines of operations on logs by columns, if every line is a valid operation without an id.
 
-Theory of operation. `history/jsonl_reader.py` defines what is valid and reads line by line. This module is only a
-faster way to the same rows. It decides nothing: whatever differs from plain valid lines gives None, and the strict
-reader then reads these lines and reports what is wrong. pyarrow's parser accepts more than strict JSON in some
-places, so these are excluded before: text that is not UTF-8, a byte order mark, null (which it takes for an absent
-field), escapes by number, carriage returns, and empty lines or several values in a line, which would move line numbers.
-It refuses a repeated key, a field that is not in the schema and a number that is not an integer of 64 bits.
+Theory of operation. `history/record/jsonl_reader.py` defines what is valid and reads line by line. This module is only
+a faster way to the same rows. It decides nothing: whatever differs from plain valid lines gives None, and the strict
+reader then reads these lines and reports what is wrong. pyarrow's parser accepts more than strict JSON in some places,
+so these are excluded before: text that is not UTF-8, a byte order mark, null (which it takes for an absent field),
+escapes by number, carriage returns, and empty lines or several values in a line, which would move line numbers. It
+refuses a repeated key, a field that is not in the schema and a number that is not an integer of 64 bits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from history.operation_schema import Clock
-from history.schemas import ACKS_ALL, APPEND, END, FAIL, INF, INFO, MISMATCH, OK, OPERATIONS, OUTCOMES, PHASE_MAIN, READ
+from history.record.operation_schema import Clock
+from history.record.schemas import (
+    ACKS_ALL,
+    APPEND,
+    END,
+    FAIL,
+    INF,
+    INFO,
+    MISMATCH,
+    OK,
+    OPERATIONS,
+    OUTCOMES,
+    PHASE_MAIN,
+    READ,
+)
 from history.topic_folders import is_topic
 
 I64 = npt.NDArray[np.int64]

@@ -3,7 +3,7 @@
 Theory of operation. A task has all that its segment's rows are validated against: the client's name and numbers, and
 what it announced. It works on `Shape.piece_rows` rows at a time, writes those that are believed, and returns numbers,
 runs of values, defects and the index of the rows that it wrote. So the segments of all clients are independent tasks
-with small results. From these, `history/client_reader.py` decides whether a client's record is complete.
+with small results. From these, `history/record/client_reader.py` decides whether a client's record is complete.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from history.announcements import Announcements
-from history.arrow_stream import BatchReader
-from history.operation_tables import IndexedGroup, write_operations
-from history.row_origin import RowOrigin
-from history.schemas import NAMES
+from history.record.announcements import Announcements
+from history.record.arrow_stream import BatchReader
+from history.record.operation_tables import IndexedGroup, write_operations
+from history.record.row_origin import RowOrigin
+from history.record.schemas import NAMES
+from history.record.shapes import Shape
+from history.record.validation import RowErrors, error_sentences, valid_part, written_values
 from history.seconds import SecondCounts
-from history.shapes import Shape
-from history.validation import RowErrors, error_sentences, valid_part, written_values
 from history.value_runs import ValueRuns
 from installation.counted import counted
 

@@ -1,6 +1,6 @@
 """Writes the run loop's journal: `journal.jsonl`, one JSON object per line, written whole before the loop continues.
 
-The lines have checksums (`history.checksummed_lines`): a reader (`history.journal_reader`) detects lost, changed and
+The lines have checksums (`history.checksummed_lines`): a reader (`history.journal.reader`) detects lost, changed and
 moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
 epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
 producers}, `client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed`
@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from history.checksummed_lines import LineWriter
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from history.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
+from history.journal.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
 RESERVE: Final = 1 << 16
@@ -167,8 +167,8 @@ class Journal:
     def client_ended(
         self, client: str, *, exit_code: int | None, files: Mapping[str, Mapping[str, Any]], killed: int = 0
     ) -> int:
-        """A client process has ended and left these files, as `history.client_files` lists them. `killed`: the number
-        of its child processes that were killed."""
+        """A client process has ended and left these files, as `history.record.client_files` lists them. `killed`: the
+        number of its child processes that were killed."""
         fields = {"killed": killed} if killed else {}
         return self.event(CLIENT_ENDED, client=client, exit_code=exit_code, files=dict(files), **fields)
 
@@ -235,8 +235,8 @@ class Journal:
         core: str = "",
     ) -> int:
         """A process of the system on `node` did something that no fault, no step and no end of the run caused; see
-        `history.service_events.ServiceExit`. Raises ValueError for an unknown `way`, and if both an exit code and a
-        signal are given.
+        `history.journal.service_events.ServiceExit`. Raises ValueError for an unknown `way`, and if both an exit code
+        and a signal are given.
         """
         if way not in WAYS:
             raise ValueError(f"unknown way {way!r}: one of {', '.join(WAYS)}")

@@ -8,7 +8,7 @@
 Theory of operation. A piece of a record is a segment of a client's stream, or a part of it. Nothing is moved between
 pieces, so each piece is a task of its own in bounded memory. The index has for each row group the range of the places
 that its rows speak of: offsets of a log, or keys. So a reader of some places reads only the row groups that may speak
-of them. What differs between shapes is declared in `history/shapes.py`.
+of them. What differs between shapes is declared in `history/record/shapes.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from history.record.shapes import Shape
 from history.regular_files import remove, require_regular
-from history.shapes import Shape
 
 PART_ROWS: Final = 1 << 17
 """What readers of all operations have in memory at once."""

@@ -16,7 +16,8 @@ from msgspec import Meta
 
 from history.checksummed_lines import read_lines
 from history.damage import Damage
-from history.journal import (
+from history.journal.service_events import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
+from history.journal.writer import (
     ASSIGNMENT,
     CLIENT,
     CLIENT_ENDED,
@@ -31,8 +32,7 @@ from history.journal import (
     STATUSES,
     TESTER_SHORT,
 )
-from history.schemas import INF
-from history.service_events import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
+from history.record.schemas import INF
 from installation.sanitize import brief, quoted
 
 Line = dict[str, Any]

@@ -5,9 +5,9 @@ proves nothing: an invalid line is a defect of the record that names file and li
 torn last line, which a killed client leaves. Such lines are left out.
 
 Theory of operation. A file is read in pieces of whole lines. A piece of plain valid operations on logs is read by
-columns (`history/jsonl_columns.py`), and every other piece line by line; both give the same rows. The rows of a piece
-are handed on before the next piece is read. In memory remain the open invocations, and the ids and values that were
-used, as runs of consecutive numbers (`history/jsonl_reader.py`). So a file may be larger than the memory.
+columns (`history/record/jsonl_columns.py`), and every other piece line by line; both give the same rows. The rows of a
+piece are handed on before the next piece is read. In memory remain the open invocations, and the ids and values that
+were used, as runs of consecutive numbers (`history/record/jsonl_reader.py`). So a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ import pyarrow as pa
 
 from history.distinct import distinct
 from history.errors import UNFINISHED
-from history.jsonl_columns import columns_of
-from history.operation_schema import BadLineError, Clock, clock_of, operation_of, require_invocation
+from history.record.jsonl_columns import columns_of
+from history.record.operation_schema import BadLineError, Clock, clock_of, operation_of, require_invocation
+from history.record.schemas import ACKS_ALL, APPEND, CAS, PHASE_MAIN, READ, WRITE
+from history.record.shapes import LOG, REGISTER, SHAPES, Shape
+from history.record.values import producer_of
 from history.regular_files import open_regular
-from history.schemas import ACKS_ALL, APPEND, CAS, PHASE_MAIN, READ, WRITE
-from history.shapes import LOG, REGISTER, SHAPES, Shape
 from history.strict_json import decode
 from history.value_runs import I64, ValueRuns
-from history.values import producer_of
 
 # ---- Sets of integers and of names that mostly count up: consecutive values take the memory of one run.
 

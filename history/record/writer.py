@@ -29,12 +29,12 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from history.announcements import AnnouncedInvocation
-from history.arrow_stream import FLUSH_INTERVAL_NS, SEGMENT_ROWS, BatchWriter
 from history.checksummed_lines import LineWriter
-from history.schemas import FUNCTIONS, INF, NAMES, OUTCOMES, PHASE_MAIN
-from history.shapes import BLOCKS, Shape
-from history.values import SESSIONS, encode_value
+from history.record.announcements import AnnouncedInvocation
+from history.record.arrow_stream import FLUSH_INTERVAL_NS, SEGMENT_ROWS, BatchWriter
+from history.record.schemas import FUNCTIONS, INF, NAMES, OUTCOMES, PHASE_MAIN
+from history.record.shapes import BLOCKS, Shape
+from history.record.values import SESSIONS, encode_value
 
 RESERVATION_BLOCK: Final = 1024
 NO_VALUE: Final = -1

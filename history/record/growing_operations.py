@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from history.client_files import LINES
-from history.jsonl_columns import columns_of
-from history.jsonl_reader import parsed_line
-from history.operation_schema import BadLineError, Clock, clock_of, operation_of
+from history.record.client_files import LINES
+from history.record.jsonl_columns import columns_of
+from history.record.jsonl_reader import parsed_line
+from history.record.operation_schema import BadLineError, Clock, clock_of, operation_of
+from history.record.schemas import INF, OK
+from history.record.shapes import SHAPES, Shape
 from history.regular_files import open_regular
-from history.schemas import INF, OK
 from history.seconds import log_buckets
-from history.shapes import SHAPES, Shape
 
 PER_OCTAVE: Final = 16
 """Buckets of latency for each doubling: neighbouring bounds differ by 4.4 %."""

@@ -12,15 +12,15 @@ from typing import Final, Protocol, TypeVar
 
 import pyarrow as pa
 
-from history.announcements import Announcements, AnnouncementsTask, RecordHeader, read_announcements
-from history.arrow_stream import segment_path
 from history.checksummed_lines import Lines
-from history.operation_tables import IndexedGroup, record_name, write_operations
-from history.pieces import PieceRead, PieceTask, read_piece
+from history.record.announcements import Announcements, AnnouncementsTask, RecordHeader, read_announcements
+from history.record.arrow_stream import segment_path
+from history.record.operation_tables import IndexedGroup, record_name, write_operations
+from history.record.pieces import PieceRead, PieceTask, read_piece
+from history.record.shapes import BLOCKS, Shape
+from history.record.validation import written_values
 from history.regular_files import remove
 from history.seconds import SecondCounts
-from history.shapes import BLOCKS, Shape
-from history.validation import written_values
 from history.value_runs import ValueRuns
 
 T = TypeVar("T")

@@ -1,0 +1,1 @@
+"""The operations of clients: shapes, crash-safe writers, readers and tables of a run's record."""
