@@ -1,18 +1,17 @@
 """The interface of a user's own checker, which a campaign names in `[checks] use`: it judges the history of a run.
 
-Theory of operation. A run stores the text of its checkers in run.toml, so a stored run is judged again by the same
-text, on any machine. The text is compiled under the name that the campaign has for its file, so errors name the user's
-file and line. It can import installed packages and `brownout_api`, and no file beside it.
+A run stores the text of its checkers (`history/own_classes.py`), so a stored run is judged again by the same text.
 """
 
 from __future__ import annotations
 
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from history.own_classes import OwnClassError, class_in, made
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,29 +101,12 @@ class HistoryChecker(ABC):
         return BrokenPromise(name, sentence, operations)
 
 
-class OwnCheckerError(Exception):
-    """A user's checker cannot be loaded, or it failed; the message has its file and line."""
-
-
 def load_checker(use: str, text: str) -> HistoryChecker:
-    """The checker `parser.py:Class` whose file has this text. Raises OwnCheckerError."""
-    file, _, class_name = use.rpartition(":")
-    module = ModuleType(f"brownout_checker_{abs(hash((file, text)))}")
-    module.__file__ = file
-    try:
-        exec(compile(text, file, "exec"), module.__dict__)
-    except BaseException as error:
-        raise OwnCheckerError(f"it cannot be loaded: {place_in(file, error)}") from error
-    checker_class = getattr(module, class_name, None)
-    if not isinstance(checker_class, type) or not issubclass(checker_class, HistoryChecker):
-        problem = "has no" if checker_class is None else "has another thing of the name"
-        raise OwnCheckerError(f"{file} {problem} {class_name}; a checker is a subclass of brownout_api.HistoryChecker")
+    """The checker `parser.py:Class` whose file has this text. Raises OwnClassError."""
+    checker_class = class_in(use, text, HistoryChecker, "a checker")  # type: ignore[type-abstract]
     if problem := _wrong_declaration(checker_class):
-        raise OwnCheckerError(f"{file}: {class_name}.{problem}")
-    try:
-        return checker_class()
-    except Exception as error:
-        raise OwnCheckerError(f"{class_name} cannot be made: {place_in(file, error)}") from error
+        raise OwnClassError(f"{use}.{problem}")
+    return made(use, checker_class)
 
 
 def _wrong_declaration(class_: type[HistoryChecker]) -> str:
@@ -145,11 +127,3 @@ def _wrong_declaration(class_: type[HistoryChecker]) -> str:
 
 def _has_texts(mapping: Mapping[Any, Any]) -> bool:
     return all(isinstance(text, str) and text.strip() for pair in mapping.items() for text in pair)
-
-
-def place_in(file: str, error: BaseException) -> str:
-    """An error of the text of `file` as `parser.py:7: KeyError: 'x'`: the last line of this file that led to it."""
-    if isinstance(error, SyntaxError):
-        return f"{file}:{error.lineno}: {error.msg}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    return f"{file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"

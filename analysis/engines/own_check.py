@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from analysis.history_checker import BrokenPromise, HistoryChecker, OwnCheckerError, RunHistory, load_checker, place_in
+from analysis.history_checker import BrokenPromise, HistoryChecker, RunHistory, load_checker
+from history.own_classes import OwnClassError, place_in
 from installation.files import PROJECT_ROOT
 from installation.sanitize import brief
 
@@ -152,7 +153,7 @@ def _work() -> None:
         write({"counts": counts})
     except BaseException as error:
         traceback.print_exc()
-        reason = str(error) if isinstance(error, OwnCheckerError) else place_in(file, error)
+        reason = str(error) if isinstance(error, OwnClassError) else place_in(file, error)
         write({"failure": brief(reason, _SENTENCE), "counts": counts})
 
 

@@ -13,8 +13,9 @@ from typing import Final
 from msgspec.structs import replace
 
 from analysis.evidence.run_toml import Checks
-from analysis.history_checker import OwnCheckerError, load_checker
+from analysis.history_checker import load_checker
 from history.damage import Damage
+from history.own_classes import OwnClassError
 from history.regular_files import read_text
 from installation.counted import counted
 from nemeses import KINDS, ScheduleError, plan_schedule
@@ -313,7 +314,7 @@ def _own_checkers(table: Table, checks: Checks | None, directory: Path) -> dict[
             table.refuse(f"use: {directory / file}: {reason}; name a file relative to the campaign's", "use")
         except ValueError as error:
             table.refuse(f"use: {directory / file}: {error}; save it as UTF-8", "use")
-        except OwnCheckerError as error:
+        except OwnClassError as error:
             table.refuse(f"use: {error}", "use")
     return texts
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from analysis.history_checker import OwnCheckerError, RunHistory, load_checker
+from analysis.history_checker import RunHistory, load_checker
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
+from history.own_classes import OwnClassError
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 FILE = "pairs.py"
@@ -155,7 +156,7 @@ WRONG = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_checker_is_refused_when_it_is_loaded(wrong: str) -> None:
     source, message = WRONG[wrong]
-    with pytest.raises(OwnCheckerError) as refused:
+    with pytest.raises(OwnClassError) as refused:
         load_checker(USE, source)
     assert message in str(refused.value)
 

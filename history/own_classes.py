@@ -1,0 +1,53 @@
+"""Loads a class of a user's own from the text of its file, which the record of a run keeps.
+
+Theory of operation. A run stores the text of its own classes in run.toml. So a stored run can be judged by the same
+text on any machine, and two runs can be compared. The text is compiled under the name that the campaign has for its
+file, so errors name the user's file and line. It can import installed packages and `brownout_api`, and no file beside
+it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from types import ModuleType
+from typing import TypeVar
+
+C = TypeVar("C")
+
+
+class OwnClassError(Exception):
+    """A user's class cannot be loaded, or it failed; the message has its file and line."""
+
+
+def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
+    """The class `parser.py:Class`, derived from `base`, whose file has this text. `meant`: what it should be, for
+    messages. Raises OwnClassError."""
+    file, _, class_name = use.rpartition(":")
+    module = ModuleType(f"brownout_own_{abs(hash((file, text)))}")
+    module.__file__ = file
+    try:
+        exec(compile(text, file, "exec"), module.__dict__)
+    except BaseException as error:
+        raise OwnClassError(f"it cannot be loaded: {place_in(file, error)}") from error
+    own_class = getattr(module, class_name, None)
+    if not isinstance(own_class, type) or not issubclass(own_class, base):
+        problem = "has no" if own_class is None else "has another thing of the name"
+        raise OwnClassError(f"{file} {problem} {class_name}; {meant} is a subclass of brownout_api.{base.__name__}")
+    return own_class
+
+
+def made(use: str, own_class: type[C]) -> C:
+    """An object of a user's class, made without arguments. Raises OwnClassError."""
+    file, _, class_name = use.rpartition(":")
+    try:
+        return own_class()
+    except Exception as error:
+        raise OwnClassError(f"{class_name} cannot be made: {place_in(file, error)}") from error
+
+
+def place_in(file: str, error: BaseException) -> str:
+    """An error of the text of `file` as `parser.py:7: KeyError: 'x'`: the last line of this file that led to it."""
+    if isinstance(error, SyntaxError):
+        return f"{file}:{error.lineno}: {error.msg}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f"{file}{f':{lines[-1]}' if lines else ''}: {type(error).__name__}: {error}"
