@@ -26,7 +26,7 @@ class EvidenceRule:
     unless: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The form that `analysis.evidence.fault_evidence` reads; empty fields are left out."""
+        """The form that `analysis.checkers.faults` reads; empty fields are left out."""
         described: dict[str, Any] = {"key": self.key, "of": self.of}
         if self.values:
             described["values"] = list(self.values)

@@ -1,4 +1,4 @@
-"""The operations on partition logs: appends, reads and end queries. `analysis/core/logcheck.py` states the theorem."""
+"""The operations on partition logs: appends, reads and end queries. `analysis/engines/log.py` states the theorem."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ class FinalEnd(NamedTuple):
 
 @dataclass(frozen=True)
 class LooseAppends:
-    """Appends without a binding place (see `rows`), except those that `named_appends` matched with a record. `again`: 1
-    for one that may be at several offsets, else 0."""
+    """Appends without a binding place (see `rows`), except those that `range_evidence` matched with a record. `again`:
+    1 for one that may be at several offsets, else 0."""
 
     value: I64
     type: I64

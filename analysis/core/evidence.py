@@ -23,7 +23,7 @@ ACK: Final = 1
 SEEN: Final = 2
 FINAL: Final = 4
 NAMED: Final = 8
-"""The value was read here, and an append that is not durable names this offset (`named_appends`)."""
+"""The value was read here, and an append that is not durable names this offset (`range_evidence`)."""
 AGAIN: Final = 16
 """With ACK: the record may have other copies (`rows`)."""
 

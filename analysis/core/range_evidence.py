@@ -4,8 +4,12 @@ Theory of operation. A task reads its row groups, small ones together. Array ope
 (`rows`), lay these out over the offsets of the range (`evidence`), and count what belongs to the row groups that the
 task owns (`aggregates`). The pieces of several batches start at the same offsets and are merged.
 
-An append that is not durable but names its offset is matched when all row groups have been added, by the task that has
-this offset (`analysis.core.named_appends`). The facts have only those that found no record.
+An append with acks < all may be lost and its offset reused, so the offset that it names binds nothing. But values are
+unique: if reads show its value at that offset, then the record is this append. So the task that has the offset finds
+the append's place when all row groups have been added, whatever the other tasks know. From then on the append gives its
+offset a release, as a durable one does, and no deadline. Only the others are loose for the driver and are among the
+facts: their offset holds another value, or was not read. With acks=1 these are few, and the matched ones are nearly all
+appends of a history. If several appends name one offset and its value, the one invoked first is matched.
 """
 
 from __future__ import annotations
@@ -17,14 +21,58 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.core.aggregates import Facts, facts_of
-from analysis.core.evidence import BLOCK, NONE, SPARSE_BLOCK, OffsetEvidence, gather, lay_out
-from analysis.core.named_appends import NamedAppends, match
+from analysis.core.aggregates import Facts, LooseAppends, facts_of
+from analysis.core.evidence import ACK, BLOCK, NAMED, NONE, SEEN, SPARSE_BLOCK, OffsetEvidence, gather, lay_out
 from analysis.core.offset_ranges import SPAN, Key, RangeTask, RowGroup
-from analysis.core.rows import DAMAGED, DamagedError, Rows, rows_of, within
+from analysis.core.rows import DAMAGED, I64, DamagedError, Ints, Loose, Rows, rows_of, within
 from analysis.core.scans import NEVER
 from analysis.core.summary import Summary, summarise
-from history.record.schemas import INF
+from history.record.schemas import INF, INFO
+
+
+class NamedAppends(NamedTuple):
+    """Appends that may have happened, and the offsets that they name."""
+
+    offset: I64
+    value: I64
+    inv: I64
+
+    @classmethod
+    def within(cls, loose: Loose, start: int, stop: int) -> NamedAppends:
+        """Those that name one of the offsets start .. stop - 1; `start` is 0 or more."""
+        at = np.flatnonzero((loose.offset >= start) & (loose.offset < stop))
+        return cls(loose.offset[at], loose.value[at], loose.inv[at])
+
+    @classmethod
+    def concat(cls, pieces: Iterable[NamedAppends]) -> NamedAppends:
+        nothing = np.empty((3, 0), np.int64)
+        return cls(*np.concatenate([nothing, *map(np.stack, pieces)], axis=1))
+
+    def take(self, at: Ints) -> NamedAppends:
+        return NamedAppends(self.offset[at], self.value[at], self.inv[at])
+
+    def as_loose(self) -> LooseAppends:
+        size = len(self.offset)
+        type_, ret, again = (np.full(size, filler, np.int64) for filler in (INFO, INF, 0))
+        return LooseAppends(self.value, type_, self.inv, ret, again)
+
+
+def _match_named(pieces: Sequence[OffsetEvidence], named: NamedAppends) -> LooseAppends:
+    """Adds to the evidence of a range, in `pieces` by ascending offset, the appends that name the offset at which reads
+    show them; returns the other appends."""
+    named = named.take(np.lexsort((named.inv, named.offset)))
+    is_left = np.ones(len(named.offset), np.bool_)
+    for piece in pieces:
+        first, last = np.searchsorted(named.offset, (piece.start, piece.start + len(piece.value))).tolist()
+        offset, value, inv = named.take(np.arange(first, last))
+        at = offset - piece.start
+        fits = np.flatnonzero((piece.value[at] == value) & (piece.flags[at] & (ACK | SEEN) == SEEN))
+        fits = fits[np.diff(offset[fits], prepend=-1) != 0]
+        piece.flags[at[fits]] |= NAMED
+        piece.append_release[at[fits]] = inv[fits]
+        is_left[first + fits] = False
+    return named.take(np.flatnonzero(is_left)).as_loose()
+
 
 BATCH_ROWS: Final = 1 << 20
 """At most this many rows of small row groups are examined together."""
@@ -81,7 +129,7 @@ def evidence_of(task: RangeTask, read: Reader, *, upper_bound: str) -> RangeEvid
         for piece in gather(mine, lay_out(mine, _block(task, len(batches))), upper_bound):
             pieces[piece.start] = pieces[piece.start].merge(piece) if piece.start in pieces else piece
     ordered = [piece.moved(task.start) for _, piece in sorted(pieces.items())]
-    unmatched = match(ordered, NamedAppends.concat(named))
+    unmatched = _match_named(ordered, NamedAppends.concat(named))
     return RangeEvidence(ordered or [_dense(task.start, 0)], facts.with_loose(unmatched))
 
 

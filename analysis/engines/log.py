@@ -1,35 +1,53 @@
-"""The log check over a run's Parquet files: a plan of ranges, whose tasks an engine maps.
+"""The log check: decides whether a single, linearizable log per partition could have produced a recorded history.
 
-Theory of operation. The driver plans from what is stated of the row groups. A task reads the row groups that overlap
-its range and returns a summary and facts, so rows do not leave the worker. The driver merges the results in the order
-of the offsets and decides. If it finds something, workers select the rows that explain it. Every engine has the same
-plan, function and results; engines differ in the map alone (`analysis.engines.task_map`).
+Offsets give the total order of a partition's appends, so nothing is searched. Given the structural conditions - each
+offset has one value and each value one offset (C1), every value seen was sent to this partition and not refused (C2),
+reads are contiguous and every offset below the length is taken (C3) - let r[g] be the latest invocation of the append
+at g and of the queries that showed a length <= g, and d[g] the earliest return of the append at g and of the queries
+that showed a length > g. Then the history is linearizable iff r[j] <= d[m] for all j <= m.
+
+*Necessary*: t_j <= t_m for the moments at which the appends take effect, r[j] <= t_j and t_m <= d[m].
+*Sufficient*: t_g = max r[j], j <= g, ties by offset, respects every append's interval; each query needs a moment in its
+own interval and between two consecutive t's, and these intervals meet pairwise, so they share a point (Helly, in one
+dimension).
+
+A system may promise less, so there are three levels for the upper bounds that queries show: `strict`, every bound
+counts; `session`, a bound counts against what the same session of the client saw before; `lower-bound-only`, no bound
+counts. Bounds from the final queries, invoked after healing, always count.
+
+Theory of operation. The driver plans ranges of offsets from what is stated of the row groups of the run's Parquet
+files. A task reads the row groups that overlap its range and returns the range's summary and the facts of the rows that
+it owns (`range_evidence`), so rows do not leave the worker. The driver merges the results of a partition in the order
+of the offsets, `conclude` decides, and `explain` writes the sentences about the findings, for which workers select the
+rows. Partitions are independent. Every engine has the same plan, function and results; engines differ in the map alone
+(`analysis.engines.task_map`).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
 from analysis.core.aggregates import Facts
-from analysis.core.decide import Conclusion
-from analysis.core.explain import Key, select
+from analysis.core.anomaly import Anomaly
+from analysis.core.decide import Conclusion, conclude
+from analysis.core.explain import Explanation, Key, explain, select
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
 from analysis.core.log_finding import LogFinding
-from analysis.core.logcheck import LogReport, conclude_all, report_on
 from analysis.core.offset_ranges import NOTHING_DELETED, SPAN, RangeTask, RowGroup, plan_ranges
 from analysis.core.range_evidence import RangeResult, batches_of, examine
 from analysis.core.rows import DamagedError
-from analysis.core.summary import Summary
+from analysis.core.summary import Summary, nothing, whole
 from analysis.engines.row_groups import read_row_groups, row_groups_of
 from analysis.engines.task_map import TaskMap
 from history.record.schemas import OPERATIONS
 from history.upper_bounds import UPPER_BOUNDS
+from installation.counted import counted
 
 R = TypeVar("R")
 
@@ -119,3 +137,72 @@ def _suspects(plan: LogPlan, spread: TaskMap, findings: Findings) -> list[pa.Tab
 
 def _select(groups: Sequence[RowGroup], *, findings: Findings) -> pa.Table:
     return select(read_row_groups(groups, OPERATIONS), findings)
+
+
+@dataclass(frozen=True)
+class PartitionReport:
+    """The result for one partition. `final_end`: its length by a complete final read, None without one."""
+
+    length: int
+    final_end: int | None
+    stats: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class LogReport:
+    """The result for a history, or for some partitions of it.
+
+    `anomalies` is empty iff the history is linearizable under `upper_bound`. `undecided`: what could not be decided and
+    why.
+    """
+
+    upper_bound: str
+    anomalies: tuple[Anomaly, ...]
+    partitions: Mapping[Key, PartitionReport]
+    undecided: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return not self.anomalies
+
+
+def conclude_all(
+    summaries: Mapping[Key, Iterable[Summary]], facts: Mapping[Key, Facts], deleted: Mapping[Key, int] = NOTHING_DELETED
+) -> dict[Key, Conclusion]:
+    """The driver's step: `summaries` of each partition's ranges in any order, and its merged `facts`. `deleted`: the
+    offset of each partition below which records may have been deleted."""
+    return {
+        key: conclude(whole(summaries.get(key, [nothing()])), facts[key], deleted.get(key, 0)) for key in sorted(facts)
+    }
+
+
+def report_on(
+    conclusions: Mapping[Key, Conclusion], tables: Iterable[pa.Table], upper_bound: str, owners: Owners = ALL_WHOLE
+) -> LogReport:
+    """The last step: fetches the witnesses from `tables` (read only if there is something to explain)."""
+    findings = {key: conclusion.findings for key, conclusion in conclusions.items() if conclusion.findings}
+    explained = Explanation([])
+    if findings:
+        rows = pa.concat_tables([select(table, findings) for table in tables]).unify_dictionaries()
+        explained = explain(rows, findings, owners)
+    undecided = [*explained.doubts]
+    undecided += [
+        f"{topic}-{partition}: {counted(count, 'acknowledged append')} answered without an offset and never read"
+        for (topic, partition), conclusion in sorted(conclusions.items())
+        if (count := conclusion.stats["unlocated_acknowledged"])
+        and (conclusion.final_end is None or conclusion.deleted_to)
+    ]
+    partitions = {
+        key: PartitionReport(
+            conclusion.length, conclusion.final_end.length if conclusion.final_end else None, conclusion.stats
+        )
+        for key, conclusion in conclusions.items()
+    }
+    return LogReport(upper_bound, tuple(sorted(explained.anomalies, key=_place)), partitions, tuple(sorted(undecided)))
+
+
+SEVERITY: Final = ("lost-acknowledged-write", "committed-then-truncated")
+
+
+def _place(anomaly: Anomaly) -> tuple[bool, str, int, str]:
+    return anomaly.name not in SEVERITY, anomaly.topic, anomaly.partition, anomaly.name

@@ -11,16 +11,17 @@ whatever the tasks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.core.register_keys import TASK_ROWS, KeyTask, plan_keys
 from analysis.core.register_operations import Operation, by_key
 from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
@@ -29,6 +30,60 @@ from analysis.engines.task_map import TaskMap
 from history.record.operation_tables import IndexedGroup, TablesError, has_tables, read_index
 from history.record.shapes import REGISTER
 from history.regular_files import remove, require_regular
+
+TASK_ROWS: Final = 1 << 15
+"""Ranges of keys are joined up to this number of operations: some 20 MB as objects of Python."""
+
+
+@dataclass(frozen=True)
+class KeyTask:
+    """The keys from `start` on and below `stop` (None: no bound). `rows`: about how many operations they have;
+    `groups`: the row groups that may have some of them."""
+
+    start: str
+    stop: str | None
+    rows: int
+    groups: tuple[IndexedGroup, ...]
+
+
+def plan_keys(groups: Sequence[IndexedGroup], most_rows: int = TASK_ROWS) -> list[KeyTask]:
+    """Tasks that cover all keys, each key in one of them: the ones with the most operations first."""
+    starts = sorted({group.lowest for group in groups})
+    first = np.array([bisect_left(starts, group.lowest) for group in groups], np.int64)
+    last = np.array([bisect_left(starts, group.highest + "\0") - 1 for group in groups], np.int64)
+    weights = _weights(groups, first, last, len(starts))
+    tasks = []
+    for low, high in _joined(weights, most_rows):
+        mine = np.flatnonzero((first < high) & (last >= low)).tolist()
+        stop = starts[high] if high < len(starts) else None
+        rows = round(sum(weights[low:high]))
+        tasks.append(KeyTask(starts[low], stop, rows, tuple(groups[number] for number in mine)))
+    return sorted(tasks, key=lambda task: (-task.rows, task.start))
+
+
+def _weights(groups: Sequence[IndexedGroup], first: Any, last: Any, ranges: int) -> list[float]:
+    """The operations of each range, if those of a row group are spread evenly over the ranges that it reaches."""
+    share = np.array([group.rows for group in groups], np.float64) / (last - first + 1)
+    change = np.zeros(ranges + 1, np.float64)
+    np.add.at(change, first, share)
+    np.add.at(change, last + 1, -share)
+    sums: list[float] = np.cumsum(change)[:-1].tolist()
+    return sums
+
+
+def _joined(weights: Iterable[float], most: int) -> list[tuple[int, int]]:
+    """Consecutive ranges, as the first one and the one behind the last, with at most `most` operations together, or a
+    single range."""
+    bounds = [0]
+    total = 0.0
+    number = -1
+    for number, weight in enumerate(weights):
+        if total and total + weight > most:
+            bounds.append(number)
+            total = 0.0
+        total += weight
+    return list(zip(bounds, [*bounds[1:], number + 1], strict=True)) if number >= 0 else []
+
 
 LOG_ROWS_PER_ROW: Final = 32
 """The check of an operation on a register takes as long as the check of this number of operations on logs."""

@@ -6,12 +6,16 @@ namespace that has no other interface. The start uses the processors of the node
 an archive. PySpark keeps to the first JVM of a process, so sessions of a process share it, and it ends with the
 process.
 
-The archive of the classes that a start of Spark loads: the JVM maps it instead of reading and verifying jars.
+The JVM maps the archive of the classes that a start of Spark loads, instead of reading and verifying jars. A JVM that
+has no archive writes one when it exits (`-XX:ArchiveClassesAtExit`), once for a Java, its options and the jars. The
+file is written into the session's scratch directory and gets its place when it is whole. A JVM ignores an archive that
+does not fit, so a wrong one costs time and nothing else. It is valid for the order in which the directory lists the
+jars, which changes when a jar does; the name depends on both.
 
-Theory of operation. A JVM that has no archive writes one when it exits (`-XX:ArchiveClassesAtExit`), once for a Java,
-its options and the jars. The file is written into the session's scratch directory and gets its place when it is whole.
-A JVM ignores an archive that does not fit, so a wrong one costs time and nothing else. It is valid for the order in
-which the directory lists the jars, which changes when a jar does; the name depends on both.
+The workers of a Spark Connect server get this project by Spark's own means. The client sends the project's modules as
+an archive. Spark unpacks it for the session in the working directory of each task. The function of a task is sent by
+value: it makes the archive importable, and then loads the function of a check, which is sent by name
+(`analysis.engines.task_map.portable`).
 """
 
 from __future__ import annotations
@@ -28,23 +32,98 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from analysis.engines.processor_time import cpu_of_tree_s
 from analysis.engines.spark_address import reach, without_secrets
 from analysis.engines.spark_cluster import OF_OTHER_MANAGERS, SETTINGS, require_workers
-from analysis.engines.spark_connect import connect, disconnect
 from analysis.engines.spark_errors import SparkUnavailableError, cause_of, is_local, is_remote
 from analysis.engines.task_map import SparkTasks, default_parallelism
-from installation.files import PROJECT_ROOT, SPARK_FILES, cache_directory
+from installation import extras
+from installation.files import PROJECT_ARCHIVE, PROJECT_ROOT, SPARK_FILES, cache_directory
 from installation.plain_paths import PlainPath
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# ---- Sessions of a Spark Connect server.
+
+_NOT_SENT: Final = {"tests", "benchmarks"}
+_RETRIES: Final = 5
+"""With Spark's growing pauses 17 s for a call. Its default is ten minutes, which a server that died needs not."""
+
+
+def connect(url: str, settings: Mapping[str, str]) -> SparkSession:
+    """A session of the server at `url`, which has the project. Raises `SparkUnavailableError` when this Python lacks
+    the client's packages or the server is of another major version, and PySpark's errors."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors are raised, too
+    try:
+        # The builder of `pyspark.sql` would make later sessions of this process those of Spark Connect.
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+    except ImportError as error:
+        raise SparkUnavailableError(
+            f"a client of Spark Connect needs more Python packages ({error}); install them: "
+            f"{extras.how_to_install(extras.SPARK)}"
+        ) from error
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error follows
+    session = cast("SparkSession", RemoteSession.builder.remote(url).create())
+    try:
+        _retry(session, _RETRIES)
+        _require_version(session)
+        for name, value in settings.items():
+            session.conf.set(name, value)
+        _send_project(session)
+    except BaseException:
+        disconnect(session)
+        raise
+    return session
+
+
+def disconnect(session: SparkSession) -> None:
+    """End the session. A server that does not answer ends it later."""
+    _retry(session, 0)
+    session.stop()
+
+
+def _retry(session: SparkSession, times: int) -> None:
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=times)])
+
+
+def _require_version(session: SparkSession) -> None:
+    import pyspark
+
+    server, client = session.version, pyspark.__version__
+    if server.split(".")[0] != client.split(".")[0]:
+        raise SparkUnavailableError(
+            f"the server is Spark {server}, and this client is Spark {client}: both need the same major version"
+        )
+
+
+def _send_project(session: SparkSession) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch) / f"{PROJECT_ARCHIVE}.zip"
+        _write_archive(archive)
+        session.addArtifacts(f"{archive}#{PROJECT_ARCHIVE}", archive=True)
+
+
+def _write_archive(path: Path) -> None:
+    """The project's packages, without bytecode."""
+    rooms = [init.parent for init in sorted(PROJECT_ROOT.glob("*/__init__.py")) if init.parent.name not in _NOT_SENT]
+    # An installation may have dates before 1980, which an archive cannot state.
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
+        for file in (file for room in rooms for file in sorted(room.rglob("*")) if file.is_file()):
+            if "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(PROJECT_ROOT))
+
+
+# ---- The archive of classes, and the session.
 
 _DRAFT: Final = "classes.jsa"
 _KIND: Final = "spark-classes-"

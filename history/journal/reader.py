@@ -56,7 +56,7 @@ _Seconds = Annotated[float, Meta(ge=0, lt=1e11)]
 
 
 class _Condition(msgspec.Struct):
-    """A condition on evidence, in the form that `analysis.evidence.fault_evidence` reads."""
+    """A condition on evidence, in the form that `analysis.checkers.faults` reads."""
 
     key: str
     differs_from: str = ""

@@ -16,11 +16,10 @@ import pyarrow as pa
 from analysis.core import range_evidence
 from analysis.core.aggregates import Facts
 from analysis.core.incomplete_clients import ALL_WHOLE, Owners
-from analysis.core.logcheck import LogReport, conclude_all, report_on
 from analysis.core.offset_ranges import NOTHING_DELETED, SPAN, Key, RangeTask, RowGroup, plan_ranges
 from analysis.core.rows import partitions_of, rows_of
 from analysis.core.summary import Summary
-from analysis.engines.log import LogPlan, check_ranges, report_of
+from analysis.engines.log import LogPlan, LogReport, check_ranges, conclude_all, report_of, report_on
 from analysis.engines.task_map import TaskMap, in_sequence
 from tests.analysis.exhaustive import allowed
 from tests.analysis.log_histories import Op, table

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.core.leaderships import Leaderships, fallen, never_led, not_elected, unreported
+from analysis.checkers.leaderships import Leaderships, fallen, never_led, not_elected, unreported
 
 LED = Leaderships("log", 0, {"n1": [(0, 0), (2, 9)], "n2": [(0, 0), (2, 9)]}, {0: "n1", 1: "", 2: "n2"})
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.core.logcheck import conclude_all
+from analysis.engines.log import conclude_all
 from history.record.schemas import ACKS_ALL
 from history.upper_bounds import UPPER_BOUNDS
 from tests.analysis.log_checks import GroupsInMemory, agrees_with_search, check, undecided_partitions

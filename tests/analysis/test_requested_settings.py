@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.core.requested_settings import Requested, Shown, contradictions
+from analysis.checkers.requested_settings import Requested, Shown, contradictions
 from analysis.replicafiles.batch_traits import BatchTraits, read_traits
 from analysis.replicafiles.cluster_metadata import PartitionMetadata, TopicMetadata
 from tests.analysis.segment_files import log_bytes

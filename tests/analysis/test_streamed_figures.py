@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from analysis.core.streamed_figures import gaps_with_the_longest, quantiles
+from analysis.run_statistics import gaps_with_the_longest, quantiles
 
 WANTED = (0.0, 0.5, 0.95, 0.99, 1.0)
 Column = npt.NDArray[Any]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.plots.spacetime import Mark, Spacetime, moment_of
+from analysis.plots.render import Mark, Spacetime, moment_of
 from analysis.report import TEMPLATES, render_run, worth_of_campaign
 from tests.analysis_pipeline.stored_run import StoredRun
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from analysis.evidence.fault_evidence import contradictions
+from analysis.checkers.faults import contradictions
 from analysis.evidence.load import load_of
 from analysis.evidence.run_directory import settings_in
 from analysis.pipeline import analyze

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from analysis.checker import CheckedRun, Outcome
+from analysis.checker import CheckedRun, Outcome, plan_of
 from analysis.checkers import record
-from analysis.evidence.plan import plan_of
 from analysis.evidence.run_directory import describe, events_by_node
 from analysis.pipeline import analyze
 from analysis.verdict import PASS, UNKNOWN

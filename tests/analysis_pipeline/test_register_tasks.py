@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.core.register_keys import plan_keys
 from analysis.core.registers import RegisterReport, check
 from analysis.core.rows import DamagedError
-from analysis.engines.register import RegisterPlan, check_and_order, check_registers
+from analysis.engines.register import RegisterPlan, check_and_order, check_registers, plan_keys
 from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.register_orders import ORDER
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analysis import junit
+from orchestrator.gate import reports
 from tests.orchestrator.junit_schema import suite_of
 
 EVERYTHING = "".join(map(chr, range(0x300))) + "\u2028\u202e\ud800\udfff\udcff\ufffe\uffff\U0001f600 ]]> <!-- & ' \""
@@ -19,7 +19,7 @@ def run(name: str, verdict: str, **changes: Any) -> dict[str, Any]:
 
 
 def written(tmp_path: Path, **summary: Any) -> Any:
-    return suite_of(junit.write(tmp_path, {"campaign": "c", "runs": [], **summary}))
+    return suite_of(reports.write_junit(tmp_path, {"campaign": "c", "runs": [], **summary}))
 
 
 @pytest.mark.parametrize("field", ["campaign", "reason", "run", "cell", "doubt", "finding"])

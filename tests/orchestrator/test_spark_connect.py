@@ -25,7 +25,7 @@ from typing import Final
 
 import pytest
 
-from analysis.engines import spark_address, spark_connect
+from analysis.engines import spark, spark_address
 from analysis.engines.log import LogPlan
 from analysis.engines.register import RegisterPlan, check_registers
 from analysis.engines.spark import SparkHandle, java_version
@@ -328,7 +328,7 @@ def test_a_server_of_another_protocol_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parameters: str
 ) -> None:
     """A web server. A token needs TLS, which the web server does not speak either."""
-    monkeypatch.setattr(spark_connect, "_RETRIES", 0)
+    monkeypatch.setattr(spark, "_RETRIES", 0)
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as web:
         threading.Thread(target=web.serve_forever, daemon=True).start()
         try:

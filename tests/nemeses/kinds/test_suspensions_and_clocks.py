@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analysis.evidence.fault_evidence import contradictions
+from analysis.checkers.faults import contradictions
 from nemeses import KINDS, Evidence, Fault, Nemesis, Result, Site
 from nemeses.ports import HostError
 from tests.nemeses.fakes import FakeHost, FakePower, unreachable
