@@ -18,6 +18,9 @@ A checker of a campaign's own derives from `HistoryChecker`. Its `check` gets th
 `ClientOperation`s, and yields `self.anomaly(...)` for each contradiction (`docs/own-checkers.md`). `RunHistory.of`
 makes a history for a test.
 
+A kind of fault of a campaign's own derives from `FaultKind`. Its `inject`, `evidence` and `heal` get a `TargetNode`, on
+which they run commands; a `Parameter` is a number that a step may set (`docs/own-faults.md`).
+
 `results` gives the tables of a store as DataFrames.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
@@ -29,6 +32,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from analysis.history_checker import BrokenPromise, ClientOperation, HistoryChecker, RunHistory
+from nemeses.own_kind import FaultKind, TargetNode
+from nemeses.parameters import Parameter
 from systems.errors import InputError
 from systems.service import Place
 from systems.system import PortObserver, System
@@ -43,11 +48,13 @@ __all__ = [
     "BrokenPromise",
     "Client",
     "ClientOperation",
+    "FaultKind",
     "HistoryChecker",
     "InputError",
     "LogClient",
     "Member",
     "Observer",
+    "Parameter",
     "PartitionState",
     "Place",
     "PortObserver",
@@ -55,6 +62,7 @@ __all__ = [
     "RegisterClient",
     "RunHistory",
     "System",
+    "TargetNode",
     "View",
     "results",
 ]

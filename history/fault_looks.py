@@ -21,6 +21,7 @@ class FaultGroup(StrEnum):
     DISK = "disk"
     STORE = "store"
     OBJECTS = "objects"
+    OWN = "own"
 
 
 class FaultMark(StrEnum):

@@ -25,9 +25,11 @@ _UNCHANGED: Final = Evidence("confirmed", {})
 class Nemesis:
     """All mechanisms of one world. Used by one thread at a time."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, kinds: Mapping[str, AnyKind] = KINDS) -> None:
+        """`kinds`: all kinds of fault that it can inject, by name."""
         self.nodes = tuple(site.hosts)
-        classes = dict.fromkeys(kind.mechanism for kind in KINDS.values())
+        self.kinds = kinds
+        classes = dict.fromkeys(kind.mechanism for kind in kinds.values())
         self._mechanisms: dict[type[Mechanism], Mechanism] = {
             mechanism: mechanism(site) for mechanism in sorted(classes, key=lambda mechanism: mechanism.stage)
         }
@@ -54,7 +56,7 @@ class Nemesis:
         """Inject a fault. If a target's service had ended or was suspended before for another reason, the fault is not
         confirmed, or (where the service does not matter) its evidence mentions it. Raises `ValueError` for an unknown
         kind and for invalid parameters."""
-        kind = _kind(fault)
+        kind = self._kind(fault)
         kind.check(fault.parameters)
         prevented = self.prevented(fault)
         targets = tuple(name for name in fault.targets if name not in prevented)
@@ -73,7 +75,7 @@ class Nemesis:
     def prevented(self, fault: Fault) -> dict[str, Evidence]:
         """The targets on which a fault in force leaves this one nothing to act on. A fault that acts between nodes is
         prevented altogether, if it is on one of them."""
-        kind = _kind(fault)
+        kind = self._kind(fault)
         culprits = {name: self._in_force.hiding(name, kind.rests_on) for name in kind.reaches(fault, self.nodes)}
         if kind.takes == "groups" and (culprit := next(filter(None, culprits.values()), "")):
             culprits = dict.fromkeys(fault.targets, culprit)
@@ -85,14 +87,14 @@ class Nemesis:
 
     def hidden(self, fault: Fault) -> str:
         """The kind of a fault that was injected after this one and hides its heal; empty without one."""
-        kind = _kind(fault)
+        kind = self._kind(fault)
         by = (self._in_force.hiding(name, kind.heal_rests_on, since=fault) for name in fault.targets)
         return next(filter(None, by), "")
 
     def heal(self, fault: Fault) -> Evidence:
         """Heal a fault and check that. A service that the heals of other faults would have started, if this one had not
         kept it from running, starts. Raises `ValueError` for an unknown kind."""
-        kind = _kind(fault)
+        kind = self._kind(fault)
         acted_on = self._in_force.end(fault)
         if fault.targets and acted_on is not None and not acted_on:
             return combine(dict.fromkeys(fault.targets, Evidence("prevented", {"prevented": True})))
@@ -134,6 +136,12 @@ class Nemesis:
         self._in_force.withheld -= set(free)
         return on_each(self._site, free, lambda host: start_and_verify(host, self._site, self._in_force))
 
+    def _kind(self, fault: Fault) -> AnyKind:
+        try:
+            return self.kinds[fault.kind]
+        except KeyError:
+            raise ValueError(f"unknown fault {fault.kind!r}; known: {', '.join(self.kinds)}") from None
+
     def _cleared(self) -> dict[str, Evidence]:
         cleared = {mechanism.part: mechanism.clear_leftovers() for mechanism in self._mechanisms.values()}
         return {part: evidence for part, evidence in cleared.items() if evidence is not None}
@@ -172,10 +180,3 @@ def _with(evidence: Evidence, already: dict[str, str], *, confirmable: bool) -> 
     facts: dict[str, Any] = {"already": [f"{name}: {problem}" for name, problem in sorted(already.items())]}
     status = evidence.status if confirmable else worst([evidence.status, "inconclusive"])
     return replace(evidence, status=status, detail={**evidence.detail, **facts})
-
-
-def _kind(fault: Fault) -> AnyKind:
-    try:
-        return KINDS[fault.kind]
-    except KeyError:
-        raise ValueError(f"unknown fault {fault.kind!r}; known: {', '.join(KINDS)}") from None

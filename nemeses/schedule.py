@@ -15,7 +15,7 @@ from typing import Any
 from nemeses.fault import Fault
 from nemeses.kind import RandomDraw
 from nemeses.parameters import Direction
-from nemeses.registry import KINDS
+from nemeses.registry import KINDS, AnyKind
 from nemeses.targeting import Aim, ClusterView
 
 # Protocols fail at leaders and controllers, so schedules aim at them more often than at random nodes.
@@ -47,13 +47,14 @@ class FaultPlan:
     def heals_at(self) -> float:
         return self.at + self.duration_s
 
-    def resolve(self, view: ClusterView) -> Fault:
-        """The fault for the current cluster. Raises `ScheduleError` when the view has no nodes."""
+    def resolve(self, view: ClusterView, known: Mapping[str, AnyKind] = KINDS) -> Fault:
+        """The fault for the current cluster. `known`: the kinds by name. Raises `ScheduleError` when the view has no
+        nodes."""
         if not view.nodes:
             raise ScheduleError(f"{self.kind}: the cluster has no nodes to aim at")
         chooser = Random(self.draw)
         parameters = {"duration_s": self.duration_s, "aim": self.aim, **self.parameters}
-        return Fault(self.kind, KINDS[self.kind].targets(self.aim, view, chooser), self.at, parameters)
+        return Fault(self.kind, known[self.kind].targets(self.aim, view, chooser), self.at, parameters)
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,17 @@ def plan_schedule(
     interval_s: tuple[float, float],
     duration_s: tuple[float, float],
     overlap: bool = False,
+    known: Mapping[str, AnyKind] = KINDS,
 ) -> Schedule:
     """Draw the faults of `total_s` seconds: pauses between faults from `interval_s`, lengths from `duration_s`.
 
     Every kind occurs once, in random order, before any occurs again; each fault is healed before `total_s`. With
-    `overlap` the next pause is counted from a fault's start, not its heal. Raises `ScheduleError` for an unknown kind,
-    an empty range, a time too short for one fault of each kind, or one for more than `MOST_FAULTS`.
+    `overlap` the next pause is counted from a fault's start, not its heal. `known`: the kinds by name. Raises
+    `ScheduleError` for an unknown kind, an empty range, a time too short for one fault of each kind, or one for more
+    than `MOST_FAULTS`.
     """
+    if unknown := sorted(set(kinds) - set(known)):
+        raise ScheduleError(f"unknown fault {unknown[0]!r}; use some of: {', '.join(known)}")
     _check(kinds, total_s, interval_s, duration_s, overlap)
     if not kinds:
         return Schedule(seed, ())
@@ -105,12 +110,12 @@ def plan_schedule(
     plans: list[FaultPlan] = []
     now = 0.0
     for kind, (pause, length) in zip(order, _squeeze(steps, total_s, interval_s, duration_s, overlap), strict=True):
-        plan = _draw(rng, kind, now + pause, length)
+        plan = _draw(rng, known[kind], now + pause, length)
         plans.append(plan)
         now = plan.at if overlap else plan.heals_at
     while True:
         pause, length = rng.uniform(*interval_s), rng.uniform(*duration_s)
-        plan = _draw(rng, rng.choice(order), now + pause, length)
+        plan = _draw(rng, known[rng.choice(order)], now + pause, length)
         if plan.heals_at > total_s:
             return Schedule(seed, tuple(plans))
         plans.append(plan)
@@ -124,9 +129,6 @@ def _check(
     duration_s: tuple[float, float],
     overlap: bool,
 ) -> None:
-    unknown = sorted(set(kinds) - set(KINDS))
-    if unknown:
-        raise ScheduleError(f"unknown fault {unknown[0]!r}; use some of: {', '.join(KINDS)}")
     for key, (low, high) in (("interval_s", interval_s), ("duration_s", duration_s)):
         if not 0 <= low <= high:
             raise ScheduleError(f"{key}: [{low}, {high}] is not a range; give the smaller number first, none negative")
@@ -182,10 +184,9 @@ def _squeeze(
     return between(fits)
 
 
-def _draw(rng: Random, name: str, at: float, duration_s: float) -> FaultPlan:
+def _draw(rng: Random, kind: AnyKind, at: float, duration_s: float) -> FaultPlan:
     # Every fault draws the same number of values, so that a change of one kind does not change the faults after it.
     aim, draw = rng.choice(_AIMS), rng.random()
     direction, torn, tear = rng.choice(_DIRECTIONS), rng.random() < _TORN_SHARE, rng.getrandbits(32)
-    kind = KINDS[name]
     parameters = kind.draw(RandomDraw(draw, direction, tear if torn else None))
-    return FaultPlan(name, at, duration_s, kind.aim or aim, draw, parameters)
+    return FaultPlan(kind.name, at, duration_s, kind.aim or aim, draw, parameters)

@@ -17,6 +17,7 @@ GROUP_COLORS = {
     FaultGroup.DISK: "#882255",
     FaultGroup.OBJECTS: "#000078",
     FaultGroup.STORE: "#0000f0",
+    FaultGroup.OWN: "#802000",
 }
 OTHER_FAULT: Final = "#333333"
 EPOCH_COLORS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#882255")

@@ -48,9 +48,10 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
 
     `settings` are the campaign's. `configuration` has them as the nodes get them, with the times of the world. Required
     faults are listed as in the campaign. Optional faults that the world cannot inject are not scheduled; the limits
-    mention them."""
+    mention them. `fault_kinds` has the texts of the campaign's own kinds, by file."""
     campaign, cell = planned.campaign, planned.cell
     promises, stake = deployed.system.description.promises, stake_of(campaign)
+    own_faults = dict(kind.source for kind in campaign.nemesis.own_kinds.values())
     return {
         "run": planned.id,
         "invocation": invocation_of(planned.id),
@@ -86,6 +87,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "workload": _workload(campaign, deployed),
         "nemesis": _nemesis(campaign.nemesis, world.left_out),
         **({"checkers": dict(campaign.checkers)} if campaign.checkers else {}),
+        **({"fault_kinds": own_faults} if own_faults else {}),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "configuration": expected_files(deployed, world.time_scale),
     }
@@ -139,7 +141,7 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
 
 
 def _nemesis(nemesis: NemesisSettings, left_out: Sequence[str]) -> dict[str, Any]:
-    content: dict[str, Any] = {"kind": nemesis.kind}
+    content: dict[str, Any] = {"kind": nemesis.kind, **({"kinds": list(nemesis.kinds)} if nemesis.kinds else {})}
     if nemesis.kind == "random":
         content["faults"] = [kind for kind in nemesis.faults if kind not in left_out]
         content["left_out"] = list(left_out)

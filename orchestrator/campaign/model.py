@@ -14,6 +14,8 @@ from analysis.evidence.run_toml import Checks
 from analysis.verdict import Expectation
 from history.field_types import LONGEST_S, Count, Positive, Seconds, one_of
 from nemeses import KINDS
+from nemeses.own_kind import OwnKind
+from nemeses.registry import AnyKind
 from orchestrator.campaign.steps import Step
 from orchestrator.world_kind import AUTO
 from orchestrator.world_kinds import NAMES
@@ -43,6 +45,7 @@ CAMPAIGN_NAME = Meta(
 
 _CLIENT_CLASS = Meta(pattern=r"^.+:[A-Za-z_]\w*$", title='of the form "parser.py:Class" or "module:Class"')
 FaultName = Annotated[str, one_of(KINDS)]
+_OwnFault = Annotated[str, Meta(pattern=r"^.+\.py:[A-Za-z_]\w*$", title='of the form "parser.py:Class"')]
 _Rate = Annotated[float, Meta(ge=LEAST_RATE, le=MAX_RATE)]
 _SwarmNodes = Annotated[int, Meta(ge=1, le=7)]  # the sizes at which replicated logs are run
 _Voters = Annotated[int, Meta(ge=1, le=5)]
@@ -94,7 +97,15 @@ class SystemUnderTest:
     roles: Mapping[str, str] = field(default_factory=dict)
 
 
-class RandomFaults(msgspec.Struct, frozen=True, kw_only=True):
+class OwnFaultKinds(msgspec.Struct, frozen=True, kw_only=True):
+    """[nemesis] of a campaign with `kind = "steps"`, beside its steps."""
+
+    kinds: tuple[_OwnFault, ...] = ()
+    """[Faults of your own](own-faults.md): `"parser.py:Class"`, each file relative to the campaign's. `faults` and `do`
+    can have their names."""
+
+
+class RandomFaults(OwnFaultKinds, frozen=True, kw_only=True):
     """[nemesis] of a campaign with `kind = "random"`."""
 
     faults: Annotated[tuple[FaultName, ...], Meta(min_length=1)]
@@ -111,13 +122,19 @@ class NemesisSettings(RandomFaults, frozen=True, kw_only=True):
     """`random`: faults drawn from the seed while the load runs. `steps`: the script in `steps`. `none`: no faults.
 
     `overlap`: a fault may start before the previous one is healed. `quiet_s`: times of the main phase (from, to)
-    without any fault in force."""
+    without any fault in force. `own_kinds`: the campaign's own kinds of fault, by name."""
 
     kind: str = "none"
     faults: tuple[FaultName, ...] = ()
     overlap: bool = False
     quiet_s: tuple[tuple[float, float], ...] = ()
     steps: tuple[Step, ...] = ()
+    own_kinds: Mapping[str, OwnKind] = {}
+
+    @property
+    def known_kinds(self) -> Mapping[str, AnyKind]:
+        """All kinds of fault that the campaign may name."""
+        return {**KINDS, **self.own_kinds}
 
     @property
     def possible_faults(self) -> frozenset[str]:
@@ -126,12 +143,12 @@ class NemesisSettings(RandomFaults, frozen=True, kw_only=True):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The kinds of fault that a world must be able to inject."""
-        return self.possible_faults - set(self.optional_faults)
+        """The built-in kinds of fault that a world must be able to inject."""
+        return self.possible_faults - set(self.optional_faults) - self.own_kinds.keys()
 
     def left_out(self, capabilities: Collection[str]) -> tuple[str, ...]:
         """The optional kinds that a world with these capabilities lacks."""
-        return tuple(kind for kind in self.optional_faults if kind not in capabilities)
+        return tuple(kind for kind in self.optional_faults if kind not in capabilities and kind not in self.own_kinds)
 
     def scheduled(self, capabilities: Collection[str]) -> tuple[str, ...]:
         """The kinds that a random schedule has in such a world, each at least once."""

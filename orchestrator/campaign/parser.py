@@ -6,7 +6,7 @@ An error names the file, the line and the key (`InputError`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from history.own_classes import OwnClassError
 from history.regular_files import read_text
 from installation.counted import counted
 from nemeses import KINDS, ScheduleError, plan_schedule
+from nemeses.own_kind import OwnKind, own_kind
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import (
     MAX_SEED,
@@ -30,6 +31,7 @@ from orchestrator.campaign.model import (
     Cell,
     CellKeys,
     NemesisSettings,
+    OwnFaultKinds,
     RandomFaults,
     Seeds,
     Swarm,
@@ -37,7 +39,7 @@ from orchestrator.campaign.model import (
     SystemUnderTest,
     Topology,
 )
-from orchestrator.campaign.steps import StepParser
+from orchestrator.campaign.steps import FORMS, StepParser
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
 from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
@@ -52,6 +54,7 @@ from workloads.kinds import KINDS as WORKLOADS
 
 _NODE = re.compile(r"n[0-9]+")
 CHECK_WORDS: Final = {"required_faults": KINDS}
+_TAKEN: Final = KINDS.keys() | FORMS.keys()
 
 
 def load(path: Path) -> Campaign:
@@ -77,7 +80,11 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         return None
     tested = attempt(lambda: _system(tables["system"], path, topology), None)
     workload = attempt(lambda: read_workload(tables["workload"], topology), None)
-    nemesis = None if workload is None else attempt(lambda: _nemesis(tables["nemesis"], topology, workload), None)
+    nemesis = (
+        None
+        if workload is None
+        else attempt(lambda: _nemesis(tables["nemesis"], topology, workload, path.parent), None)
+    )
     if tested is None or workload is None:
         return None
     under_test, system = tested
@@ -200,30 +207,34 @@ def _setting(table: Table, system: System, role: str, key: str) -> str:
     return str(value)
 
 
-def _nemesis(table: Table, topology: Topology, workload: Workload) -> NemesisSettings:
+def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Path) -> NemesisSettings:
     kind = table.text("kind", "none", choices=NEMESES)
     if kind == "none":
         table.done()
         return NemesisSettings()
+    kinds = read_keys(table, OwnFaultKinds)["kinds"]
+    own_kinds = _own_kinds(table, kinds, topology, directory)
+    known = {**KINDS, **own_kinds}
     if kind == "steps":
         tables = table.tables("step")
         for step in tables:
             asked = step.data.get("do")
             if asked in SCRIPT_STEPS and asked not in WORKLOADS[workload.kind].steps:
                 step.refuse(f'do: the clients of the workload "{workload.kind}" do not {asked} on command', "do")
-        steps = StepParser(topology.nodes, workload.partitions).parse(tables)
+        steps = StepParser(topology.nodes, workload.partitions, own_kinds).parse(tables)
         table.done()
         if not tables:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
-        return NemesisSettings(kind="steps", steps=steps)
-    nemesis = NemesisSettings(kind=kind, **read_keys(table, RandomFaults))
+        return NemesisSettings(kind="steps", steps=steps, kinds=kinds, own_kinds=own_kinds)
+    keys = read_keys(table, RandomFaults, {"faults": known, "optional_faults": known})
+    nemesis = NemesisSettings(kind=kind, own_kinds=own_kinds, **keys)
     table.done()
     strange = [kind for kind in nemesis.optional_faults if kind not in nemesis.faults]
     if strange:
         table.refuse(
             f"optional_faults: {strange[0]!r} is not among faults; an optional fault must be in both", "optional_faults"
         )
-    between = [kind for kind in nemesis.faults if KINDS[kind].takes == "groups"]
+    between = [kind for kind in nemesis.faults if known[kind].takes == "groups"]
     if between and topology.nodes == 1:
         table.refuse(
             f"faults: {between[0]!r} affects pairs of nodes, and [topology] has only one; leave it out", "faults"
@@ -232,10 +243,11 @@ def _nemesis(table: Table, topology: Topology, workload: Workload) -> NemesisSet
         # Whether all fit into the load's duration does not depend on the seed.
         plan_schedule(
             0,
-            [kind for kind in KINDS if kind in nemesis.faults],
+            [kind for kind in known if kind in nemesis.faults],
             total_s=workload.duration_s,
             interval_s=nemesis.interval_s,
             duration_s=nemesis.duration_s,
+            known=known,
         )
     except ScheduleError as error:
         table.refuse(f"faults: {error}", "faults")
@@ -274,7 +286,7 @@ def _swarm(
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
-    checks = read(table, Checks, CHECK_WORDS)
+    checks = read(table, Checks, {**CHECK_WORDS, "required_faults": nemesis.known_kinds})
     if checks.upper_bound is None:
         checks = replace(checks, upper_bound=system.description.promises.upper_bound)
     never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]
@@ -291,7 +303,9 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
             "it from one of the two",
             "required_faults",
         )
-    still = [kind for kind in sorted(nemesis.possible_faults) if Damage.ELAPSED_TIME in KINDS[kind].destroys]
+    still = [
+        kind for kind in sorted(nemesis.possible_faults) if Damage.ELAPSED_TIME in nemesis.known_kinds[kind].destroys
+    ]
     if checks.upper_bound == "strict" and still:
         table.refuse(
             f'upper_bound: "strict" cannot be claimed with {still[0]}: a leader whose clock stands still does not see '
@@ -306,17 +320,39 @@ def _own_checkers(table: Table, checks: Checks | None, directory: Path) -> dict[
     texts = dict[str, str]()
     for use in () if checks is None else checks.use:
         file = use.rpartition(":")[0]
+        texts[file] = _own_text(table, "use", directory / file)
         try:
-            texts[file] = read_text(directory / file)
             load_checker(use, texts[file])
-        except OSError as error:
-            reason = error.strerror or str(error)
-            table.refuse(f"use: {directory / file}: {reason}; name a file relative to the campaign's", "use")
-        except ValueError as error:
-            table.refuse(f"use: {directory / file}: {error}; save it as UTF-8", "use")
         except OwnClassError as error:
             table.refuse(f"use: {error}", "use")
     return texts
+
+
+def _own_kinds(table: Table, kinds: Sequence[str], topology: Topology, directory: Path) -> dict[str, OwnKind]:
+    """The campaign's own kinds of fault by name. Raises `InputError` for one that cannot be loaded."""
+    if kinds and topology.world == SIMULATION:
+        table.refuse(
+            f"kinds: nodes of the {SIMULATION} world run no commands; use another world in [topology]", "kinds"
+        )
+    own_kinds = dict[str, OwnKind]()
+    for number, use in enumerate(kinds):
+        text = _own_text(table, "kinds", directory / use.rpartition(":")[0])
+        try:
+            kind = own_kind(use, text, number, _TAKEN | own_kinds.keys())
+        except OwnClassError as error:
+            table.refuse(f"kinds: {error}", "kinds")
+        own_kinds[kind.name] = kind
+    return own_kinds
+
+
+def _own_text(table: Table, key: str, path: Path) -> str:
+    """The text of a file that a key names. Raises `InputError`."""
+    try:
+        return read_text(path)
+    except OSError as error:
+        table.refuse(f"{key}: {path}: {error.strerror or error}; name a file relative to the campaign's", key)
+    except ValueError as error:
+        table.refuse(f"{key}: {path}: {error}; save it as UTF-8", key)
 
 
 def read_seeds(table: Table) -> Seeds:

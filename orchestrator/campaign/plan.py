@@ -46,6 +46,7 @@ class PlannedRun:
             interval_s=nemesis.interval_s,
             duration_s=nemesis.duration_s,
             overlap=nemesis.overlap,
+            known=nemesis.known_kinds,
         )
         return drawn.without(nemesis.quiet_s)
 

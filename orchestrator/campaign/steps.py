@@ -135,6 +135,17 @@ class NodeStep(Step, frozen=True, kw_only=True):
         return self.parameters
 
 
+class OwnFaultStep(NodeStep, frozen=True, kw_only=True):
+    """Inject a fault of the campaign's own, whose name is in `do`."""
+
+    own_kind: Annotated[Any, COMPUTED]
+
+    @property
+    def kind(self) -> Kind[Any]:
+        own_kind: Kind[Any] = self.own_kind
+        return own_kind
+
+
 class ElectStep(NodeStep, frozen=True, kw_only=True):
     """Let a node lead. Elections are clean. Kafka with ZooKeeper elects for both, Apache Kafka 4 and our broker for
     partitions."""
@@ -180,12 +191,12 @@ class CutStep(Step, frozen=True, kw_only=True):
 
 
 class HealStep(Step, frozen=True, kw_only=True):
-    """End every cut, delay and loss."""
+    """End every cut, delay, loss, and fault of the campaign's own."""
 
     between: Annotated[Groups, _BETWEEN] | None = None
     """Only the cut between these nodes or groups."""
     node: NodeName | None = None
-    """Only the delays and losses of this node."""
+    """Only the delays, losses and own faults of this node."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -387,9 +398,12 @@ FORMS: Final[Mapping[str, type[Step]]] = {
 class StepParser:
     """Parses the steps of one campaign in order, so that a name must be defined before it is used."""
 
-    def __init__(self, nodes: int, partitions: int) -> None:
+    def __init__(self, nodes: int, partitions: int, own_kinds: Mapping[str, Kind[Any]]) -> None:
+        """`own_kinds`: the campaign's own kinds of fault, by name."""
         self._nodes = nodes
         self._partitions = partitions
+        self._own_kinds = own_kinds
+        self._forms: dict[str, type[Step]] = {**FORMS, **dict.fromkeys(own_kinds, OwnFaultStep)}
         self._names: set[str] = set()
 
     def parse(self, tables: list[Table]) -> tuple[Step, ...]:
@@ -404,13 +418,13 @@ class StepParser:
         return tuple(steps)
 
     def _step(self, number: int, table: Table) -> Step:
-        do = read_keys(table, Step, {"do": FORMS}, only={"do"})["do"]
+        do = read_keys(table, Step, {"do": self._forms}, only={"do"})["do"]
         asked, condition = None, ""
         if do == "wait":
             condition = self._condition(table)
             asked = keys_of_wait(condition)
-        values = read_keys(table, FORMS[do], {"do": FORMS}, asked)
-        self._check_places(table, FORMS[do], values)
+        values = read_keys(table, self._forms[do], {"do": self._forms}, asked)
+        self._check_places(table, self._forms[do], values)
         step = self._made(table, number, do, condition, values)
         table.done()
         return step
@@ -423,17 +437,19 @@ class StepParser:
             arguments = {argument: values[key] for argument, key in CONDITIONS[condition].items()}
             common = {key: values[key] for key in ("do", "deadline_s", "why")}
             return WaitStep(number=number, **common, condition=condition, arguments=arguments)
-        if do in NODE_WORDS:
+        if issubclass(self._forms[do], NodeStep):
             if do == "name" and values["alias"] is None:
                 table.refuse('as is missing; add as = "A"')
             if values["alias"] is not None:
                 self._names.add(values["alias"])
-            values["parameters"] = self._parameters(table, number, do)
+            if do in self._own_kinds:
+                values["own_kind"] = self._own_kinds[do]
+            values["parameters"] = self._parameters(table, number, values.get("own_kind") or INJECTED_BY.get(do))
         elif do == HEAL and None not in (values["between"], values["node"]):
             table.refuse("heal takes between (for a cut) or node (for delays and losses), not both", "node")
         elif do == "produce":
             self._check_produce(table, values)
-        return FORMS[do](number=number, **values)
+        return self._forms[do](number=number, **values)
 
     def _check_places(self, table: Table, form: type[Step], values: Mapping[str, Any]) -> None:
         """Refuse nodes and partitions that the cluster does not have."""
@@ -449,12 +465,12 @@ class StepParser:
                 for name in itertools.chain(*([each] if isinstance(each, str) else each for each in groups)):
                     self._check_node(table, key, name)
 
-    def _parameters(self, table: Table, number: int, do: str) -> dict[str, Any]:
+    def _parameters(self, table: Table, number: int, kind: Kind[Any] | None) -> dict[str, Any]:
         """The parameters of the fault that the step starts, if any."""
-        if do not in INJECTED_BY:
+        if kind is None:
             return {}
         parameters: dict[str, Any] = {}
-        for each in INJECTED_BY[do].parameters:
+        for each in kind.parameters:
             match each:
                 case Parameter(name, default=default):
                     parameters[name] = table.number(name) if default is None else table.number(name, default)
@@ -463,7 +479,7 @@ class StepParser:
                 case Files(name) if name in table:
                     parameters[name] = table.text(name)
         try:
-            INJECTED_BY[do].check(parameters)
+            kind.check(parameters)
         except ParameterError as error:
             table.refuse(str(error), error.parameter)
         return parameters

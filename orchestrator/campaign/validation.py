@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nemeses import KINDS
 from orchestrator.campaign.load_targets import has_weak_steps, most_of
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.steps import (
@@ -128,7 +127,7 @@ def _awaited_events(campaign: Campaign, system: System) -> Iterator[Complaint]:
 
 def _aims(campaign: Campaign, system: System) -> Iterator[Complaint]:
     """Faults that are aimed at a leader, if the leader cannot be observed: they would hit an arbitrary node."""
-    aimed = [kind for kind in campaign.nemesis.faults if KINDS[kind].aim == "leader"]
+    aimed = [kind for kind in campaign.nemesis.faults if campaign.nemesis.known_kinds[kind].aim == "leader"]
     if aimed and not system.has_controller and not system.has_partitions:
         message = (
             f"faults: {aimed[0]!r} is aimed at a leader, which is unobservable in {system.name}; leave it out, or give "

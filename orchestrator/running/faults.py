@@ -4,12 +4,13 @@ evidence, and when it is healed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from history.journal.writer import Journal
-from nemeses import KINDS, ClusterView, Evidence, Fault, Nemesis, Schedule
-from nemeses.kind import Facts, is_prevented, node_facts, with_before
+from nemeses import ClusterView, Evidence, Fault, Nemesis, Schedule, needing
+from nemeses.kind import Facts, Need, is_prevented, node_facts, with_before
+from nemeses.registry import AnyKind
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import RunError
 from orchestrator.running.progress import Progress
@@ -31,12 +32,17 @@ class FaultLog:
         self._due: list[str] = []  # the faults whose heal waits for that of a later one
         self._count = 0
 
+    @property
+    def kinds(self) -> Mapping[str, AnyKind]:
+        """All kinds of fault of the run, by name."""
+        return self._nemesis.kinds
+
     def inject(self, fault: Fault) -> Evidence:
         """Inject a fault and record its evidence. A fault that those in force prevent on all of its targets destroys
         nothing."""
         self._count += 1
         identifier = f"f{self._count}"
-        kind = KINDS[fault.kind]
+        kind = self.kinds[fault.kind]
         self._open[identifier] = fault, None
         prevented = self._nemesis.prevented(fault)
         targets = [name for name in fault.targets if name not in prevented]
@@ -55,7 +61,7 @@ class FaultLog:
         self._watch.begin(kind.service, targets)
         evidence = self._nemesis.inject(fault)
         self._open[identifier] = fault, evidence
-        proof = _proof(fault, evidence, {})
+        proof = _proof(kind, evidence, {})
         self._journal.fault_injected(identifier, evidence.status, evidence.detail, proof=proof)
         self._progress.fault(f"{fault.kind} {', '.join(fault.targets)}: {evidence.status}")
         return evidence
@@ -100,7 +106,7 @@ class FaultLog:
 
     def _heal(self, identifier: str) -> None:
         fault, evidence_seen = self._open.pop(identifier)
-        kind, targets = KINDS[fault.kind], fault.targets
+        kind, targets = self.kinds[fault.kind], fault.targets
         if evidence_seen is not None:
             targets = tuple(name for name in targets if not is_prevented(evidence_seen.detail, name))
         if kind.ends_services_late:
@@ -116,17 +122,17 @@ class FaultLog:
         self._watch.expect(withheld - down)
         late = evidence.status if kind.proven_late and not evidence.confirmed else None
         healed = {"healed": {"status": evidence.status, "detail": evidence.detail}}
-        proof = "" if evidence_seen is None else _proof(fault, evidence_seen, evidence.detail)
+        proof = "" if evidence_seen is None else _proof(kind, evidence_seen, evidence.detail)
         self._journal.fault_healed(identifier, late, healed, proof=proof)
         self._progress.say(f"{fault.kind} {', '.join(fault.targets)}: healed, {evidence.status}", dim=True)
 
 
-def _proof(fault: Fault, evidence: Evidence, after: Facts) -> str:
+def _proof(kind: AnyKind, evidence: Evidence, after: Facts) -> str:
     if evidence.status == "prevented":
         return "; ".join(
             f"{name}: prevented by {facts['prevented_by']}" for name, facts in node_facts(evidence.detail).items()
         )
-    return with_before(KINDS[fault.kind].proof(evidence.detail, after), evidence.detail)
+    return with_before(kind.proof(evidence.detail, after), evidence.detail)
 
 
 def follow_schedule(
@@ -150,7 +156,7 @@ def follow_schedule(
             continue
         kinds_seen.add(plan.kind)
         tick(scheduler.monotonic() + pause_s)
-        fault = plan.resolve(look())
+        fault = plan.resolve(look(), book.kinds)
         book.inject(fault)
         tick(scheduler.monotonic() + plan.duration_s)
         book.heal(lambda open_fault, this=fault: open_fault is this)  # type: ignore[misc]
@@ -189,7 +195,7 @@ def follow_overlapping(
             continue
         tick(started_s + plan.at)
         view = look()
-        fault = plan.resolve(view)
+        fault = plan.resolve(view, book.kinds)
         conflicts = [entry for entry in in_force if _conflict(fault, entry.fault)]
         conflicts += _crowded(fault, [entry for entry in in_force if entry not in conflicts], view.nodes)
         if conflicts and not is_new:
@@ -221,7 +227,7 @@ def _end(entry: _InForce) -> float:
 
 
 def _is_netem(fault: Fault) -> bool:
-    return "netem" in KINDS[fault.kind].needs
+    return fault.kind in needing("netem")
 
 
 def _witnesses(fault: Fault, in_force: Iterable[_InForce], nodes: Iterable[str]) -> set[str]:
@@ -237,17 +243,18 @@ def _crowded(fault: Fault, in_force: Sequence[_InForce], nodes: Iterable[str]) -
     return [entry for entry in in_force if _is_netem(entry.fault) and (alone or entry.witnesses <= targets)]
 
 
-_PACKETS = frozenset({"network", "netem", "wire"})
-_DARK = frozenset({"power", "stall", "freeze"})
+_PACKETS: tuple[Need, ...] = ("network", "netem", "wire")
+_DARK: tuple[Need, ...] = ("power", "stall", "freeze")
 """Needs of kinds: what a machine must be awake for, and what makes it silent."""
 
 
 def _conflict(one: Fault, other: Fault) -> bool:
     """Whether two faults in force at once would hide each other's evidence."""
-    kinds = KINDS[one.kind], KINDS[other.kind]
     if set(one.targets) & set(other.targets):
         return True
-    packets, dark = ([bool(kind.needs & group) for kind in kinds] for group in (_PACKETS, _DARK))
-    if all(packets) and any("network" in kind.needs for kind in kinds):
+    packets, dark = (
+        [any(fault.kind in needing(need) for need in group) for fault in (one, other)] for group in (_PACKETS, _DARK)
+    )
+    if all(packets) and {one.kind, other.kind} & needing("network"):
         return True
     return (packets[0] and dark[1]) or (packets[1] and dark[0])

@@ -361,7 +361,7 @@ class Run:
         self._world.up(self._progress.detail)
         endpoints = {member.name: endpoint_of(member) for member in self._serving}
         self._journal.note("nodes_up", seconds=self._since_start(), endpoints=endpoints)
-        nemesis = Nemesis(self._world.site)
+        nemesis = Nemesis(self._world.site, self._campaign.nemesis.known_kinds)
         self._book = FaultLog(nemesis, self._journal, self._progress, self._watch)
         # Clients take as long to start as services, so both start at the same time.
         starting = self._scheduler.begin(self._start_services)

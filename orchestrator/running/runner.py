@@ -525,6 +525,11 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
             f"{campaign.path}: a step has do = {RUN!r}, and nodes of the {SIMULATION} world run no commands; use "
             "another --world, or leave the step out"
         )
+    if lab.name == SIMULATION and campaign.nemesis.own_kinds:
+        raise UsageError(
+            f"{campaign.path}: [nemesis] kinds has faults of its own, and nodes of the {SIMULATION} world run no "
+            "commands; use another --world, or leave kinds out"
+        )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(
             f"{campaign.path}: [workload] kind {kind!r} has no clients in the {lab.name} world; there are: "

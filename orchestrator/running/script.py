@@ -22,7 +22,7 @@ from msgspec.structs import asdict
 
 from history.journal.writer import Journal
 from installation.sanitize import visible, visible_line
-from nemeses import HEALED_BY, KINDS, Fault
+from nemeses import HEALED_BY, Fault
 from nemeses.mechanisms.shell import ask, list_files_script
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
@@ -304,12 +304,13 @@ class Stepper:
         return first, second
 
     def _heal(self, step: HealStep) -> None:
+        healed = frozenset(name for name, kind in self._faults.kinds.items() if kind.healed_by == HEAL)
         if step.node is not None:
-            on_nodes = frozenset(name for name in HEALED_BY[HEAL] if KINDS[name].takes == "node")
+            on_nodes = frozenset(name for name in healed if self._faults.kinds[name].takes == "node")
             self._end(step, self._resolve(step, step.node), on_nodes)
             return
         if step.between is None:
-            self._faults.heal(lambda fault: fault.kind in HEALED_BY[HEAL])
+            self._faults.heal(lambda fault: fault.kind in healed)
             return
         first, second = map(set, self._groups(step, step.between))
 

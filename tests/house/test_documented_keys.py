@@ -38,7 +38,7 @@ def _steps() -> None:
     lines += ['{ do = "heal", node = "n1" }', '{ do = "join", node = "n1", partition = 0, starts_at = "log-start" }']
     source = TomlSource("campaign", f"[nemesis]\nstep = [{', '.join(lines)}]")
     with contextlib.suppress(InputError), source.telling_all():
-        StepParser(2, 1).parse(source.root().table("nemesis").tables("step"))
+        StepParser(2, 1, {}).parse(source.root().table("nemesis").tables("step"))
 
 
 def _keys(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, set[str]]:

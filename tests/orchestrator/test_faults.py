@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from history.journal.writer import Journal
-from nemeses import ClusterView, FaultPlan, Schedule
+from nemeses import KINDS, ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
@@ -41,6 +41,7 @@ class SlowNemesis:
         self.done: list[tuple[str, str, float]] = []
 
     nodes: tuple[str, ...] = ()
+    kinds = KINDS
 
     def prevented(self, _: Fault) -> dict[str, Evidence]:
         return {}

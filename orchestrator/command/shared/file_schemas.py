@@ -18,6 +18,7 @@ from orchestrator.campaign.model import (
     CampaignKeys,
     CellKeys,
     ClientKeys,
+    OwnFaultKinds,
     RandomFaults,
     Seeds,
     Swarm,
@@ -59,7 +60,7 @@ def campaign_schema() -> Schema:
         "system": schema(SystemKeys),
         "workload": _by_word("kind", LoadKeys().kind, {name: _workload(kind) for name, kind in KINDS.items()}),
         "client": schema(ClientKeys),
-        "nemesis": _by_word("kind", "none", {"random": schema(RandomFaults), "steps": _steps(), "none": _closed({})}),
+        "nemesis": _by_word("kind", "none", {"random": _random(), "steps": _steps(), "none": _closed({})}),
         "checks": schema(Checks, CHECK_WORDS),
         "seeds": schema(Seeds),
         "swarm": schema(Swarm),
@@ -96,10 +97,29 @@ def _workload(kind: WorkloadKind) -> Schema:
     return _closed(schema(Workload if kind.partitioned else LoadKeys)["properties"] | parameters)
 
 
+def _random() -> Schema:
+    form = schema(RandomFaults)
+    named = {key: form["properties"][key] | {"items": {"type": "string"}} for key in ("faults", "optional_faults")}
+    return _with_own_kinds(form["properties"], form["properties"] | named, form["required"])
+
+
 def _steps() -> Schema:
     forms = {do: _wait() if do == "wait" else _step(do) for do in FORMS}
-    steps = {"type": "array", "minItems": 1, "items": _by_word("do", None, forms)}
-    return _closed({"step": steps}, ["step"])
+    step = _by_word("do", None, forms)
+    own_step = {
+        "if": {"properties": {"do": {"enum": sorted(FORMS)}}},
+        "then": step,
+        "else": {"required": ["do", "node"]},
+    }
+    kinds = schema(OwnFaultKinds)["properties"]
+    built_in, own = ({"step": {"type": "array", "minItems": 1, "items": items}} for items in (step, own_step))
+    return _with_own_kinds(kinds | built_in, kinds | own, ["step"])
+
+
+def _with_own_kinds(built_in: Schema, own: Schema, needed: Collection[str]) -> Schema:
+    """A table with own kinds of fault, whose names no schema knows, or without them. `built_in`, `own`: the keys of
+    both."""
+    return {"oneOf": [_closed(_only(built_in, built_in.keys() - {"kinds"}), needed), _closed(own, [*needed, "kinds"])]}
 
 
 def _step(word: str) -> Schema:
