@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "systems": {"history", "broker", "simulator", "installation", "workloads", "nemeses"},
 }
 MAY_IMPORT["orchestrator"] = set(MAY_IMPORT) - {"broker"}
-MAY_IMPORT["brownout_api"] = {"analysis", "workloads", "systems", "orchestrator"}
+MAY_IMPORT["brownout_api"] = {"analysis", "nemeses", "workloads", "systems", "orchestrator"}
 BASE = {"errors", "cleanup", "world_kind", "world_kinds"}
 # The same within the orchestrator: campaigns do not import worlds, code that worlds share is in `machine`, and kept
 # nodes use the modules of a run.

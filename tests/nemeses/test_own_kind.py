@@ -116,7 +116,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_nothing_else_confirms_a_fault_or_a_heal(broken: str) -> None:
+def test_a_fault_or_heal_without_evidence_is_not_confirmed(broken: str) -> None:
     text, firewall, statuses, message = BROKEN[broken]
     evidence = both(text, firewall)
     assert tuple(each.status for each in evidence) == statuses
@@ -134,7 +134,7 @@ def _failed(result: Any, command: str) -> Any:
     return type(result)(3, "", "no such rule\n") if command == "add" else result
 
 
-def test_what_a_killed_run_left_is_healed_on_every_node() -> None:
+def test_faults_of_a_killed_run_are_healed_on_every_node() -> None:
     firewall = Firewall()
     firewall.rules.append("rule of another run")
     clearing, host = nemesis(source(), firewall)
