@@ -2,12 +2,17 @@
 
 A mutant is a branch at the exact line of the rule that it breaks. Documents and tests read the table below. An object
 resolves `active(name)` once, when it is built, so that a mutant that is off costs nothing.
+
+The benign mutants change the broker's configuration in ways on which no promise depends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from broker.config import BrokerConfig
 
 
 @dataclass(frozen=True)
@@ -527,7 +532,7 @@ BENIGN: dict[str, Mutant] = {
         ("many_snapshots", "the metadata log is replaced by a snapshot after every 2,000 bytes"),
     )
 }
-"""Changes that break no promise (`broker/benign_mutants.py` implements them): any alarm about one is false."""
+"""Changes that break no promise (`CHANGES` implements them): any alarm about one is false."""
 
 
 class UnknownMutantError(ValueError):
@@ -552,3 +557,40 @@ class Mutants:
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._active))
+
+
+# ---- What benign mutants change.
+
+Change = Callable[[BrokerConfig], BrokerConfig]
+
+CHANGES: Final[Mapping[str, Change]] = {
+    "slow_retry": lambda it: replace(
+        it,
+        quorum_retry_backoff_ms=4 * it.quorum_retry_backoff_ms,
+        quorum_retry_backoff_max_ms=4 * it.quorum_retry_backoff_max_ms,
+        replica_fetch_backoff_ms=4 * it.replica_fetch_backoff_ms,
+    ),
+    "more_elections": lambda it: replace(it, quorum_fetch_timeout_ms=max(1, it.quorum_fetch_timeout_ms // 2)),
+    "long_elections": lambda it: replace(it, quorum_election_backoff_max_ms=3 * it.quorum_election_backoff_max_ms),
+    "small_fetches": lambda it: replace(it, replica_fetch_max_bytes=700),
+    "short_polls": lambda it: replace(it, replica_fetch_wait_max_ms=max(1, it.replica_fetch_wait_max_ms // 10)),
+    "many_heartbeats": lambda it: replace(
+        it, broker_heartbeat_interval_ms=max(1, it.broker_heartbeat_interval_ms // 3)
+    ),
+    "short_leases": lambda it: replace(it, broker_lease_ms=max(1, it.broker_lease_ms // 2)),
+    "nervous_leaders": lambda it: replace(it, replica_lag_time_max_ms=max(1, it.replica_lag_time_max_ms // 2)),
+    "small_segments": lambda it: replace(it, log_segment_bytes=4096),
+    "sparse_index": lambda it: replace(it, log_index_interval_bytes=1 << 16),
+    "rare_checkpoints": lambda it: replace(
+        it, high_watermark_checkpoint_interval_ms=10 * it.high_watermark_checkpoint_interval_ms
+    ),
+    "many_snapshots": lambda it: replace(it, metadata_log_max_record_bytes_between_snapshots=2000),
+}
+
+
+def altered(config: BrokerConfig, mutants: Mutants) -> BrokerConfig:
+    """The configuration that a broker with these mutants uses."""
+    for name, change in CHANGES.items():
+        if mutants.active(name):
+            config = change(config)
+    return config

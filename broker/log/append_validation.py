@@ -1,4 +1,9 @@
-"""Checks and stamps the batches of a leader's append in place: the inner loop of every produce request."""
+"""Checks and stamps the batches of a leader's append in place: the inner loop of every produce request.
+
+The limits of producers' timestamps are relative to the broker's wall clock. They and the error are those of Apache
+Kafka (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`; KIP-937, KIP-1030). They apply to every
+record of a batch. A record without a timestamp (-1) has no limit.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +15,22 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
+from broker.errors import ErrorCode, ProtocolError
 from broker.log.identical_batches import CheckedBatches, LetIn, alike_of_leader, alike_of_producer, is_alike
-from broker.log.validation import BatchClaims, count_examined
+from broker.log.record_walk import LEAST_TIMESTAMP
+from broker.log.validation import BatchClaims, count_examined, decompressed
 from broker.ports import Buffer
 from broker.producers.producer_state import ProducerState, Sequenced
-from broker.protocol.records import BATCH_HEADER_SIZE, MAGIC, BatchHeader, CorruptBatch, validate_batch
+from broker.protocol.records import (
+    BATCH_HEADER_SIZE,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptBatch,
+    parse_header,
+    read_varint,
+    validate_batch,
+)
 
 # base offset, length, magic, CRC, attributes, last offset delta, two timestamps, producer id and epoch, sequence,
 # records
@@ -236,3 +252,56 @@ def _put_timestamp_right(buf: bytearray | memoryview, position: int, batch: Batc
     with memoryview(buf) as view, view[position + _CRC_FROM : position + batch.size] as checked:
         crc = crc32c(checked)
     _CRC.pack_into(buf, position + _CRC_AT, crc)
+
+
+class TimestampLimits:
+    """The limits of one topic."""
+
+    def __init__(self, before_max_ms: int, after_max_ms: int, now_ms: Callable[[], int]) -> None:
+        """The largest distances from the clock `now_ms`, all in ms. While its time is unknown (-1), all timestamps are
+        allowed."""
+        self._before_max_ms = before_max_ms
+        self._after_max_ms = after_max_ms
+        self._now_ms = now_ms
+
+    def check(self, buf: Buffer, batches: Sequence[Batch]) -> None:
+        """Check the records of accepted batches, which are in `buf` one after the other. Raises `ProtocolError`.
+
+        A batch's largest timestamp decides about the upper limit. Only a lower limit that can be exceeded requires the
+        records themselves."""
+        now_ms = self._now_ms()
+        if now_ms == NO_TIMESTAMP:
+            return
+        if (latest := latest_timestamp(batches)) > now_ms + self._after_max_ms:
+            raise self._refusal(latest, now_ms)
+        lowest = now_ms - self._before_max_ms
+        if lowest <= LEAST_TIMESTAMP:
+            return
+        position = 0
+        for batch in batches:
+            is_single = batch.next_offset - batch.offset == 1
+            earliest = batch.max_timestamp if is_single else _smallest_timestamp(buf, position, batch.size)
+            if NO_TIMESTAMP != earliest < lowest:
+                raise self._refusal(earliest, now_ms)
+            position += batch.size
+
+    def _refusal(self, timestamp: int, now_ms: int) -> ProtocolError:
+        limits = f"from {now_ms - self._before_max_ms} to {now_ms + self._after_max_ms}"
+        return ProtocolError(ErrorCode.INVALID_TIMESTAMP, f"a record's timestamp is {timestamp} ms; allowed: {limits}")
+
+
+def _smallest_timestamp(buf: Buffer, position: int, size: int) -> int:
+    """The smallest timestamp of a valid batch's records, without those that have none; -1 if all have none."""
+    header = parse_header(buf, position)
+    with memoryview(buf) as view:
+        data = bytes(view[position + BATCH_HEADER_SIZE : position + size])
+    if header.compression:
+        data = decompressed(header.compression, data)
+    smallest, pos = None, 0
+    for _ in range(header.records_count):
+        length, pos = read_varint(data, pos)
+        timestamp = header.base_timestamp + read_varint(data, pos + 1)[0]
+        if timestamp != NO_TIMESTAMP and (smallest is None or timestamp < smallest):
+            smallest = timestamp
+        pos += length
+    return NO_TIMESTAMP if smallest is None else smallest

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from broker.benign_mutants import altered
 from broker.config import BrokerConfig
 from broker.controller.active import ActiveController
 from broker.controller.image import Changes, MetadataImage
@@ -21,7 +20,7 @@ from broker.environment import BrokerEnvironment
 from broker.errors import StartupError, is_out_of_descriptors
 from broker.listeners import ListenerEndpoint
 from broker.log.meta_properties import UNKNOWN_EPOCH
-from broker.mutants import Mutants
+from broker.mutants import Mutants, altered
 from broker.ports import Disk
 from broker.protocol.messages.metadata_records import encode_record
 from broker.quorum.roles import Leader
@@ -45,9 +44,8 @@ from broker.server.security import Security
 from broker.server.work_budget import Turns
 from broker.tiered.auxiliary_state import AuxiliaryState
 from broker.tiered.metadata_log import MetadataLog
-from broker.tiered.object_store import ObjectStore
+from broker.tiered.object_store import ObjectStore, store_of
 from broker.tiered.reporting_store import ReportingStore
-from broker.tiered.store_url import store_of
 from broker.tiered.tiered_storage import TieredStorage
 from broker.trace import Tracer
 

@@ -12,8 +12,8 @@ from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.reading import OffsetOutOfRangeError
-from broker.log.retention import expired_below
 from broker.protocol.records import Record, build_batch
+from broker.replica.partition import expired_below
 from tests.broker.log.making import in_loop
 
 NOW = 1_000_000

@@ -9,9 +9,9 @@ import pytest
 
 from broker.disk import RealDisk
 from broker.errors import ErrorCode, ProtocolError
+from broker.log.append_validation import TimestampLimits
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
-from broker.log.timestamp_limits import TimestampLimits
 from broker.log.validation import admit
 from broker.protocol.records import NO_TIMESTAMP, Record, build_batch
 from simulator.client import compressed

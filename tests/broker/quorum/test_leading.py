@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.errors import ErrorCode
-from broker.quorum.describe import status_response
 from broker.quorum.effects import AppendAsLeader, CommitEffect, LeadershipEstablished, LeadershipLost, RefuseAppend
 from broker.quorum.election_state import ElectionState
 from broker.quorum.messages import BeginRequest, BeginResponse, EndRequest, EndResponse, OffsetAndEpoch
 from broker.quorum.roles import Follower, Leader, Resigned, Unattached
+from broker.server.handlers.quorum_handler import status_response
 from tests.broker.quorum.memory import LEADER_CHANGE
 from tests.broker.quorum.story import Story, entries
 

@@ -15,10 +15,9 @@ import pytest
 from broker.errors import ErrorCode
 from broker.log.epochs import EpochEntry
 from broker.log.remote_start import StateBelow
-from broker.log.retention import RetainedSegment
 from broker.producers.snapshot_format import decode_snapshot, encode_snapshot
 from broker.protocol.messages.metadata_records import ConfigRecord
-from broker.replica.partition import Partition
+from broker.replica.partition import Partition, RetainedSegment
 from broker.replica.remote_state import RemoteStateError
 from broker.tiered.manifest import TieredOffset
 from broker.topic_settings import FROM_LAST_TIERED

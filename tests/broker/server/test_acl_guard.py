@@ -53,8 +53,7 @@ from broker.protocol.messages.topic_apis import (
 from broker.protocol.schema import NO_ID, Message
 from broker.security.acls import CLUSTER_NAME, Acl, AclOperation, PatternType, Permission, ResourceType
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.authorization.acl_guard import GROUP_RULES, OPEN_TO_ALL, RULES, AclGuard
-from broker.server.authorization.topic_rules import TOPIC_RULES
+from broker.server.authorization.acl_guard import GROUP_RULES, OPEN_TO_ALL, RULES, TOPIC_RULES, AclGuard
 from broker.server.connection import Rejected
 from broker.server.dispatch import Permit, RefusedRequest
 from tests.broker.protocol.samples import sample

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from broker.tiered.directory_store import DirectoryStore
-from broker.tiered.object_store import StoreError, chunks_of
+from broker.tiered.object_store import DirectoryStore, StoreError, chunks_of
 from tests.broker.tiered.stores import keeps_the_contract, leaves_no_object_of_a_failed_put
 
 

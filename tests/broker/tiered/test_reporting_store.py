@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 
-from broker.tiered.directory_store import DirectoryStore
-from broker.tiered.object_store import ObjectMissingError, StoreError, chunks_of
+from broker.tiered.object_store import DirectoryStore, ObjectMissingError, S3Store, StoreError, chunks_of
 from broker.tiered.reporting_store import NO_PROGRESS, ReportingStore
-from broker.tiered.s3_store import S3Store
 
 FAILURES = {
     "refused": StoreError("bucket/a-1: connection refused after 1.2 ms", kind="Connection refused"),

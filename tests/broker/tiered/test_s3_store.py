@@ -14,9 +14,7 @@ pytest.importorskip("obstore", reason="the extra [s3] is not installed")
 
 from broker.config import BrokerConfig
 from broker.errors import StartupError
-from broker.tiered.object_store import ObjectMissingError, StoreError, chunks_of
-from broker.tiered.s3_store import S3Store
-from broker.tiered.store_url import store_of
+from broker.tiered.object_store import ObjectMissingError, S3Store, StoreError, chunks_of, store_of
 from tests.broker.controller.world import configuration
 from tests.broker.tiered.s3_service import KEY_ID, NEVER, SECRET, require_keys, s3_service
 from tests.broker.tiered.stores import keeps_the_contract, leaves_no_object_of_a_failed_put

@@ -11,7 +11,7 @@ import pytest
 from broker.log.epochs import EpochEntry
 from broker.tiered.manifest import Manifest
 from broker.tiered.segments import RemotePartition, SegmentState, TieredSegment
-from broker.tiered.tiered_log import TieredLog
+from broker.tiered.tiered_storage import TieredLog
 from tests.broker.replica.cluster import TOPIC, TOPIC_ID, Cluster, tell
 
 

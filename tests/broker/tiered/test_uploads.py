@@ -11,7 +11,7 @@ from broker.disk import RealDisk
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch
-from broker.tiered.directory_store import DirectoryStore
+from broker.tiered.object_store import DirectoryStore
 from broker.tiered.remote_index import RemoteIndex
 from broker.tiered.segments import INDEX, RemotePartition
 from broker.tiered.uploads import MissingStretch, SourceGoneError, Upload
