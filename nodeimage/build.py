@@ -14,10 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import nodeimage.customize as customize
-import nodeimage.debian as debian
-import nodeimage.disk as disk
-import nodeimage.initrd as initrd
+import nodeimage.contents as contents
 import nodeimage.modules as modules
 import nodeimage.recipe as recipe
 from installation.commands import command_anywhere
@@ -155,17 +152,17 @@ def _fill(project: Path, image: Image, on_progress: Progress, options: Collectio
     # pip and apt alternately wait for the network.
     with ThreadPoolExecutor(1) as pool:
         fetching = pool.submit(site_archive, project, recipe.PYTHON, recipe.MACHINE, on_progress)
-        debian.install(image.rootfs, log, on_progress, options)
+        contents.install(image.rootfs, log, on_progress, options)
         site = fetching.result()
     shutil.copyfile(site.archive, image.site)
     on_progress("adding the node's own files, removing what no node needs")
     shutil.copyfile(_kernel(image.rootfs), image.kernel)
-    customize.customize(image.rootfs, room / "guest", site)
-    initrd.make(image.rootfs, room / "initrd" / "init", recipe.INITRD_MODULES, image.initrd)
+    contents.customize(image.rootfs, room / "guest", site)
+    contents.make_initrd(image.rootfs, room / "initrd" / "init", recipe.INITRD_MODULES, image.initrd)
     on_progress("making the disk")
-    disk.make(image.rootfs, image.disk)
+    contents.make_disk(image.rootfs, image.disk)
     on_progress("making the Vagrant box")
-    disk.make_box(image.disk, room / "box" / "Vagrantfile", image.box)
+    contents.make_box(image.disk, room / "box" / "Vagrantfile", image.box)
 
 
 def _kernel(rootfs: Path) -> Path:

@@ -16,7 +16,7 @@ from nodeimage.errors import ImageMissingError, ImageStaleError
 from nodeimage.python_packages import site_key
 
 # The files of this room that determine an image's content; the others only find and report it.
-_SOURCES = ("recipe.py", "debian.py", "customize.py", "modules.py", "initrd.py", "disk.py", "guest", "initrd", "box")
+_SOURCES = ("recipe.py", "contents.py", "modules.py", "guest", "initrd", "box")
 _RECORD = "image.json"
 # Prefix of a directory with an unfinished build; it is never used as an image.
 UNFINISHED = ".unfinished-"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import nodeimage
-from nodeimage import debian
+from nodeimage import contents
 from nodeimage.image import images_directory
 from tests.nodeimage.support import archive_of, small_project, stand_in
 
@@ -151,7 +151,7 @@ def test_a_debian_host_of_the_same_suite_gives_only_debian_mirrors(programs: Pat
         "https://near.example/debian/ bookworm-backports Debian main",
     )
     stand_in(programs, "apt-get", "\n".join(f"echo '{line}'" for line in index))
-    assert debian.package_sources() == [
+    assert contents.package_sources() == [
         "deb https://near.example/debian/ bookworm main",
         "deb https://near.example/debian/ bookworm-updates main",
         "deb https://security.example/ bookworm-security main",
@@ -160,6 +160,6 @@ def test_a_debian_host_of_the_same_suite_gives_only_debian_mirrors(programs: Pat
 
 def test_other_systems_get_mmdebstraps_default(programs: Path) -> None:
     stand_in(programs, "apt-get", "echo 'http://near.example/ubuntu noble Ubuntu main'")
-    assert debian.package_sources() == []
+    assert contents.package_sources() == []
     stand_in(programs, "apt-get", "exit 100")
-    assert debian.package_sources() == []
+    assert contents.package_sources() == []

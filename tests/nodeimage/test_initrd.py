@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeimage import ImageError, initrd
+from nodeimage import ImageError, contents
 from nodeimage.modules import closure, kernel_version, load_order, read_dependencies
 
 DEPENDENCIES = """\
@@ -69,8 +69,8 @@ def test_the_initrd_holds_its_script_busybox_and_the_modules_in_order(tmp_path: 
     init = tmp_path / "init"
     init.write_text("#!/bin/busybox sh\n")
     root = rootfs(tmp_path / "rootfs")
-    initrd.make(root, init, ("virtio_blk",), tmp_path / "one")
-    initrd.make(root, init, ("virtio_blk",), tmp_path / "two")
+    contents.make_initrd(root, init, ("virtio_blk",), tmp_path / "one")
+    contents.make_initrd(root, init, ("virtio_blk",), tmp_path / "two")
     assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
     held = entries((tmp_path / "one").read_bytes())
     assert held["init"] == (0o100755, b"#!/bin/busybox sh\n")

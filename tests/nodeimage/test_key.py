@@ -34,7 +34,7 @@ def append(path: Path, text: str) -> None:
         ("nodeimage/recipe.py", 'PACKAGES = (*PACKAGES, "strace")\n'),
         ("nodeimage/initrd/init", "# one more\n"),
         ("nodeimage/box/Vagrantfile", "# one more\n"),
-        ("nodeimage/customize.py", "# one more\n"),
+        ("nodeimage/contents.py", "# one more\n"),
     ],
 )
 def test_the_key_changes_with_the_recipe(project: Path, name: str, text: str) -> None:
