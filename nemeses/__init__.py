@@ -3,7 +3,7 @@
 from nemeses.fault import Evidence, Fault, Status
 from nemeses.kind import Kind, Need, RandomDraw
 from nemeses.nemesis import Nemesis
-from nemeses.parameters import Choice, Files, Parameter, ParameterError
+from nemeses.parameters import Choice, Files, Parameter, ParameterError, Word
 from nemeses.ports import (
     Host,
     HostError,
@@ -49,6 +49,7 @@ __all__ = [
     "Site",
     "Status",
     "Suspender",
+    "Word",
     "injectable",
     "needing",
     "plan_schedule",

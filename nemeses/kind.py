@@ -14,7 +14,7 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.in_force import Part
 from nemeses.mechanism import Mechanism
-from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError
+from nemeses.parameters import Choice, Direction, Files, Parameter, ParameterError, Word
 from nemeses.targeting import Aim, ClusterView, candidates
 
 Need = Literal[
@@ -65,7 +65,7 @@ class Kind(ABC, Generic[M]):
 
     needs: ClassVar[frozenset[Need]] = frozenset()
     """What a world must offer for it, in addition to hosts with a service; empty: every world can inject it."""
-    parameters: ClassVar[tuple[Parameter | Choice | Files, ...]] = ()
+    parameters: ClassVar[tuple[Parameter | Choice | Files | Word, ...]] = ()
     aim: ClassVar[Aim | None] = None
     """The aim of this kind in every random schedule; None: the aim is drawn."""
     proven_late: ClassVar[bool] = False

@@ -103,4 +103,24 @@ class Files:
             )
 
 
+@dataclass(frozen=True)
+class Word:
+    """One of some words. Scripts may set it; random schedules do not. `default`: the word that holds without it."""
+
+    name: str
+    meaning: str
+    words: tuple[str, ...]
+    default: str
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """The JSON Schema of the words."""
+        return {"type": "string", "enum": sorted(self.words)}
+
+    def check(self, value: Any) -> None:
+        """Raises `ParameterError`."""
+        if value not in self.words:
+            raise ParameterError(self.name, f"{value!r} is not known; known: {', '.join(self.words)}")
+
+
 Direction = Literal["both", "out", "in"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter
+from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter, Word
 from orchestrator.campaign.steps import HEAL
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.process.lab import ProcessWorld
@@ -95,6 +95,8 @@ def _parameters() -> list[str]:
                 case Files():
                     values, default = "a pattern", "none"
                     drawn = "no"
+                case Word():
+                    values, default, drawn = ", ".join(f"`{word}`" for word in each.words), f"`{each.default}`", "no"
             rows.append(f"| `{kind.name}` | `{each.name}` | {each.meaning} | {values} | {default} | {drawn} |")
     return [
         "## Parameters",

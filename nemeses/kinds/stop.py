@@ -9,7 +9,7 @@ from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, listed, node_facts
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import Services
-from nemeses.mechanisms.shell import ask, terminate_script
+from nemeses.mechanisms.shell import ENDS_LEFT_S, ask, terminate_script
 from nemeses.ports import Host, Site
 
 
@@ -57,7 +57,7 @@ def _stop(host: Host, site: Site) -> Evidence:
     if pid is None:
         return Evidence("inconclusive", {"error": "no service was running"})
     deadline_s = round(site.stop_deadline_s * site.time_scale)
-    answer = ask(host, terminate_script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + 15)
+    answer = ask(host, terminate_script(pid, host.address, host.port, deadline_s), timeout_s=deadline_s + ENDS_LEFT_S)
     detail = {"pid": pid, "deadline_s": deadline_s, **answer}
     if not answer.get("start"):
         return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})

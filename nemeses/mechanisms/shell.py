@@ -25,6 +25,8 @@ from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
 
 _AGAIN_S = 0.2
+ENDS_LEFT_S: Final = 15.0
+"""For an answer after the deadline of a service, while the processes that it left are ended."""
 
 
 def _counted(times: int) -> str:
@@ -242,16 +244,16 @@ echo "after=$t"
 
 
 @question
-def terminate_script(pid: int, address: str, port: int, seconds: int) -> str:
-    """Sends SIGTERM to the main process. Prints `start` before it, then `state` (`gone`, or its state at the deadline),
-    `waited` (s), `port`, and `left`: the processes that it left behind, which then got SIGTERM, too. A process that
-    runs at the deadline has not ended."""
+def terminate_script(pid: int, address: str, port: int, seconds: int, signal: str = "TERM") -> str:
+    """Sends SIGTERM, or another signal, to the main process. Prints `start` before it, then `state` (`gone`, or its
+    state at the deadline), `waited` (s), `port`, and `left`: the processes that it left behind, which then got SIGTERM,
+    too. A process that runs at the deadline has not ended."""
     return f"""{PROCESS}{LEFT}
 tree {pid}; born=
 for each in ${{all#{pid}}}; do look "$each"; born="$born $each:$start"; done
 look {pid}; before=$start; echo "start=$before"
 since=$(date +%s); end=$(( since + {seconds} ))
-kill -TERM {pid} && echo signalled=yes
+kill -{signal} {pid} && echo signalled=yes
 while look {pid}; do
   case "$state" in ''|Z|X) state=gone; break;; esac
   if [ "$start" != "$before" ]; then state=gone; break; fi

@@ -53,7 +53,6 @@ from workloads.kind import SCRIPT_STEPS, Workload
 from workloads.kinds import KINDS as WORKLOADS
 
 _NODE = re.compile(r"n[0-9]+")
-CHECK_WORDS: Final = {"required_faults": KINDS}
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
 
 
@@ -286,7 +285,7 @@ def _swarm(
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
-    checks = read(table, Checks, {**CHECK_WORDS, "required_faults": nemesis.known_kinds})
+    checks = read(table, Checks, {"required_faults": nemesis.known_kinds})
     if checks.upper_bound is None:
         checks = replace(checks, upper_bound=system.description.promises.upper_bound)
     never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]

@@ -19,7 +19,7 @@ from msgspec import Meta
 from history.field_types import COMPUTED, LONGEST_S, SETTINGS, Count, Positive, Seconds, one_of
 from installation.counted import counted
 from installation.sanitize import plain
-from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError
+from nemeses import HEALED_BY, INJECTED_BY, Choice, Files, Kind, Parameter, ParameterError, Word
 from systems.declared_tables import read_keys, shapes
 from systems.toml_tables import Table
 from systems.view import LOCAL_START, LOG_START, OFFSETS, PENDING_UPLOAD
@@ -478,6 +478,8 @@ class StepParser:
                     parameters[name] = number if table.boolean(name, False) else None
                 case Files(name) if name in table:
                     parameters[name] = table.text(name)
+                case Word(name, words=words) if name in table:
+                    parameters[name] = table.text(name, choices=words)
         try:
             kind.check(parameters)
         except ParameterError as error:

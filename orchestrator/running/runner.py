@@ -42,7 +42,7 @@ from orchestrator.campaign.description import RunWorld, run_description
 from orchestrator.campaign.lookup import shortest
 from orchestrator.campaign.model import FILESYSTEMS, SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun, expand, invocation_of
-from orchestrator.campaign.steps import RUN, RunStep
+from orchestrator.campaign.steps import RUN, NodeStep, RunStep
 from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, RunError, UsageError
@@ -524,6 +524,12 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         raise UsageError(
             f"{campaign.path}: a step has do = {RUN!r}, and nodes of the {SIMULATION} world run no commands; use "
             "another --world, or leave the step out"
+        )
+    signals = [step for step in campaign.nemesis.steps if isinstance(step, NodeStep) and "signal" in step.parameters]
+    if lab.name == SIMULATION and signals:
+        raise UsageError(
+            f"{campaign.path}: {signals[0].title}: processes of the {SIMULATION} world get no signals; use another "
+            "--world, or leave signal out"
         )
     if lab.name == SIMULATION and campaign.nemesis.own_kinds:
         raise UsageError(

@@ -138,6 +138,15 @@ def test_a_wrong_kind_ends_the_command_before_anything_starts(tmp_path: Path, wr
     assert not (tmp_path / "store").exists()
 
 
+def test_the_simulation_refuses_signals(tmp_path: Path) -> None:
+    path = tmp_path / "signal.toml"
+    step = '[nemesis]\nkind = "steps"\n[[nemesis.step]]\ndo = "kill"\nnode = "n1"\nsignal = "TERM"\n'
+    path.write_text(f'name = "signal"\n[topology]\nworld = "simulation"\n{step}')
+    answer = run(path)
+    assert answer.code == 64
+    assert "step 1 (kill n1 signal=TERM): processes of the simulation world get no signals" in answer.err
+
+
 def test_the_simulation_refuses_own_faults_that_are_asked_of_it(tmp_path: Path) -> None:
     path = written(
         tmp_path, campaign=lambda text: text.replace('[system]\npath = "."\n', "").replace("register", "log")

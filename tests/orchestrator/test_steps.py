@@ -66,6 +66,7 @@ def test_a_step_names_the_fault_it_needs(step: str, kind: str | None) -> None:
         ('do = "wait"; offset = "start"; at_least = 1', "offset"),
         ('do = "wait"; offset = "last-tiered"', "at_least"),
         ('do = "configure"', "settings is missing"),
+        ('do = "kill"; node = "n1"; signal = "STOP"', "signal: 'STOP'"),
         ('do = "run"; node = "n1"', "command is missing"),
         ('do = "run"; node = "n1"; command = []', "command"),
         ('do = "run"; node = "n1"; command = "promote"', "command"),

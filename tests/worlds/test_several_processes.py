@@ -111,6 +111,27 @@ def test_a_kill_ends_all_of_them(world: ProcessWorld) -> None:
     send(world.nodes[0], "here again")
 
 
+@by_a_script
+@pytest.mark.parametrize("name", ["HUP", "SEGV"])
+def test_a_kill_with_another_signal_ends_the_main_process_by_it(world: ProcessWorld, name: str) -> None:
+    nemesis, fault = Nemesis(world.site), Fault("kill", ("n1",), parameters={"signal": name})
+    both = main_and_inner(world)
+    evidence = nemesis.inject(fault)
+    assert evidence.status == "confirmed", evidence
+    assert evidence.detail["n1"]["left"].split() == [str(both[1])]
+    assert world.hosts["n1"].service_exit(both[0]) == 128 + getattr(signal, f"SIG{name}")
+    assert not any(map(alive, both))
+    assert nemesis.heal(fault).status == "confirmed"
+
+
+@pytest.mark.parametrize("world", [f'trap "" HUP; {WRAPPERS["a script"]}'], indirect=True)
+def test_a_kill_with_a_signal_that_is_ignored_is_a_mismatch(world: ProcessWorld) -> None:
+    site = replace(world.site, stop_deadline_s=0.5)
+    evidence = Nemesis(site).inject(Fault("kill", ("n1",), parameters={"signal": "HUP"}))
+    assert evidence.status == "mismatch", evidence
+    assert all(map(alive, main_and_inner(world)))
+
+
 @every_wrapper
 def test_a_stop_ends_remaining_processes_of_a_service_and_reports_them(world: ProcessWorld) -> None:
     nemesis, fault = Nemesis(world.site), Fault("stop", ("n1",))

@@ -13,6 +13,7 @@ import systems.registry as registry
 from analysis.evidence.run_toml import Checks
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from nemeses import INJECTED_BY
+from nemeses import KINDS as KINDS_OF_FAULT
 from orchestrator.campaign.expect_table import COMES_WITH, EXPECT_WORDS
 from orchestrator.campaign.model import (
     CampaignKeys,
@@ -25,7 +26,6 @@ from orchestrator.campaign.model import (
     SystemKeys,
     Topology,
 )
-from orchestrator.campaign.parser import CHECK_WORDS
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
 from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import schema
@@ -61,7 +61,7 @@ def campaign_schema() -> Schema:
         "workload": _by_word("kind", LoadKeys().kind, {name: _workload(kind) for name, kind in KINDS.items()}),
         "client": schema(ClientKeys),
         "nemesis": _by_word("kind", "none", {"random": _random(), "steps": _steps(), "none": _closed({})}),
-        "checks": schema(Checks, CHECK_WORDS),
+        "checks": schema(Checks),
         "seeds": schema(Seeds),
         "swarm": schema(Swarm),
         "cell": {"type": "array", "items": _cell()},
@@ -71,12 +71,18 @@ def campaign_schema() -> Schema:
     roles = {role for name in registry.known() for role in registry.load_system(name).description.roles}
     names = {"enum": sorted(roles | properties.keys())}
     cell_names = {"enum": sorted(roles | tables["cell"]["items"]["properties"].keys())}
+    required = schema(Checks, {"required_faults": KINDS_OF_FAULT})["properties"]["required_faults"]
+    built_in = {
+        "if": {"not": {"properties": {"nemesis": {"required": ["kinds"]}}, "required": ["nemesis"]}},
+        "then": {"properties": {"checks": {"properties": {"required_faults": required}}}},
+    }
     ours = {"properties": {"system": {"properties": {"name": {"enum": sorted(registry.known())}}}}}
     return top | {
         "$schema": _DRAFT,
         "title": "a campaign of Brownout",
         "properties": properties,
         "additionalProperties": _ROLE,
+        "allOf": [built_in],
         "if": {"properties": {"system": {"required": ["path"]}}, "required": ["system"]},
         "else": {
             "propertyNames": names,
