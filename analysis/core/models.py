@@ -162,12 +162,12 @@ class CounterModel(Model):
     functions: ClassVar = {"add": False, "read": True}
 
     def initial(self, form: Any) -> int:
-        return 0 if form is None else _integer("the initial value", form)
+        return 0 if form is None else integer("the initial value", form)
 
     def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
         if f == "add":
-            return _integer("the argument of add", argument), None
-        return None, _integer("the answer of read", answer) if is_answered else None
+            return integer("the argument of add", argument), None
+        return None, integer("the answer of read", answer) if is_answered else None
 
     def step(self, state: int, operation: ModelOperation) -> Iterable[int]:
         if operation.f == "add":
@@ -292,7 +292,8 @@ def _without(state: tuple[str, ...], element: str) -> tuple[str, ...]:
     return (*state[:at], *state[at + 1 :])
 
 
-def _integer(role: str, form: Any) -> int:
+def integer(role: str, form: Any) -> int:
+    """The integer that a form is. Raises ValueError, which names the role."""
     if isinstance(form, bool) or not isinstance(form, int):
         raise ValueError(f"{role} is {text_of(form)}: an integer is needed")
     return form

@@ -1,5 +1,5 @@
-"""Judges a foreign history: the checkers of logs and registers, the certificate and its verification; and those of
-sequential models.
+"""Judges a foreign history: the checkers of logs and registers, the certificate and its verification; those of
+sequential models; and the promises of sets, queues, counters and banks, which have no certificate.
 
 The code for logs and registers is that of a run. The inputs lack a plan, faults and replicas, so the result is about
 the operations only. Values of logs and registers were renumbered when the history was read; `shown` puts the file's
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from analysis.core.models import MODELS, Model, ModelOperation
 from analysis.core.register_operations import Operation, OutOfBudget, by_key
 from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
+from analysis.core.workload_promises import PROMISES, WorkloadPromises
 from analysis.engines.log import LogPlan, check_ranges, report_of
 from analysis.engines.log_certificate import write_certificate
 from analysis.engines.register import RegisterPlan, check_and_order
@@ -48,6 +49,7 @@ CERTIFICATE: Final = "certificate"
 ORDER_FILE: Final = "order.parquet"
 """Of the certificate for a model: the ids of the operations of each object, in an order that the model allows."""
 NOT_LINEARIZABLE: Final = "not-linearizable"
+NOT_ANSWERED: Final = "the history has no answered operation"
 MOST_SHOWN: Final = 20
 """Operations of a witness."""
 _RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
@@ -67,10 +69,13 @@ class ForeignJudgement:
     certified: str = ""
 
 
-def judge(history: ForeignHistory, *, upper_bound: str, budget: int) -> ForeignJudgement:
+def judge(history: ForeignHistory, *, upper_bound: str, budget: int, failing: Collection[str] = ()) -> ForeignJudgement:
     """Judges the history. A pass writes its certificate next to the tables that the certificate is about; otherwise the
-    tables are removed. `budget`: the configurations that the search of one register may visit."""
+    tables are removed. `budget`: the configurations that the search of one register may visit; `failing`: the names of
+    anomalies that fail a history of `PROMISES`."""
     try:
+        if history.model in PROMISES:
+            return _judge_promises(history, failing)
         if history.model == REGISTER.name:
             return _judge_registers(history, budget)
         if history.model in MODELS:
@@ -136,6 +141,30 @@ def _judge_model(history: ForeignHistory, budget: int) -> ForeignJudgement:
     return _certified(size, lambda: verify_orders(history))
 
 
+def _judge_promises(history: ForeignHistory, failing: Collection[str]) -> ForeignJudgement:
+    """Judge each object. A contradiction that is not `failing` is a remark, and so is a doubt about one."""
+    promises = PROMISES[history.model]
+    objects = _objects(history, promises)
+    size = [f"{counted(history.rows, 'operation')} on {counted(len(objects), 'object')} of {history.model}"]
+    anomalies, doubts = list[Anomaly](), list(history.doubts)
+    for key, operations in objects.items():
+        report, place = promises.check(history.initial, operations), f"{key}: " if key else ""
+        size += report.remarks if len(objects) == 1 else ()
+        for case in report.contradictions:
+            if case.anomaly in failing:
+                rows = tuple(map(_witness_row, case.operations[:MOST_SHOWN]))
+                anomalies.append(Anomaly(case.anomaly, key, -1, f"{place}{case.sentence}", rows, case.count))
+            else:
+                size.append(f"{place}{case.anomaly}, which is allowed: {counted(case.count, 'case')}")
+        doubts += [f"{place}{doubt}" for anomaly, doubt in report.doubts if not anomaly or anomaly in failing]
+    if anomalies:
+        summary = f"a promise is broken: {anomaly_count(anomalies)}"
+        return ForeignJudgement(FAIL, f"{summary}; {'; '.join(size)}", tuple(anomalies), tuple(doubts))
+    if doubts or not history.is_answered:
+        return ForeignJudgement(UNKNOWN, f"undecided: {'; '.join(size)}", (), tuple(doubts) or (NOT_ANSWERED,))
+    return ForeignJudgement(PASS, f"no promise is broken: {'; '.join(size)}")
+
+
 def verify_orders(history: ForeignHistory) -> str:
     """Compares the orders of a certificate with the operations, as both are on the disk. Raises CertificateError."""
     model = MODELS[history.model]
@@ -160,7 +189,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _objects(history: ForeignHistory, model: Model) -> dict[str, list[ModelOperation]]:
+def _objects(history: ForeignHistory, model: Model | WorkloadPromises) -> dict[str, list[ModelOperation]]:
     """The operations of each object that happened or may have happened, as `operations.parquet` has them."""
     objects: dict[str, list[ModelOperation]] = {}
     for row in _rows(history.directory / OPERATIONS_FILE):
@@ -236,7 +265,7 @@ def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) ->
 def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:
     if anomalies:
         return ForeignJudgement(FAIL, f"not linearizable: {anomaly_count(anomalies)}; {size}", anomalies, doubts)
-    return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), doubts or ("the history has no answered operation",))
+    return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), doubts or (NOT_ANSWERED,))
 
 
 def _certified(size: str, verifies: Callable[[], str]) -> ForeignJudgement:

@@ -27,7 +27,7 @@ from typing import Any, Final
 from history.foreign.edn import Atom, FormMap, Keyword, Tagged, form_of, forms_of, text_of
 from history.foreign.events import TYPES, Event
 from history.foreign.history import ForeignError
-from history.foreign.kinds import EDN, JSON, NOT_JUDGED, TEXT, WORKLOADS, kind_of, refusal, refusal_by_model
+from history.foreign.kinds import EDN, JSON, TEXT, WORKLOADS, kind_of, refusal, refusal_by_model
 from history.foreign.text_lines import LONGEST, lines_of
 from history.strict_json import decode
 
@@ -71,11 +71,7 @@ def stored_history(directory: Path) -> tuple[Path, str, str]:
     path = next((directory / name for name in _FILES if (directory / name).exists()), None)
     if path is None:
         raise ForeignError(directory, 0, f"has no {' and no '.join(_FILES)}: name a history, or store/TEST/latest")
-    test = directory.resolve().parent.name
-    if test in NOT_JUDGED:
-        problem = f"the workload {test} is of {NOT_JUDGED[test]}: only {', '.join(WORKLOADS)} of Maelstrom are judged"
-        raise ForeignError(directory, 0, problem)
-    return path, _FILES[path.name], WORKLOADS.get(test, "")
+    return path, _FILES[path.name], WORKLOADS.get(directory.resolve().parent.name, "")
 
 
 def events_of(
@@ -188,7 +184,7 @@ class _PlainLines:
             self._form = re.compile(rf"\{{{''.join(f'[, ]*:{name} +{_PLAIN[name]}' for name in names)}[, ]*\}}")
             return self.fields(line)
         fields: dict[str, Any] = dict(zip(self._names, match.groups(), strict=True))
-        text = fields["value"].replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
+        text = fields["value"].rstrip(", ").replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
         try:
             fields["value"] = self._decode(text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
         except ValueError:

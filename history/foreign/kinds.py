@@ -15,12 +15,19 @@ KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "a mutex": ("acquire", "release", "lock", "unlock", "hold"),
     "a key-value store": ("get", "put", "append", "delete", "del"),
     "unique numbers": ("generate",),
+    "a set": ("broadcast",),
+    "echoes": ("echo",),
     "inserts under a predicate": ("insert",),
     "reads that may be dirty": ("refresh", "strong-read"),
     "an election": ("elect", "leader", "inspect"),
 }
 MODEL_NAMES: Final = ("mutex", "set", "fifo-queue", "unordered-queue", "counter", "multi-register", "key-value")
 """The sequential models, as `--model` takes them (`analysis.core.models`)."""
+PROMISE_NAMES: Final = (
+    *("set-full", "total-queue", "counter-bounds", "eventual-counter"),
+    *("bank", "unique-ids", "echo"),
+)
+"""The workloads whose promises need no search, as `--model` takes them (`analysis.core.workload_promises`)."""
 TRANSACTION_NAMES: Final = ("list-append", "rw-register")
 """The workloads of transactions, as `--model` takes them (`history.foreign.transaction_rows`)."""
 EDN: Final = "jepsen-edn"
@@ -34,17 +41,14 @@ WORKLOADS: Final[Mapping[str, str]] = {
     "txn-list-append": "list-append",
     "txn-rw-register": "rw-register",
     "kafka": "log",
+    "broadcast": "set-full",
+    "g-set": "set-full",
+    "g-counter": "eventual-counter",
+    "pn-counter": "eventual-counter",
+    "unique-ids": "unique-ids",
+    "echo": "echo",
 }
 """Maelstrom's workloads, and the model of each."""
-NOT_JUDGED: Final[Mapping[str, str]] = {
-    "echo": "echoes",
-    "unique-ids": "unique numbers",
-    "broadcast": "a set whose reads may lag",
-    "g-set": "a set whose reads may lag",
-    "g-counter": "a counter whose reads may lag",
-    "pn-counter": "a counter whose reads may lag",
-}
-"""Maelstrom's other workloads, and what each is of."""
 STEPS: Final[Mapping[str, str]] = {
     "append": "transactions that append to lists (list-append)",
     "r": "transactions on registers or lists (rw-register or list-append)",
@@ -60,15 +64,21 @@ def kind_of(f: str) -> str:
     return next((kind for kind, names in KINDS.items() if f in names), "")
 
 
-MODELS_OF: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("acquire", "release"), "mutex"),
-    "add": "set or --model counter",
-    **dict.fromkeys(("enqueue", "dequeue"), "fifo-queue or --model unordered-queue"),
-    **dict.fromkeys(("get", "put", "append", "delete"), "key-value"),
-    **dict.fromkeys(("[:read ...]", "[:write ...]"), "multi-register"),
-    "[:append ...]": "list-append",
-    "[:r ...]": "list-append or --model rw-register",
-    "[:w ...]": "rw-register or --model multi-register",
+MODELS_OF: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("acquire", "release"), ("mutex",)),
+    "add": ("set", "counter", "set-full", "counter-bounds", "eventual-counter"),
+    "broadcast": ("set-full",),
+    "remove": ("set-full",),
+    **dict.fromkeys(("enqueue", "dequeue"), ("fifo-queue", "unordered-queue", "total-queue")),
+    "drain": ("total-queue",),
+    "transfer": ("bank",),
+    "generate": ("unique-ids",),
+    "echo": ("echo",),
+    **dict.fromkeys(("get", "put", "append", "delete"), ("key-value",)),
+    **dict.fromkeys(("[:read ...]", "[:write ...]"), ("multi-register",)),
+    "[:append ...]": ("list-append",),
+    "[:r ...]": ("list-append", "rw-register"),
+    "[:w ...]": ("rw-register", "multi-register"),
 }
 """The models that judge a history of Jepsen's with an operation or step of this name, as `--model` takes them."""
 
@@ -77,7 +87,7 @@ def refusal(name: str, kind: str, label: str = ":f") -> str:
     """Why a history with this operation is not judged."""
     cause = f"{label} {name} is of {kind}" if kind else f"{label} {name} is of no known kind of history"
     if name in MODELS_OF and label.startswith(":f"):
-        return f"{cause}: judge it with --model {MODELS_OF[name]}"
+        return f"{cause}: judge it with --model {' or --model '.join(MODELS_OF[name])}"
     models = "and the models of --model"
     return f"{cause}: only registers (read, write, cas), logs (send, poll, txn with send and poll) {models} are judged"
 

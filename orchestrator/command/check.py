@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from history.foreign.kinds import EDN, JSON, MODEL_NAMES, NOTATIONS, TRANSACTION_NAMES, WORKLOADS
+from history.foreign.kinds import EDN, JSON, MODEL_NAMES, NOTATIONS, PROMISE_NAMES, TRANSACTION_NAMES, WORKLOADS
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_OF_VERDICT, EXIT_PASS, EXIT_UNKNOWN, EXIT_USAGE, UsageError
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 JSONL: Final = "jsonl"
 PORCUPINE: Final = "porcupine"
+OF_OBJECTS: Final = (*MODEL_NAMES, *PROMISE_NAMES)
+"""The models whose operations are on objects, with a name, an argument and an answer."""
 FORMAT_OF: Final = {".jsonl": JSONL, ".edn": EDN, ".json": JSON, ".log": PORCUPINE}
 
 
@@ -103,7 +105,7 @@ def _opened(path: Path, form: str | None, model: str | None) -> tuple[Path, str,
             raise UsageError(str(error)) from error
         return file, notation, stated or None
     form = form or _form_of(path)
-    return path, JSON if form == JSONL and model in (*MODEL_NAMES, *TRANSACTION_NAMES) else form, None
+    return path, JSON if form == JSONL and model in (*OF_OBJECTS, *TRANSACTION_NAMES) else form, None
 
 
 def _name_of(path: Path) -> str:
@@ -151,13 +153,28 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _judge(history: ForeignHistory, options: argparse.Namespace) -> ForeignJudgement:
+    failing = _failing(history.model, options.allow, options.prohibit)
     if history.model in TRANSACTION_NAMES:
         from analysis.foreign.transaction_judgement import judge_transactions
 
         return judge_transactions(history, consistency=options.consistency_model, key_order=options.key_order)
     from analysis.foreign.judgement import judge
 
-    return judge(history, upper_bound=options.upper_bound, budget=options.budget)
+    return judge(history, upper_bound=options.upper_bound, budget=options.budget, failing=failing)
+
+
+def _failing(model: str, allowed: Sequence[str], prohibited: Sequence[str]) -> set[str]:
+    """The anomalies that fail a history of this model, if it is one of promises. Raises UsageError."""
+    from analysis.core.workload_promises import PROMISES
+
+    anomalies = PROMISES[model].anomalies if model in PROMISES else {}
+    for name in (*allowed, *prohibited):
+        if name not in anomalies:
+            known = f"the model has {', '.join(anomalies)}" if anomalies else f"--model {', '.join(PROMISES)} take them"
+            raise UsageError(f"--allow and --prohibit: {model} has no anomaly {name}; {known}")
+        if name in allowed and name in prohibited:
+            raise UsageError(f"--allow {name} and --prohibit {name} contradict each other; omit one")
+    return {name for name, fails in anomalies.items() if fails} - {*allowed} | {*prohibited}
 
 
 def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:
@@ -177,7 +194,7 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
         return _read_transactions(task, task.model, options, directory)
     if options.key_order is not None:
         raise UsageError(f"--keys is for --model rw-register; omit --keys {options.key_order}")
-    if task.model in MODEL_NAMES:
+    if task.model in OF_OBJECTS:
         return _read_model(task, task.model, options, directory)
     if task.form == JSONL:
         return json_lines.read(task.paths, task.model, directory, initial=_initial(task, options.initial))
@@ -194,8 +211,9 @@ def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignH
 
 
 def _read_model(task: _Task, name: str, options: argparse.Namespace, directory: Path) -> ForeignHistory:
-    """The history of a sequential model. Raises as `_read`."""
+    """The history of operations on objects. Raises as `_read`."""
     from analysis.core.models import MODELS
+    from analysis.core.workload_promises import PROMISES
     from history.foreign.model_rows import read_model
 
     if task.form not in NOTATIONS:
@@ -203,7 +221,7 @@ def _read_model(task: _Task, name: str, options: argparse.Namespace, directory: 
             f"{task.paths[0]}: --model {name} is for the formats {', '.join(NOTATIONS)}, and the file is {task.form}; "
             f"Porcupine's key-value logs are {EDN}, too: --format {EDN}"
         )
-    model = MODELS[name]
+    model = MODELS[name] if name in MODELS else PROMISES[name]
     try:
         initial = model.initial(None if options.initial is None else _form(options.initial))
     except ValueError as error:
@@ -276,7 +294,7 @@ def _options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--model",
-        choices=("log", "register", "cas-register", *MODEL_NAMES, *TRANSACTION_NAMES),
+        choices=("log", "register", "cas-register", *OF_OBJECTS, *TRANSACTION_NAMES),
         help="what the operations are of (default: as a store says; else log or register, as the operations say)",
     )
     command.add_argument(
@@ -294,6 +312,14 @@ def _options(command: argparse.ArgumentParser) -> None:
         choices=("linearizable", "sequential"),
         help="assume this of each register of rw-register, also if the model does not say it (default: neither)",
     )
+    for name, effect in (("--allow", "does not fail"), ("--prohibit", "fails")):
+        command.add_argument(
+            name,
+            action="append",
+            default=[],
+            metavar="ANOMALY",
+            help=f"of a set, queue, counter or bank: {effect} the history (docs/foreign.md; default: by the model)",
+        )
     command.add_argument(
         "--initial",
         metavar="VALUE",
@@ -334,6 +360,7 @@ as a plot.
 
   brownout check history.edn                            Jepsen: linearizable-register, independent keys, kafka
   brownout check history.edn --model fifo-queue         Jepsen, Knossos, Porcupine: objects with a sequential model
+  brownout check history.edn --model set-full           Jepsen: set-full, total-queue, counter, bank, unique-ids
   brownout check history.edn --model list-append        Jepsen, Elle: transactions (also rw-register)
   brownout check store/lin-kv/latest                    Maelstrom: the store states the model (or --workload)
   brownout check history.json --model rw-register       Jepsen's JSON, elle-cli; also .jsonl with events and a model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,33 @@ MODELS: dict[str, tuple[list[Row], Any, Any]] = {
         [["r", 1, 2]],
         [["r", 1, None]],
     ),
+    "set-full": (
+        [(0, "invoke", "add", 1), (0, "ok", "add", 1), (1, "invoke", "read", None)],
+        [1],
+        [],
+    ),
+    "total-queue": (
+        [(0, "invoke", "enqueue", 1), (0, "ok", "enqueue", 1), (1, "invoke", "drain", None)],
+        [1],
+        [],
+    ),
+    "counter-bounds": ([(0, "invoke", "add", 1), (0, "ok", "add", 1), (1, "invoke", "read", None)], 1, 0),
+    "eventual-counter": ([(0, "invoke", "add", 1), (0, "ok", "add", 1), (1, "invoke", "read", None)], 1, 2),
+    "bank": (
+        [
+            *((0, "invoke", "read", None), (0, "ok", "read", {0: 5, 1: 5})),
+            *((0, "invoke", "transfer", {"amount": 5}), (0, "ok", "transfer", {"amount": 5})),
+            (1, "invoke", "read", None),
+        ],
+        {0: 0, 1: 10},
+        {0: 0, 1: 5},
+    ),
+    "unique-ids": (
+        [(0, "invoke", "generate", None), (0, "ok", "generate", 1), (1, "invoke", "generate", None)],
+        2,
+        1,
+    ),
+    "echo": ([(1, "invoke", "echo", 7)], {"echo": 7}, {"echo": 8}),
 }
 """By model: the first events of a history, and the answer to the last of them with which it passes or fails."""
 TAKEN_TWICE: list[Row] = [
@@ -131,7 +159,16 @@ def test_every_notation_gives_a_model_the_same_verdict(
         assert code == expected, printed
 
 
-STORES = {"lin-kv": "register", "txn-list-append": "list-append", "txn-rw-register": "rw-register", "kafka": "log"}
+STORES = {
+    "lin-kv": "register",
+    "txn-list-append": "list-append",
+    "txn-rw-register": "rw-register",
+    "kafka": "log",
+    "g-set": "set-full",
+    "pn-counter": "eventual-counter",
+    "unique-ids": "unique-ids",
+    "echo": "echo",
+}
 
 
 @pytest.mark.parametrize("name", ["history.edn", "history.txt"])
@@ -159,9 +196,31 @@ def test_the_workload_of_a_renamed_store_is_named(capsys: pytest.CaptureFixture[
     assert (code, "judge it with --model mutex" in printed) == (REFUSED, True)
 
 
+@pytest.mark.parametrize(("options", "expected"), [((), PASS), (("--prohibit", "stale-read"), FAIL)])
+def test_the_user_decides_which_anomaly_fails(
+    options: tuple[str, ...], expected: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows, last, late = MODELS["set-full"]
+    lagging = [*with_answer(rows, late), (1, "invoke", "read", None), (1, "ok", "read", last)]
+    Path("h.edn").write_text(written(lagging, EDN))
+    code, printed = checked("h.edn", "--model", "set-full", *options, capsys=capsys)
+    assert (code, "stale-read" in printed) == (expected, True)
+
+
 BAD = {
-    "a broadcast": ("store/broadcast/1", "", (), "the workload broadcast is of a set whose reads may lag"),
-    "unique numbers": ("store/unique-ids/1", "", (), "the workload unique-ids is of unique numbers"),
+    "an election": ("h.json", '{"process": 0, "type": "invoke", "f": "elect"}', (), "is of an election"),
+    "an unknown anomaly": (
+        "h.json",
+        '{"process": 0, "type": "invoke", "f": "generate"}',
+        ("--model", "unique-ids", "--allow", "lost-element"),
+        "unique-ids has no anomaly lost-element; the model has duplicate-id",
+    ),
+    "an anomaly of another model": (
+        "h.json",
+        '{"process": 0, "type": "invoke", "f": "acquire"}',
+        ("--model", "mutex", "--prohibit", "stale-read"),
+        "mutex has no anomaly stale-read; --model set-full",
+    ),
     "no history": ("store/lin-kv/1/test.jepsen", "", (), "has no history.edn and no history.txt"),
     "two models": ("h.txt", "", ("--workload", "kafka", "--model", "set"), "omit --model set"),
     "a line without tabs": ("h.txt", "0 :ok :read 1\n", ("--format", TEXT), "h.txt:1: is not an event: PROCESS, TYPE"),
@@ -171,7 +230,7 @@ BAD = {
     "a bare value first": ("h.json", "[2]\n", (), "h.json:1: is not JSON: an object for each event"),
     "two keys of one name": ("h.json", '{"f": 1, "f": 2}\n', (), "h.json:1: is not JSON (the key 'f' is given twice)"),
     "a bank": ("h.json", '{"process": 0, "type": "invoke", "f": "transfer", "value": 1}', (), "is of a bank"),
-    "a broadcast in JSON": ("h.json", '{"process": 0, "type": "invoke", "f": "broadcast"}', (), "of no known kind"),
+    "a broadcast in JSON": ("h.json", '{"process": 0, "type": "invoke", "f": "broadcast"}', (), "--model set-full"),
 }
 
 
@@ -219,3 +278,19 @@ def test_events_are_the_same_in_every_notation(tmp_path_factory: pytest.TempPath
     assert events_in(path, by_form, EDN) == expected
     arrays = events_in(path, in_array(rows), JSON)
     assert [event._replace(line=0) for event in arrays] == [event._replace(line=0) for event in expected]
+
+
+@pytest.mark.parametrize("value", ["nil", "7", "[1 [2 3]]", "[[:r 1 nil] [:append 2 3]]"])
+@pytest.mark.parametrize("names", [*permutations(("process", "value", "f"))])
+def test_a_line_of_integers_needs_no_reader_of_edn(tmp_path: Path, names: tuple[str, ...], value: str) -> None:
+    fields = {"process": "3", "value": value, "f": ":txn"}
+    path = tmp_path / "h.edn"
+    path.write_text(f"{{:type :invoke, {', '.join(f':{name} {fields[name]}' for name in names)}}}\n")
+    values = []
+
+    def plain(text: str) -> Any:
+        values.append(json.loads(text))
+        return values[-1]
+
+    (event,) = events_of(path, FUNCTIONS, plain=plain)
+    assert [event.value] == values

@@ -1,0 +1,559 @@
+"""Promises of sets, queues, counters, banks and sources of numbers that do not need a search: what was acknowledged is
+not lost, nothing is there that nobody wrote, and sums and totals are possible.
+
+They are those of Jepsen's workloads (`set-full`, `total-queue`, `counter`, `jepsen.tests.bank`, `unique-ids`), and need
+about linear time. An operation that returned took effect between its invocation and its return. One of unknown outcome
+may take effect at any time after its invocation, or never. An operation that failed is not among those that are given.
+
+A contradiction is one in every order that real time allows. A pass needs evidence: a read that shows each acknowledged
+element, or an answer that the queue was empty. What lacks it is a doubt.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, ClassVar, Final
+
+from analysis.core.models import CounterModel, ModelOperation, integer
+from history.foreign.edn import FormMap, FormSet, Keyword, text_of
+from history.record.schemas import INF
+from installation.counted import counted
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """An anomaly, a sentence about its first case, that case's operations, and the number of cases."""
+
+    anomaly: str
+    sentence: str
+    operations: tuple[ModelOperation, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class PromiseReport:
+    """The result for one object."""
+
+    contradictions: Sequence[Contradiction]
+    """At most one for each name of an anomaly."""
+    doubts: Sequence[tuple[str, str]] = ()
+    """Why a pass cannot be concluded, as sentences; each with the name of the anomaly that may be there, or an empty
+    text."""
+    remarks: Sequence[str] = ()
+    """What else was counted, as phrases."""
+
+
+@dataclass
+class _Cases:
+    """The contradictions of one object by the names of their anomalies; the first of each is kept."""
+
+    first: dict[str, Contradiction] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, anomaly: str, sentence: str, *operations: ModelOperation) -> None:
+        self.first.setdefault(anomaly, Contradiction(anomaly, sentence, operations))
+        self.counts[anomaly] += 1
+
+    def report(self, doubts: Sequence[tuple[str, str]] = (), remarks: Sequence[str] = ()) -> PromiseReport:
+        contradictions = [
+            Contradiction(name, case.sentence, case.operations, self.counts[name]) for name, case in self.first.items()
+        ]
+        return PromiseReport(contradictions, doubts, remarks)
+
+
+class WorkloadPromises(ABC):
+    """What one kind of workload promises."""
+
+    functions: ClassVar[Mapping[str, bool]]
+    """The names of the operations, and whether the completion of each has an answer of its own."""
+    anomalies: ClassVar[Mapping[str, bool]]
+    """The names of the contradictions, and whether one fails the history unless the user decides otherwise."""
+    takes: ClassVar[str] = ""
+    """What `--initial` states; empty if the workload has no initial value."""
+
+    def initial(self, form: Any) -> Hashable:
+        """What the object has at the start; `form`: what the user stated, or None. Raises ValueError with the
+        remedy."""
+        if form is not None:
+            raise ValueError("this workload has no initial value; omit --initial")
+        return None
+
+    @abstractmethod
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        """The argument and the answer of an operation, from the forms of a file. Raises ValueError."""
+
+    @abstractmethod
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        """Judge one object. `operations`: those that did not fail, in any order."""
+
+
+# ---- sets
+
+
+LOST_ELEMENT: Final = "lost-element"
+PHANTOM_ELEMENT: Final = "phantom-element"
+DUPLICATE_ELEMENT: Final = "duplicate-element"
+RESURRECTED_ELEMENT: Final = "resurrected-element"
+STALE_READ: Final = "stale-read"
+
+
+@dataclass
+class _Element:
+    """What a history says about one element of a set. Times are ns; `INF`: never."""
+
+    added: list[ModelOperation] = field(default_factory=list)
+    removed: list[ModelOperation] = field(default_factory=list)
+    known: int = INF
+    """When it was certainly in the set first: the first return of an add, or of a read that shows it."""
+    shown: ModelOperation | None = None
+    """The read that shows it and returned last."""
+    shown_from: int = -1
+    """The latest invocation of a read that shows it."""
+
+
+class SetPromises(WorkloadPromises):
+    """Elements that are added, and read together (Jepsen's `set-full`; Maelstrom's broadcast and g-set).
+
+    A read may lag, unless `stale-read` is prohibited. So an element is lost if it was certainly there, the last read
+    that could show it lacks it, and each read that shows it had returned before that read was invoked.
+    """
+
+    functions: ClassVar = {"add": False, "broadcast": False, "remove": False, "read": True}
+    anomalies: ClassVar = {
+        LOST_ELEMENT: True,
+        PHANTOM_ELEMENT: True,
+        DUPLICATE_ELEMENT: True,
+        RESURRECTED_ELEMENT: True,
+        STALE_READ: False,
+    }
+    takes: ClassVar = "elements"
+
+    def initial(self, form: Any) -> frozenset[str]:
+        return frozenset() if form is None else frozenset(_elements(form))
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        if f != "read":
+            return text_of(argument), None
+        return None, _elements(answer) if is_answered else None
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        cases, elements = _Cases(), {element: _Element(known=0) for element in initial}
+        reads = sorted(_answered(operations, "read"), key=_invocation)
+        for operation in operations:
+            if operation.f != "read":
+                element = elements.setdefault(str(operation.argument), _Element())
+                changes = element.removed if operation.f == "remove" else element.added
+                changes.append(operation)
+                if operation.f != "remove":
+                    element.known = min(element.known, operation.ret)
+        for read in reads:
+            self._take(read, elements, cases, initial)
+        lacking = _last_reads_without(elements, reads)
+        late, unread = 0, list[str]()
+        for name, element in elements.items():
+            if element.removed:
+                _judge_removal(name, element, reads, cases)
+            elif (without := lacking.get(name)) is None or without.inv < element.known:
+                if element.shown is None and element.known < INF:
+                    unread.append(name)
+            elif element.shown is None or element.shown.ret < without.inv:
+                cases.add(
+                    LOST_ELEMENT, _lost(name, element, without), *_present(*element.added[:1], element.shown, without)
+                )
+            else:
+                late += 1
+                sentence = f"{name} was in the set {_after(without.inv - element.known)} before a read that lacks it"
+                cases.add(STALE_READ, sentence, *_present(*element.added[:1], without, element.shown))
+                if element.shown_from < without.inv:  # which of the two reads saw the later set is not known
+                    unread.append(name)
+        doubts = [] if reads else [("", "no read was answered")]
+        if unread and reads:
+            fate = f"no read shows what became of {'it' if len(unread) == 1 else 'them'}"
+            doubts.append((LOST_ELEMENT, f"{_some(unread)}: {fate}"))
+        recovered = sum(1 for it in elements.values() if it.shown and it.added and min(map(_return, it.added)) == INF)
+        remarks = [counted(len(elements), "element"), counted(len(reads), "read"), f"{late:,} were shown late"]
+        return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were shown"])
+
+    @staticmethod
+    def _take(read: ModelOperation, elements: dict[str, _Element], cases: _Cases, initial: Any) -> None:
+        answer: tuple[str, ...] = read.answer  # type: ignore[assignment]
+        if len(set(answer)) < len(answer):
+            repeated = next(name for name, count in Counter(answer).items() if count > 1)
+            cases.add(DUPLICATE_ELEMENT, f"a read shows {repeated} more than once", read)
+        for name in answer:
+            element = elements.get(name)
+            if element is None or (name not in initial and all(add.inv > read.ret for add in element.added)):
+                cases.add(PHANTOM_ELEMENT, f"a read shows {name}, without an add", read)
+                continue
+            element.known, element.shown_from = min(element.known, read.ret), max(element.shown_from, read.inv)
+            if element.shown is None or read.ret > element.shown.ret:
+                element.shown = read
+
+
+def _last_reads_without(elements: Iterable[str], reads: Sequence[ModelOperation]) -> dict[str, ModelOperation]:
+    """For each element the read that lacks it and was invoked last."""
+    remaining, lacking = set(elements), dict[str, ModelOperation]()
+    for read in reversed(reads):
+        if not remaining:
+            break
+        without = remaining.difference(read.answer)  # type: ignore[arg-type]
+        lacking.update(dict.fromkeys(without, read))
+        remaining -= without
+    return lacking
+
+
+def _judge_removal(name: str, element: _Element, reads: Sequence[ModelOperation], cases: _Cases) -> None:
+    """An element is gone after an acknowledged removal, unless an add may have come later."""
+    removal = min(element.removed, key=_return)
+    if removal.ret == INF or any(add.ret > removal.inv for add in element.added):
+        return
+    for read in reads[bisect_right(reads, removal.ret, key=_invocation) :]:
+        if name in read.answer:  # type: ignore[operator]
+            cases.add(RESURRECTED_ELEMENT, f"a read shows {name} after its removal was acknowledged", removal, read)
+            return
+
+
+def _lost(name: str, element: _Element, read: ModelOperation) -> str:
+    last = "no read shows it" if element.shown is None else "the reads that show it had returned before"
+    return f"{name} was in the set {_after(read.inv - element.known)} before a read that lacks it; {last}"
+
+
+# ---- queues
+
+
+OUT_OF_ORDER: Final = "out-of-order"
+
+
+class QueuePromises(WorkloadPromises):
+    """Elements that are enqueued, and taken once each (Jepsen's `total-queue`).
+
+    At-least-once delivery allows `duplicate-element`, at-most-once delivery allows `lost-element`. `out-of-order`: an
+    element was enqueued before another one in real time, and taken after it.
+    """
+
+    functions: ClassVar = {"enqueue": False, "dequeue": True, "drain": True}
+    anomalies: ClassVar = {LOST_ELEMENT: True, PHANTOM_ELEMENT: True, DUPLICATE_ELEMENT: True, OUT_OF_ORDER: False}
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        if f == "enqueue":
+            return text_of(argument), None
+        if not is_answered:
+            return None, None
+        if f == "drain":
+            return None, _elements(answer)
+        return None, () if answer is None else (text_of(answer),)
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        del initial
+        cases = _Cases()
+        enqueued, taken = dict[str, list[ModelOperation]](), dict[str, list[ModelOperation]]()
+        emptied, open_takes = -1, 0
+        for operation in sorted(operations, key=_invocation):
+            if operation.f == "enqueue":
+                enqueued.setdefault(str(operation.argument), []).append(operation)
+            elif not operation.is_answered:
+                open_takes += 1
+            else:
+                if operation.f == "drain" or not operation.answer:
+                    emptied = max(emptied, operation.inv)
+                for name in operation.answer:  # type: ignore[attr-defined]
+                    taken.setdefault(name, []).append(operation)
+        for name, takes in taken.items():
+            attempts = enqueued.get(name, [])
+            first = min(takes, key=_return)
+            if not attempts or attempts[0].inv > first.ret:
+                cases.add(PHANTOM_ELEMENT, f"{name} was taken, without an enqueue", first)
+            elif len(takes) > len(attempts):
+                times = f"{counted(len(takes), 'time')}, and enqueued {counted(len(attempts), 'time')}"
+                cases.add(DUPLICATE_ELEMENT, f"{name} was taken {times}", *attempts, *takes)
+        missing = list(_missing(enqueued, taken))
+        doubts = self._judge_missing(missing, emptied, open_takes, cases)
+        _judge_order(enqueued, taken, cases)
+        recovered = sum(1 for name in taken if all(not it.is_answered for it in enqueued.get(name, [])))
+        remarks = [f"{counted(len(enqueued), 'element')}, {len(taken):,} taken"]
+        return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were taken"])
+
+    @staticmethod
+    def _judge_missing(
+        missing: Sequence[ModelOperation], emptied: int, open_takes: int, cases: _Cases
+    ) -> Sequence[tuple[str, str]]:
+        """Elements that were acknowledged and not taken. Some are in the queue still, and an operation of unknown
+        outcome may have taken one."""
+        gone = [enqueue for enqueue in missing if enqueue.ret < emptied]
+        if len(gone) > open_takes:
+            for enqueue in gone:
+                cases.add(LOST_ELEMENT, f"{enqueue.argument} was acknowledged, and the queue was empty later", enqueue)
+            return ()
+        if not missing:
+            return ()
+        names = _some([str(enqueue.argument) for enqueue in missing])
+        if len(gone) < len(missing):
+            fate = "no later answer says that the queue is empty"
+        else:
+            fate = f"{counted(open_takes, 'dequeue')} of unknown outcome may have taken them"
+        return ((LOST_ELEMENT, f"{names}: acknowledged and not taken, and {fate}"),)
+
+
+def _missing(
+    enqueued: Mapping[str, Sequence[ModelOperation]], taken: Mapping[str, Sequence[ModelOperation]]
+) -> Iterator[ModelOperation]:
+    """An acknowledged operation for each element that was taken less often than it was acknowledged."""
+    for name, attempts in enqueued.items():
+        acknowledged = [attempt for attempt in attempts if attempt.is_answered]
+        if len(acknowledged) > len(taken.get(name, ())):
+            yield acknowledged[-1]
+
+
+def _judge_order(
+    enqueued: Mapping[str, Sequence[ModelOperation]], taken: Mapping[str, Sequence[ModelOperation]], cases: _Cases
+) -> None:
+    """Of elements that were enqueued and taken once: if `a` was enqueued before `b` in real time, `b` is not taken
+    before `a` in real time. Theory of operation: by the invocation of the enqueues, a heap gives the enqueues that had
+    returned before. Of these the latest invocation of a dequeue is the strictest one."""
+    pairs = [
+        (attempts[0], taken[name][0])
+        for name, attempts in enqueued.items()
+        if len(attempts) == len(taken.get(name, ())) == 1 and taken[name][0].f == "dequeue"
+    ]
+    returned: list[tuple[int, int, ModelOperation, ModelOperation]] = []
+    latest: tuple[ModelOperation, ModelOperation] | None = None
+    for number, (enqueue, dequeue) in enumerate(sorted(pairs, key=lambda pair: pair[0].inv)):
+        while returned and returned[0][0] < enqueue.inv:
+            *_, earlier, take = heapq.heappop(returned)
+            if latest is None or take.inv > latest[1].inv:
+                latest = earlier, take
+        if latest is not None and dequeue.ret < latest[1].inv:
+            sentence = f"{latest[0].argument} was enqueued before {enqueue.argument}, and taken after it"
+            cases.add(OUT_OF_ORDER, sentence, latest[0], enqueue, dequeue, latest[1])
+        heapq.heappush(returned, (enqueue.ret, number, enqueue, dequeue))
+
+
+# ---- counters
+
+
+IMPOSSIBLE_SUM: Final = "impossible-sum"
+STALE_SUM: Final = "stale-sum"
+LOST_SUM: Final = "lost-sum"
+
+
+class CounterPromises(WorkloadPromises):
+    """Numbers that are added, and a sum that is read (Jepsen's `counter`; Maelstrom's g-counter and pn-counter).
+
+    A read lies between the least and the greatest sum of the additions that took effect. With `stale-sum` allowed, a
+    read may lag. Then the last operation of each process counts, if it is a read that was invoked after all
+    acknowledged additions.
+    """
+
+    functions: ClassVar = {"add": False, "read": True}
+    anomalies: ClassVar = {IMPOSSIBLE_SUM: True, LOST_SUM: True, STALE_SUM: True}
+    takes: ClassVar = "an integer"
+
+    _MODEL: ClassVar = CounterModel()
+
+    def initial(self, form: Any) -> Hashable:
+        return self._MODEL.initial(form)
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        return self._MODEL.values(f, argument, answer, is_answered=is_answered)
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        cases = _Cases()
+        adds = [operation for operation in operations if operation.f == "add"]
+        reads = sorted(_answered(operations, "read"), key=_invocation)
+        started = {sign: _Sums(adds, _invocation, sign) for sign in (1, -1)}
+        ended = {sign: _Sums(adds, _return, sign) for sign in (1, -1)}
+        settled = max((add.ret for add in adds if add.is_answered), default=0)
+        last = {operation.process: operation for operation in sorted(operations, key=_invocation)}
+        for read in reads:
+            low, high = (initial + started[sign].until(read.ret) for sign in (-1, 1))
+            least, most = low + ended[1].until(read.inv - 1), high + ended[-1].until(read.inv - 1)
+            answer = int(read.answer)  # type: ignore[call-overload]
+            if not low <= answer <= high:
+                bounds = f"what was added before it returned gives {low:,} to {high:,}"
+                cases.add(IMPOSSIBLE_SUM, f"a read shows {answer:,}; {bounds}", read)
+            elif not least <= answer <= most:
+                is_last = last[read.process] is read and read.inv > settled
+                bounds = f"additions that had returned, and those that may have happened, give {least:,} to {most:,}"
+                cases.add(LOST_SUM if is_last else STALE_SUM, f"a read shows {answer:,}; {bounds}", read)
+        doubts = (
+            [] if any(read.inv > settled for read in reads) else [("", "no read was invoked after the last addition")]
+        )
+        return cases.report(doubts, [counted(len(adds), "addition"), counted(len(reads), "read")])
+
+
+class _Sums:
+    """Sums of the additions of one sign, by a time of theirs."""
+
+    def __init__(self, adds: Iterable[ModelOperation], time: Any, sign: int) -> None:
+        of_sign = [add for add in adds if int(add.argument) * sign > 0]  # type: ignore[call-overload]
+        of_sign = sorted((add for add in of_sign if time(add) < INF), key=time)
+        self._times: list[int] = [time(add) for add in of_sign]
+        self._sums: list[int] = [0, *accumulate(int(add.argument) for add in of_sign)]  # type: ignore[call-overload]
+
+    def until(self, time: int) -> int:
+        """The sum of the additions with this time or an earlier one."""
+        return self._sums[bisect_right(self._times, time)]
+
+
+class EventualCounterPromises(CounterPromises):
+    """A counter whose reads may lag."""
+
+    anomalies: ClassVar = {**CounterPromises.anomalies, STALE_SUM: False}
+
+
+# ---- banks
+
+
+WRONG_TOTAL: Final = "wrong-total"
+NEGATIVE_BALANCE: Final = "negative-balance"
+OTHER_ACCOUNTS: Final = "other-accounts"
+
+
+class BankPromises(WorkloadPromises):
+    """Transfers between accounts, whose total every read shows (`jepsen.tests.bank`).
+
+    The total is the stated one, or that of the first read.
+    """
+
+    functions: ClassVar = {"transfer": False, "read": True}
+    anomalies: ClassVar = {WRONG_TOTAL: True, NEGATIVE_BALANCE: True, OTHER_ACCOUNTS: True}
+    takes: ClassVar = "the total of all accounts"
+
+    def initial(self, form: Any) -> int | None:
+        return None if form is None else integer("the total", form)
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        if f == "transfer" or not is_answered:
+            return text_of(argument), None
+        if not isinstance(answer, FormMap):
+            raise ValueError(f"the answer of read is {text_of(answer)}: a map of accounts to balances is needed")
+        return None, tuple((text_of(name), integer("a balance", balance)) for name, balance in answer.items())
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        cases = _Cases()
+        reads = sorted(_answered(operations, "read"), key=_invocation)
+        if not reads:
+            return cases.report([("", "no read was answered")])
+        first = dict(reads[0].answer)  # type: ignore[call-overload]
+        total = sum(first.values()) if initial is None else initial
+        for read in reads:
+            balances = dict(read.answer)  # type: ignore[call-overload]
+            if balances.keys() != first.keys():
+                other = _some(sorted(balances.keys() ^ first.keys()))
+                cases.add(OTHER_ACCOUNTS, f"two reads have different accounts: {other} is in one only", reads[0], read)
+            elif sum(balances.values()) != total:
+                sentence = f"a read shows accounts with a total of {sum(balances.values()):,}, not {total:,}"
+                cases.add(WRONG_TOTAL, sentence, *dict.fromkeys((reads[0], read)))
+            if min(balances.values(), default=0) < 0:
+                name = min(balances, key=lambda account: balances[account])
+                cases.add(NEGATIVE_BALANCE, f"a read shows account {name} with {balances[name]:,}", read)
+        transfers = sum(operation.f == "transfer" for operation in operations)
+        doubts = [] if any(_answered(operations, "transfer")) else [("", "no transfer was acknowledged")]
+        source = "of the first read" if initial is None else "as stated"
+        remarks = [f"a total of {total:,} {source}", counted(transfers, "transfer"), counted(len(reads), "read")]
+        return cases.report(doubts, remarks)
+
+
+# ---- sources of numbers
+
+
+DUPLICATE_ID: Final = "duplicate-id"
+
+
+class IdPromises(WorkloadPromises):
+    """Ids that are generated, each once (Jepsen's `unique-ids`)."""
+
+    functions: ClassVar = {"generate": True}
+    anomalies: ClassVar = {DUPLICATE_ID: True}
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        del f, argument  # always `generate`, without one
+        return None, text_of(answer) if is_answered else None
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        del initial
+        cases, first = _Cases(), dict[Hashable, ModelOperation]()
+        for operation in sorted(_answered(operations, "generate"), key=_invocation):
+            earlier = first.setdefault(operation.answer, operation)
+            if earlier is not operation:
+                cases.add(DUPLICATE_ID, f"{operation.answer} was generated twice", earlier, operation)
+        return cases.report([] if first else [("", "no id was generated")], [counted(len(first), "id")])
+
+
+# ---- echoes
+
+
+WRONG_ECHO: Final = "wrong-echo"
+
+
+class EchoPromises(WorkloadPromises):
+    """Each answer repeats its request (Maelstrom's `echo`, whose answer is a message)."""
+
+    functions: ClassVar = {"echo": True}
+    anomalies: ClassVar = {WRONG_ECHO: True}
+
+    def values(self, f: str, argument: Any, answer: Any, *, is_answered: bool) -> tuple[Hashable, Hashable]:
+        del f  # always `echo`
+        if isinstance(answer, FormMap):
+            answer = next((value for name, value in answer.items() if name in (Keyword("echo"), "echo")), answer)
+        return text_of(argument), text_of(answer) if is_answered else None
+
+    def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
+        del initial
+        cases, echoes = _Cases(), list(_answered(operations, "echo"))
+        for echo in echoes:
+            if echo.answer != echo.argument:
+                cases.add(WRONG_ECHO, f"{echo.argument} was answered with {echo.answer}", echo)
+        return cases.report([] if echoes else [("", "no echo was answered")], [counted(len(echoes), "echo", "echoes")])
+
+
+PROMISES: Final[Mapping[str, WorkloadPromises]] = {
+    "set-full": SetPromises(),
+    "total-queue": QueuePromises(),
+    "counter-bounds": CounterPromises(),
+    "eventual-counter": EventualCounterPromises(),
+    "bank": BankPromises(),
+    "unique-ids": IdPromises(),
+    "echo": EchoPromises(),
+}
+"""The promises by the names that `--model` takes."""
+
+
+def _answered(operations: Iterable[ModelOperation], f: str) -> Iterator[ModelOperation]:
+    return (operation for operation in operations if operation.f == f and operation.is_answered)
+
+
+def _invocation(operation: ModelOperation) -> int:
+    return operation.inv
+
+
+def _return(operation: ModelOperation) -> int:
+    return operation.ret
+
+
+def _present(*operations: ModelOperation | None) -> Iterator[ModelOperation]:
+    return (operation for operation in operations if operation is not None)
+
+
+def _after(duration_ns: int) -> str:
+    return f"{duration_ns / 1e9:.3g} s"
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _elements(form: Any) -> tuple[str, ...]:
+    if isinstance(form, FormSet):
+        return tuple(form.elements)
+    if not isinstance(form, list):
+        raise ValueError(f"{text_of(form)} has no elements: #{{1 2}} or a vector is needed")
+    return tuple(map(text_of, form))
