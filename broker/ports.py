@@ -82,7 +82,7 @@ class Disk(Protocol):
     def exists(self, path: str) -> bool: ...
 
     def list(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; empty when there is no such directory."""
+        """The names in a directory, sorted; empty without this directory."""
         ...
 
     def make_directory(self, path: str) -> None:

@@ -139,7 +139,7 @@ BYTES_PER_OPERATION: Final = 13
 
 
 def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = map) -> History:
-    """Reads `<run>/history/`. Raises HistoryError when there is no such directory; all other damage is a defect in the
+    """Reads `<run>/history/`. Raises HistoryError if the directory is missing; all other damage is a defect in the
     result.
 
     With `tables`, writes the operations there, with their indexes and the table of seconds, in place of older ones; the

@@ -401,7 +401,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Asynchronous generators are not tracked."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
-        """There is no executor."""
+        """The loop has no executor."""
 
     # --- connections
 

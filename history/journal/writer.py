@@ -264,7 +264,7 @@ class Journal:
     ) -> int:
         """The bound (seconds of the world's clock) passed without recovery; `seen`: what was awaited and last
         observed. `running`, `reached`: the nodes whose services were then seen to run, and those that answered the
-        tester; None: nobody looked."""
+        tester; None: not examined."""
         fields = {"running": running, "reached": reached}
         looked = {key: list(names) for key, names in fields.items() if names is not None}
         return self.event(NOT_CONVERGED, bound_s=bound_s, seen=seen, **looked)

@@ -141,7 +141,7 @@ class Announcements(ABC):
         """The announced operations that are not done, as operations that may have happened."""
 
     def reused(self, done: ValueRuns) -> int:
-        """How much of what the client gave back is done nevertheless."""
+        """How much of what the client gave back is done."""
         del done
         return 0
 

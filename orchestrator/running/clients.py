@@ -109,7 +109,7 @@ class Fleet:
         return any(planned.first for planned in self._planned_clients)
 
     def start_first(self) -> None:
-        """Start the clients that send the first operations, or the probe if there are none."""
+        """Start the clients that send the first operations, or else the probe."""
         for planned in self._planned_clients:
             if planned.first:
                 self._load.append(self._start(planned.role, planned.name, planned.rate))
