@@ -168,7 +168,8 @@ def _named(table: Table, name: str, shape: Shape) -> Any:
     value = table.raw(name, None)
     if not _fits(value, values):
         problem = "not a text" if values["type"] == "string" else "neither a text, a number, true nor false"
-        table.refuse(f"{name}: {value!r} is {problem}; put a name with dots in quotes", name)
+        meant = f"not {values['title']}" if "title" in values else f"{problem}; put a name with dots in quotes"
+        table.refuse(f"{name}: {value!r} is {meant}", name)
     if not values:
         return value
     return str(value).lower() if isinstance(value, bool) else str(value)

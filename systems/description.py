@@ -47,6 +47,9 @@ _VARIABLE_NAME: Final = Meta(pattern="^[A-Za-z_][A-Za-z0-9_]*$", title="a name o
 _CLASS: Final = Meta(pattern=r"^[^:]+\.py:[A-Za-z_]\w*$", title='of the form "parser.py:Class"')
 _WORDS: Final = {"uniqueItems": False}
 _COMMANDS: Final = Meta(title='a list of commands, each with its words: [["mkdir", "-p", "..."], [...]]')
+_EVENT_NAME: Final = Meta(
+    pattern="^[a-z][a-z0-9-]{0,31}$", title="a name of an event; use small letters, digits and '-', such as election"
+)
 _EXIT_CODES: Final = Meta(min_length=1, title="a list of exit codes after SIGTERM, numbers from 0 to 255")
 
 _Port = Annotated[int, Meta(ge=1, le=65535)]
@@ -158,6 +161,10 @@ class LogPatterns(msgspec.Struct, frozen=True):
 
     fatal: tuple[str, ...] = ()
     """Regular expressions of lines that no healthy process writes: a matching log line fails the run."""
+    events: Mapping[str, Annotated[str, _EVENT_NAME]] = {}
+    """What log lines mean: `"became leader" = "election"`, a regular expression and the name of an event. The journal
+    and the page of a run have the lines that match, with their nodes. After an `election` the page shows its node as
+    the leader."""
 
 
 class MachineNeeds(msgspec.Struct, frozen=True):
@@ -196,7 +203,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     collect: CollectedFiles = CollectedFiles()
     """What is collected from each node."""
     log: LogPatterns = LogPatterns()
-    """What the services' logs may not have."""
+    """What lines of the services' logs mean."""
     machine: MachineNeeds = MachineNeeds()
     """What separate machines need."""
 
@@ -228,11 +235,13 @@ def _problems(description: Description) -> Iterator[Problem]:
             yield ("collect", "files"), f"{pattern!r} names nothing below the directory{_BELOW}"
         if any("**" in part and part != "**" for part in PurePosixPath(pattern).parts):
             yield ("collect", "files"), f"{pattern!r}: '**' is a part of its own, as in 'a/**/*.log'"
-    for pattern in description.log.fatal:
+    expressions = [(("log", "fatal"), pattern) for pattern in description.log.fatal]
+    expressions += [(("log", "events"), pattern) for pattern in description.log.events]
+    for path, pattern in expressions:
         try:
             re.compile(pattern)
         except re.error as error:
-            yield ("log", "fatal"), f"{pattern!r} is not a regular expression: {error}"
+            yield path, f"{pattern!r} is not a regular expression: {error}"
     for role in description.roles.values():
         for name in role.files:
             if problem := _problem_of_file(name):

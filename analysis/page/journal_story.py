@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from analysis.page.story import StoryItem, StoryKind
-from history.journal.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, STOOD_STILL, service_exits
+from history.journal.service_events import (
+    ELECTION,
+    ENDED,
+    FATAL_LINE,
+    LOG_EVENT,
+    SERVICE_EXIT,
+    STOOD_STILL,
+    service_exits,
+)
 from history.journal.timeline import DOWN, HEALED, INJECTED, PROCESS_STATES, SUSPENDED, FaultSpan, RunClock, fault_spans
 from history.journal.writer import FILE_NAME
 
@@ -17,6 +25,7 @@ _NAMED_STEP: Final = re.compile(r"step \d+ \((?P<what>.*?)\)(?P<result>.*)", re.
 _REPEATED: Final = re.compile(r"\b(?P<answer>\w[\w -]*)(?:, (?P=answer)\b){3,}")
 """The same answer four times or more, as after a step that produces many records."""
 _K = StoryKind
+LEADER: Final = "leader"
 
 
 @dataclass
@@ -42,8 +51,18 @@ class EndedProcess:
 
 
 def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iterator[StoryItem]:
-    """The items of a journal's lines. A line's number is its position in the file."""
-    lines = list(journal)
+    """The items of a journal's lines. A line's number is its position in the file. A node with an election in its log
+    is the leader until another one has an election, or its process ends or is suspended."""
+    leader = ""
+    for item in _items(list(journal), clock):
+        if item.role == LEADER and leader not in ("", item.lane):
+            yield replace(item, lane=leader, text=f"no longer the leader: {item.lane} is", rank=2, role="up")
+        if item.role:
+            leader = item.lane if item.role == LEADER else "" if item.lane == leader else leader
+        yield item
+
+
+def _items(lines: Sequence[Mapping[str, Any]], clock: RunClock) -> Iterator[StoryItem]:
     faults = {fault.id: fault for fault in fault_spans(lines, clock)}
     for line in lines:
         event, at_s, number = line["event"], clock.of_monotonic(line.get("t", 0)), int(line.get("n", 0))
@@ -71,6 +90,10 @@ def journal_items(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> Iter
         elif event == FATAL_LINE:
             text = f"fatal log line: {line.get('line')}"
             yield StoryItem(at_s, str(line.get("node")), _K.LOG_LINE, text, FILE, number, 0)
+        elif event == LOG_EVENT:
+            elected, text = line.get("name") == ELECTION, f"{line.get('name')}: {line.get('line')}"
+            kind, role = (_K.ELECTION, LEADER) if elected else (_K.LOG_LINE, "")
+            yield StoryItem(at_s, str(line.get("node")), kind, text, FILE, number, 1, role=role)
 
 
 def _fault_items(fault: FaultSpan, line: Mapping[str, Any], at_s: float, number: int) -> Iterator[StoryItem]:

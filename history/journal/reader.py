@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from history.checksummed_lines import read_lines
 from history.damage import Damage
-from history.journal.service_events import FATAL_LINE, RUNNING, SERVICE_EXIT, STARTED, STOPPED
+from history.journal.service_events import FATAL_LINE, LOG_EVENT, RUNNING, SERVICE_EXIT, STARTED, STOPPED
 from history.journal.writer import (
     ASSIGNMENT,
     CLIENT,
@@ -110,6 +110,7 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "note": {"text": str},
     SERVICE_EXIT: {"node": str, "exit_code": int | None, "signal": int | None, "last_words": str},
     FATAL_LINE: {"node": str, "pattern": str, "line": str},
+    LOG_EVENT: {"node": str, "name": str, "line": str},
     CONVERGED: {"seconds": _Seconds},
     NOT_CONVERGED: {"bound_s": _Seconds, "seen": str},
     FINAL_READ_STALLED: {

@@ -1,5 +1,5 @@
 """Events of the system's own processes in a journal: exits, restarts and stops that the run did not cause, unclean
-exits after a request to stop, and fatal log lines."""
+exits after a request to stop, fatal log lines, and log lines that the system declares to be events."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any, Final
 
 SERVICE_EXIT: Final = "service_exit"
 FATAL_LINE: Final = "fatal_line"
+LOG_EVENT: Final = "log_event"
+ELECTION: Final = "election"
+"""The event of a log after which its node leads."""
 STARTED: Final = "started"
 RUNNING: Final = "running"
 STOPPED: Final = "stopped"

@@ -1,17 +1,17 @@
 """Writes the run loop's journal: `journal.jsonl`, one JSON object per line, written whole before the loop continues.
 
 The lines have checksums (`history.checksummed_lines`): a reader (`history.journal.reader`) detects lost, changed and
-moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the
-epoch) and `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session,
-producers}, `client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed`
-{id, ...}, `heal_all` {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined`
-{node, partition, ...}, `deletion_sent` {client, number, partition, offset}, `records_deleted` {client, number,
-low_watermark, error}, `node` {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order
-{status}; `note` {text}, `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node,
-pattern, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was healed,
-the former only where the campaign states a bound. `final_read_stalled` {place, bound_s, reads, takes_writes, ended,
-running, reached}: a final read was given up, and another reader's, too. `tester_short` {resource, since, seen}: the
-tester itself ran out of something.
+moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations), `wall` (seconds since the epoch) and
+`event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session, producers},
+`client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...}, `heal_all`
+{status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined` {node, partition, ...},
+`deletion_sent` {client, number, partition, offset}, `records_deleted` {client, number, low_watermark, error}, `node`
+{node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order {status}; `note` {text},
+`service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node, pattern, line}, `log_event`
+{node, name, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was
+healed, the former only where the campaign states a bound. `final_read_stalled` {place, bound_s, reads, takes_writes,
+ended, running, reached}: a final read was given up, and another reader's, too. `tester_short` {resource, since, seen}:
+the tester itself ran out of something.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Final, Self
 from history.checksummed_lines import LineWriter
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
-from history.journal.service_events import ENDED, FATAL_LINE, SERVICE_EXIT, WAYS
+from history.journal.service_events import ENDED, FATAL_LINE, LOG_EVENT, SERVICE_EXIT, WAYS
 
 FILE_NAME: Final = "journal.jsonl"
 RESERVE: Final = 1 << 16
@@ -249,6 +249,11 @@ class Journal:
     def fatal_line(self, node: str, pattern: str, line: str) -> int:
         """A process of the system on `node` logged a line that matches a pattern which the system declares fatal."""
         return self.event(FATAL_LINE, node=node, pattern=pattern, line=line)
+
+    def log_event(self, node: str, name: str, line: str) -> int:
+        """A process of the system on `node` logged a line that the system declares to be this event. It was logged
+        shortly before."""
+        return self.event(LOG_EVENT, node=node, name=name, line=line)
 
     def tester_short(self, resource: str, *, since: int, seen: str) -> int:
         """The tester itself ran out of a resource (disk, descriptors, memory, processes). `since`: the `t` of the last

@@ -80,13 +80,22 @@ class LogTail:
 
     def since_mark(self) -> list[str]:
         """The complete lines since the last mark."""
+        return self._complete().decode(errors="replace").splitlines()
+
+    def next_lines(self) -> list[str]:
+        """The same, and marks their end."""
+        data = self._complete()
+        self._position += len(data)
+        return data.decode(errors="replace").splitlines()
+
+    def _complete(self) -> bytes:
         try:
             with open(self._path, "rb") as file:
                 file.seek(self._position)
                 data = file.read()
         except FileNotFoundError:
-            return []
-        return data[: data.rfind(b"\n") + 1].decode(errors="replace").splitlines()
+            return b""
+        return data[: data.rfind(b"\n") + 1]
 
 
 def matches(event: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:

@@ -57,7 +57,7 @@ from orchestrator.running.faults import FaultLog, follow_overlapping, follow_sch
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.script import StepClients, Stepper
-from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
+from orchestrator.running.service_watch import LogEvents, ServiceWatch, record_fatal_lines
 from orchestrator.store.directories import RunDirectory
 from orchestrator.worlds.base import World
 from orchestrator.worlds.node_collection import has_data
@@ -314,6 +314,8 @@ class Run:
         self._watch = ServiceWatch(
             hosts, self._last_words, self._journal, scale, autopsy, self._scheduler, before_record=self._own.look
         )
+        self._logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
+        self._log_events = LogEvents(self._logs, self._deployed.system.description.log.events, self._journal)
         self._finished = False
 
     def execute(self) -> None:
@@ -519,9 +521,10 @@ class Run:
             self._fleet.complete()
 
     def _look(self) -> None:
-        """Check the tester's own resources and the services."""
+        """Check the tester's own resources, the services and their logs."""
         self._own.tick()
         self._watch.tick()
+        self._log_events.look()
 
     def _acknowledged(self, at_ns: int) -> None:
         """Record the first acknowledged operation; later calls do nothing."""
@@ -685,8 +688,8 @@ class Run:
         self._world.collect_all()
         if self._finished:
             self._require_data()
-        logs = {node.name: node.record_dir / "service.log" for node in self._world.nodes}
-        record_fatal_lines(logs, self._deployed.system.description.log.fatal, self._journal)
+        self._log_events.look()
+        record_fatal_lines(self._logs, self._deployed.system.description.log.fatal, self._journal)
 
     def _require_data(self) -> None:
         """Raise `RunError` if a service that was started, and stores data, has left none."""

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from history.journal.service_events import ENDED, ENDED_BADLY, NOT_UP, RESTARTED, RUNNING, STOOD_STILL, STOPPED
 from history.journal.writer import Journal
@@ -15,9 +16,12 @@ from nemeses.kind import ServiceUnder
 from nemeses.mechanisms.service import Process, see_process
 from nemeses.ports import Host, HostError
 from nemeses.scheduling import REAL_TIME, Scheduler
+from orchestrator.running.event_tail import LogTail
 from orchestrator.running.exit_cause import Autopsy
 
 LOOK_S = 1.0
+MOST_EVENTS: Final = 10_000
+"""Of one node's log in a journal."""
 _LONGEST_LINE = 500
 _BEFORE = 100
 
@@ -206,6 +210,28 @@ def record_fatal_lines(logs: Mapping[str, Path], patterns: Sequence[str], journa
                     del remaining[pattern]
                 if not remaining:
                     break
+
+
+class LogEvents:
+    """Records the log lines that the system declares to be events, soon after they are written."""
+
+    def __init__(self, logs: Mapping[str, Path], names: Mapping[str, str], journal: Journal) -> None:
+        """`logs`: by node. `names`: of events, by regular expression; of several that match a line the first counts."""
+        self._tails = {node: LogTail(path) for node, path in logs.items()} if names else {}
+        self._names = [(re.compile(pattern), name) for pattern, name in names.items()]
+        self._journal = journal
+        self._left = dict.fromkeys(logs, MOST_EVENTS)
+
+    def look(self) -> None:
+        """Record the events in the lines since the last call; after `MOST_EVENTS` of a node no more."""
+        for node, tail in self._tails.items():
+            for line in tail.next_lines():
+                found = ((match, name) for expression, name in self._names if (match := expression.search(line)))
+                if self._left[node] > 0 and (event := next(found, None)):
+                    self._left[node] -= 1
+                    self._journal.log_event(node, event[1], _around(event[0]))
+                    if not self._left[node]:
+                        self._journal.note(f"{node}: its log has {MOST_EVENTS:,} events; further ones are left out")
 
 
 def _around(match: re.Match[str]) -> str:

@@ -137,6 +137,22 @@ def test_equal_answers_of_a_step_are_counted(answers: str, text: str) -> None:
     assert shown.text == f"step 3 (produce 4 to 0): {text}"
 
 
+def test_an_election_in_a_log_makes_its_node_the_leader_until_another_has_one_or_it_ends() -> None:
+    def elected(node: str) -> dict[str, str]:
+        return {"event": "log_event", "node": node, "name": "election", "line": "became leader"}
+
+    lines = [elected("n1"), elected("n2"), {"event": "node", "node": "n2", "what": "stopped"}, elected("n1")]
+    items = list(journal_items([{**line, "t": at, "n": at} for at, line in enumerate(lines, 1)], RunClock(0, 0)))
+    assert [(item.lane, item.role) for item in items] == [
+        ("n1", "leader"),
+        ("n1", "up"),
+        ("n2", "leader"),
+        ("n2", "down"),
+        ("n1", "leader"),
+    ]
+    assert items[0].text == "election: became leader"
+
+
 def test_an_event_without_its_fields_is_shown() -> None:
     (shown,) = items_of({"event": "truncated", "wall": 1, "topic": "log", "partition": 0})
     assert "from offset ? to ?" in shown.text or shown.rank == 4

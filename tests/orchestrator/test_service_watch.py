@@ -13,8 +13,9 @@ from history.journal.writer import Journal
 from history.reader import read_run
 from nemeses import HostError, Result
 from nemeses.mechanisms.shell import process_script
+from orchestrator.running import service_watch
 from orchestrator.running.exit_cause import Autopsy
-from orchestrator.running.service_watch import ServiceWatch, record_fatal_lines
+from orchestrator.running.service_watch import LogEvents, ServiceWatch, record_fatal_lines
 
 
 class FakeHost:
@@ -282,3 +283,37 @@ def test_the_fatal_part_of_a_long_line_is_recorded(tmp_path: Path) -> None:
     assert found.line.startswith("xxx")
     assert "FATAL the disk is gone" in found.line
     assert len(found.line) == 500
+
+
+def log_events(directory: Path) -> list[tuple[str, str, str]]:
+    journal = read_run(directory).journal
+    return [(line["node"], line["name"], line["line"]) for line in journal if line["event"] == "log_event"]
+
+
+def test_lines_of_a_log_that_are_events_are_recorded_once_and_whole(tmp_path: Path) -> None:
+    log = tmp_path / "service.log"
+    names = {"became leader": "election", "^WARN|leader": "warning"}
+    with Journal(tmp_path) as journal:
+        events = LogEvents({"n1": log, "n2": tmp_path / "absent"}, names, journal)
+        events.look()
+        for text in ("INFO fine\nn1 became leader\nWARN n1 beca", "me leader\n", "", "WARN slow\nINFO fine\n"):
+            with log.open("a") as file:
+                file.write(text)
+            events.look()
+    assert log_events(tmp_path) == [
+        ("n1", "election", "n1 became leader"),
+        ("n1", "election", "WARN n1 became leader"),
+        ("n1", "warning", "WARN slow"),
+    ]
+
+
+def test_a_log_with_too_many_events_is_left_out_with_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_watch, "MOST_EVENTS", 2)
+    log = tmp_path / "service.log"
+    log.write_text("became leader\n" * 5)
+    with Journal(tmp_path) as journal:
+        LogEvents({"n1": log}, {"became": "election"}, journal).look()
+    assert len(log_events(tmp_path)) == 2
+    assert "n1: its log has 2 events; further ones are left out" in {
+        line.get("text") for line in read_run(tmp_path).journal
+    }
