@@ -5,13 +5,15 @@ A run stores the text of its checkers (`history/own_classes.py`), so a stored ru
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from history.own_classes import OwnClassError, class_in, made
+from history.strict_json import decode
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,12 +21,18 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT_S: Final = 300.0
 LONGEST_LIMIT_S: Final = 86_400.0
 BATCH_ROWS: Final = 1 << 14
+FREE: Final = "free"
+"""The shape of the operations of workloads of a user's own."""
+FUNCTION: Final = "function"
+"""The column with the names of their functions; checkers get them as `f`."""
+_JSON: Final = ("argument", "result")
 
 
 class ClientOperation(SimpleNamespace):
     """An operation of a client. Its attributes are the columns of operations (docs/tables.md); None stands in those of
-    other kinds of workload. `f` is the function's name (`append`, `read`, `end`, `write`, `cas`), `type` the outcome
-    (`ok`, `fail`, `info`). `inv` and `ret` are nanoseconds. The `ret` of an operation that never returned: None."""
+    other kinds of workload. `f` is the function's name (`append`, `read`, `end`, `write`, `cas`, or that of a workload
+    of the user's own), `type` the outcome (`ok`, `fail`, `info`). `inv` and `ret` are nanoseconds. The `ret` of an
+    operation that never returned: None. `argument` and `result` are the values, not their JSON."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"an operation has no column {name!r}; it has {', '.join(vars(self))}")
@@ -38,24 +46,35 @@ class RunHistory:
     """
 
     tables: Callable[[], Iterator[pa.Table]]
-    """The operations as Arrow tables of bounded size, in no particular order, with the columns of `ClientOperation`."""
+    """The operations as Arrow tables of bounded size, in no particular order, with the columns of `ClientOperation`.
+    `argument` and `result` are JSON."""
     faults: Sequence[Mapping[str, Any]] = ()
     """Each with `kind`, `targets`, `status`, and the times `invoked`, `injected`, `healed` (ns; None: never)."""
+    workload: SimpleNamespace = field(default_factory=SimpleNamespace)
+    """The parameters of a workload of the user's own, as attributes."""
 
     @classmethod
-    def of(cls, *operations: Mapping[str, Any], faults: Sequence[Mapping[str, Any]] = ()) -> RunHistory:
+    def of(
+        cls,
+        *operations: Mapping[str, Any],
+        faults: Sequence[Mapping[str, Any]] = (),
+        workload: Mapping[str, Any] | None = None,
+    ) -> RunHistory:
         """A history for a test of a checker. An operation has at least `f`; by default it is `ok`, of one client, and
-        after the one before it."""
+        after the one before it. `workload`: the parameters of a workload of the user's own."""
         import pyarrow as pa
 
         from history.record.operations import OF_ALL_SHAPES
 
         rows = [
             {"type": "ok", "client": "client-1", "process": 1, "inv": 2 * at, "ret": 2 * at + 1, **operation}
+            | {name: json.dumps(operation[name]) for name in _JSON if name in operation}
             for at, operation in enumerate(operations)
         ]
         types = {column.name: column.type for column in OF_ALL_SHAPES} | {"f": pa.string(), "type": pa.string()}
-        return cls(lambda: iter([pa.Table.from_pylist(rows, pa.schema(list(types.items())))]), faults)
+        del types[FUNCTION]
+        table = pa.Table.from_pylist(rows, pa.schema(list(types.items())))
+        return cls(lambda: iter([table]), faults, SimpleNamespace(**(workload or {})))
 
     def __iter__(self) -> Iterator[ClientOperation]:
         import pyarrow as pa
@@ -63,7 +82,9 @@ class RunHistory:
         tables = list(self.tables())
         if tables:
             for batch in pa.concat_tables(tables).sort_by("inv").to_batches(max_chunksize=BATCH_ROWS):
-                yield from (ClientOperation(**row) for row in batch.to_pylist())
+                for row in batch.to_pylist():
+                    values = {name: decode(row[name]) for name in _JSON if row[name] is not None}
+                    yield ClientOperation(**(row | values))
 
     def ok(self, *functions: str) -> Iterator[ClientOperation]:
         """The operations that certainly happened; with `functions`, only those."""

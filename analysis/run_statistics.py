@@ -26,7 +26,8 @@ import pyarrow.compute as pc
 from analysis.plots.view import PlotData
 from history.journal.timeline import NS
 from history.reader import History
-from history.record.schemas import APPEND, CAS, FAIL, INF, INFO, OK, READ, WRITE
+from history.record.schemas import CHANGES, FAIL, INF, INFO, OK, READ
+from history.record.shapes import FREE
 
 Floats = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
@@ -107,7 +108,6 @@ def _merged(first: I64, last: I64, cell: int) -> tuple[I64, I64]:
     return first[starts], np.maximum.reduceat(last, starts)
 
 
-_CHANGES: Final = (APPEND, WRITE, CAS)
 MOST_KEPT: Final = 1 << 22
 """The most acknowledged changes whose times stay in memory: 64 MB."""
 _LATENCIES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "max": 1.0}
@@ -152,7 +152,7 @@ class _Counted:
 
     def add(self, part: pa.Table) -> None:
         f, kind, inv = (part[name].to_numpy() for name in ("f", "type", "inv"))
-        changes = np.isin(f, _CHANGES)
+        changes = np.isin(f, CHANGES)
         self.changes += int(changes.sum())
         self.failed += int((changes & (kind == FAIL)).sum())
         self.failed_queries += int((~changes & (kind == FAIL)).sum())
@@ -171,8 +171,9 @@ def _counted(history: History) -> _Counted:
         read = part["f"].to_numpy() == READ
         if read.any():
             found.records = (found.records or 0) + int(pc.list_value_length(part["values"]).to_numpy()[read].sum())
-    for part in history.registers.parts("f", "type", "inv", "ret"):
-        found.add(part)
+    for operations in (history.registers, history.of(FREE)):
+        for part in operations.parts("f", "type", "inv", "ret"):
+            found.add(part)
     return found
 
 
@@ -186,7 +187,7 @@ def _acknowledged(history: History, counted: _Counted) -> Iterator[tuple[I64, I6
 
 def _acknowledged_of(part: pa.Table) -> tuple[I64, I64]:
     f, kind, inv, ret = (part[name].to_numpy() for name in ("f", "type", "inv", "ret"))
-    some = np.isin(f, _CHANGES) & (kind == OK)
+    some = np.isin(f, CHANGES) & (kind == OK)
     return inv[some], ret[some]
 
 

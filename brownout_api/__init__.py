@@ -21,6 +21,9 @@ makes a history for a test.
 A kind of fault of a campaign's own derives from `FaultKind`. Its `inject`, `evidence` and `heal` get a `TargetNode`, on
 which they run commands; a `Parameter` is a number that a step may set (`docs/own-faults.md`).
 
+A workload of a campaign's own derives from `OwnWorkload`, and its client from `Client`. The workload draws
+`Operation`s, and each names a method of the client (`docs/own-workloads.md`).
+
 `results` gives the tables of a store as DataFrames.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.
@@ -39,6 +42,7 @@ from systems.service import Place
 from systems.system import PortObserver, System
 from systems.view import Member, Observer, PartitionState, View
 from workloads.api import NO_OFFSET, Client, LogClient, Refused, RegisterClient
+from workloads.own_workload import Operation, OwnWorkload
 
 if TYPE_CHECKING:
     from orchestrator.store.results import Results
@@ -54,6 +58,8 @@ __all__ = [
     "LogClient",
     "Member",
     "Observer",
+    "Operation",
+    "OwnWorkload",
     "Parameter",
     "PartitionState",
     "Place",

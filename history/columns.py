@@ -16,6 +16,8 @@ Int32Column = Annotated[int, pa.int32()]
 Int64Column = Annotated[int, pa.int64()]
 RepeatedText = Annotated[str, pa.dictionary(pa.int32(), pa.string())]
 """A text that is the same in many rows."""
+LargeText = Annotated[str, pa.large_string()]
+"""A text without a repetition, of any length: columns of usual texts have at most 2^31 bytes."""
 Int64List = Annotated[tuple[int, ...], pa.list_(pa.field("item", pa.int64(), nullable=False))]
 
 TEXTS: Final = pa.list_(pa.string())

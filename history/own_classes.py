@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from types import ModuleType
 from typing import TypeVar
@@ -25,6 +26,7 @@ def class_in(use: str, text: str, base: type[C], meant: str) -> type[C]:
     file, _, class_name = use.rpartition(":")
     module = ModuleType(f"brownout_own_{abs(hash((file, text)))}")
     module.__file__ = file
+    sys.modules[module.__name__] = module  # dataclasses look there for the types of their fields
     try:
         exec(compile(text, file, "exec"), module.__dict__)
     except BaseException as error:

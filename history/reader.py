@@ -159,7 +159,8 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
     clients = read_clients(directory / "operations", journal, tables=tables, keeps=keeps, each=each)
     if tables is not None:
         for shape in shapes:
-            write_index(shape, clients.groups[shape], tables)
+            if clients.groups[shape] or not shape.is_optional:
+                write_index(shape, clients.groups[shape], tables)
         write_seconds(SecondCounts.union(clients.seconds), tables)
     return History(
         recorded=tuple(Operations(shape, _rows(shape, clients) if keeps or not tables else tables) for shape in shapes),

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.columns import Int8Column, Int64Column, Int64List, schema_of
-from history.record.schemas import APPEND, CAS, INF, OK, WRITE
+from history.record.schemas import CHANGES, INF, NAMES, OK
 from history.record.shapes import SHAPES, Shape
 from history.regular_files import remove
 
@@ -31,7 +31,8 @@ _SECOND: Final = 1_000_000_000
 _CELL: Final = 10_000_000
 _CELL_BITS: Final = 40  # INF / _CELL is less than 2^40
 _SHAPES: Final = tuple(SHAPES)
-_KINDS: Final = len(_SHAPES) * 5 * 3  # shape, f, type
+_OF_SHAPE: Final = len(NAMES) * 3  # f, type
+_KINDS: Final = len(_SHAPES) * _OF_SHAPE
 _SLOTS: Final = BUCKETS + 1  # the last one: it never returned
 
 
@@ -41,9 +42,10 @@ class SecondColumns(msgspec.Struct):
     second: Int64Column
     """The second of CLOCK_MONOTONIC of the return, or of the invocation of an operation that never returned."""
     shape: str
-    """`log` or `register`."""
+    """`log`, `register`, or `free` for a workload of your own."""
     f: Int8Column
-    """What the operations are: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set)."""
+    """What the operations are: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set), 5 call and
+    6 query of a workload of your own."""
     type: Int8Column
     """Their outcome: 0 ok, 1 fail (it certainly did not happen), 2 info (it may have happened, or may happen later)."""
     operations: Int64Column
@@ -78,7 +80,7 @@ class SecondCounts:
     def of(cls, rows: pa.Table, shape: Shape) -> SecondCounts:
         """Of rows with the columns of the shape."""
         f, outcome, inv, ret = (rows[name].to_numpy() for name in ("f", "type", "inv", "ret"))
-        kind = (_SHAPES.index(shape.name) * 5 + f.astype(np.int64)) * 3 + outcome
+        kind = _SHAPES.index(shape.name) * _OF_SHAPE + f.astype(np.int64) * 3 + outcome
         returned = ret < INF
         at = np.where(returned, ret, inv)
         code = at // _SECOND * _KINDS + kind
@@ -88,7 +90,7 @@ class SecondCounts:
             shown = pc.list_value_length(rows["values"]).to_numpy()
             positions = np.flatnonzero(shown)
             records = summed(code[positions], shown[positions].astype(np.int64))
-        acknowledged = (outcome == OK) & ((f == APPEND) | (f == WRITE) | (f == CAS)) & returned
+        acknowledged = (outcome == OK) & np.isin(f, CHANGES) & returned
         return cls(_counted(code * _SLOTS + slot), records, _cells(kind[acknowledged], ret[acknowledged]))
 
     @classmethod
@@ -114,8 +116,8 @@ class SecondCounts:
         )
         columns: dict[str, Any] = {
             "second": second,
-            "shape": [_SHAPES[code // 15] for code in kind.tolist()],
-            "f": (kind // 3 % 5).astype(np.int8),
+            "shape": [_SHAPES[code // _OF_SHAPE] for code in kind.tolist()],
+            "f": (kind // 3 % len(NAMES)).astype(np.int8),
             "type": (kind % 3).astype(np.int8),
             "operations": latency.sum(axis=1),
             "records": records,

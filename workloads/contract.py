@@ -6,14 +6,18 @@ it counts as a mistake of one operation.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 from history.record.values import NOT_A_VALUE
+from history.strict_json import decode
 from installation.sanitize import brief
 from workloads.api import NO_OFFSET
 
+MOST_BYTES: Final = 1_000_000
+"""Of the argument, and of the result, of an operation of a user's own workload: both are texts in the record."""
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
@@ -69,6 +73,27 @@ def written(value: Any) -> None:
 def was_set(value: Any) -> bool:
     """The result of `compare_and_set`."""
     return _truth(value, "True or False")
+
+
+def json_text(value: Any) -> str:
+    """A JSON value as text. Raises ValueError for any other value, and for one that is too large."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        size = len(text.encode())
+        decode(text)  # two keys of a dict may be one key of JSON
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"it is not a JSON value: {error}") from None
+    if size > MOST_BYTES:
+        raise ValueError(f"it has {size:,} bytes as JSON; {MOST_BYTES:,} are allowed")
+    return text
+
+
+def answered(value: Any) -> str:
+    """The result of a function of a user's own workload, as JSON text."""
+    try:
+        return json_text(value)
+    except ValueError as error:
+        raise ContractError(value, f"a JSON value of at most {MOST_BYTES:,} bytes: {error}") from None
 
 
 def _truth(value: Any, demand: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -12,13 +13,15 @@ from msgspec import Meta
 
 from history.field_types import COMPUTED, SETTINGS, Count, Positive, Seconds, one_of
 from workloads.control import Control
-from workloads.settings import ClientSettings
+from workloads.settings import ClientSettings, WorkloadFile
 
-Judge = Literal["log", "register"]
+Judge = Literal["log", "register", "own"]
 ScriptStep = Literal["produce", "consume", "delete-records"]
 
 MAX_CLIENTS: Final = 64  # each client is a process, and a machine has room for a limited number
-JUDGES: Final = ("log", "register")
+JUDGES: Final = ("log", "register", "own")
+OWN: Final = "own"
+"""The kind of a workload of a user's own, which a campaign names by its class."""
 SCRIPT_STEPS: Final = ("produce", "consume", "delete-records")
 MAX_RATE: Final = 1e6  # beyond what a machine can send
 MAX_PARTITIONS: Final = 1000  # what one machine and a run of minutes can handle
@@ -93,6 +96,20 @@ class Load:
     parameters: Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class WorkloadSource:
+    """A user's workload. `use`: `bank.py:Bank`, as the campaign names it; `path`: of the file, which has this text."""
+
+    use: str
+    path: Annotated[Path, COMPUTED]
+    text: str
+
+    @property
+    def file(self) -> WorkloadFile:
+        """For a client's process."""
+        return WorkloadFile(self.use, str(self.path.absolute()), WorkloadFile.digest(self.text))
+
+
 class LoadKeys(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of [workload] that every kind has, beside its own."""
 
@@ -108,7 +125,7 @@ class LoadKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 class Workload(LoadKeys, frozen=True, kw_only=True):
     """[workload] of a campaign: the keys of a kind whose data is in the partitions of a topic. Other kinds have no
-    topic and no partitions. `parameters`: the kind's own keys."""
+    topic and no partitions. `parameters`: the kind's own keys; `source`: of a workload of the user's own."""
 
     topic: Annotated[str, _TOPIC_NAME] = "log"
     """The topic's name."""
@@ -128,7 +145,13 @@ class Workload(LoadKeys, frozen=True, kw_only=True):
     as they learn of a leader."""
     topic_settings: Annotated[Mapping[str, str], Meta(extra_json_schema=SETTINGS)] = {}
     """The settings with which the topic is created, by the system's names; Apache Kafka with KRaft, and our broker."""
-    parameters: Annotated[Mapping[str, int | float | str], COMPUTED] = {}
+    parameters: Annotated[Mapping[str, Any], COMPUTED] = {}
+    source: Annotated[WorkloadSource | None, COMPUTED] = None
+
+    @property
+    def named(self) -> str:
+        """The kind as the campaign names it."""
+        return self.kind if self.source is None else self.source.use
 
     @property
     def load(self) -> Load:
@@ -146,7 +169,7 @@ class Workload(LoadKeys, frozen=True, kw_only=True):
         )
 
 
-SHARED_KEYS: Final = frozenset(Workload.__struct_fields__) - {"parameters"}
+SHARED_KEYS: Final = frozenset(Workload.__struct_fields__) - {"parameters", "source"}
 """The keys of [workload] that a kind cannot declare."""
 
 

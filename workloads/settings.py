@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -52,6 +53,20 @@ class OwnClient:
 
 
 @dataclass(frozen=True)
+class WorkloadFile:
+    """The file of a user's workload. `use`: its class, as the campaign names it; `path`: absolute."""
+
+    use: str = ""
+    path: str = ""
+    sha256: str = ""
+
+    @staticmethod
+    def digest(text: str) -> str:
+        """What `sha256` is for a file with this text."""
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
 class ClientSettings:
     """One client process. `process` is unique in the run, as is `producer` (-1 for a client that changes nothing).
 
@@ -77,6 +92,7 @@ class ClientSettings:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     polls_show_ends: bool = False
     own: OwnClient = field(default_factory=OwnClient)
+    workload: WorkloadFile = field(default_factory=WorkloadFile)
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -124,7 +140,8 @@ class ClientSettings:
         fields = json.loads(text)
         own = fields.pop("own")
         own["client_command"] = tuple(own["client_command"])
-        return cls(**fields, own=OwnClient(**own))
+        workload = WorkloadFile(**fields.pop("workload"))
+        return cls(**fields, own=OwnClient(**own), workload=workload)
 
 
 def is_idempotent(parameters: Mapping[str, Any]) -> bool:

@@ -74,8 +74,8 @@ class OwnProcess(ABC, Generic[C]):
         )
 
     @abstractmethod
-    def operate(self) -> str:
-        """Issue one operation of the load; returns its outcome."""
+    def operate(self) -> str | None:
+        """Issue one operation of the load; returns its outcome, None if this client has nothing more to do."""
 
     @abstractmethod
     def probe(self, place: int) -> str | None:
@@ -97,7 +97,8 @@ class OwnProcess(ABC, Generic[C]):
             if command is not None and not self._obey(command):
                 break
             if self._pacer is not None and self._pacer.take(time.monotonic()):
-                self._counts.add(self.operate())
+                if (outcome := self.operate()) is not None:
+                    self._counts.add(outcome)
                 self._counts.report(time.monotonic())
             self._end_if_broken()
             self._writer.tick()
@@ -129,6 +130,10 @@ class OwnProcess(ABC, Generic[C]):
             self._told.add(called.error)
             self._control.tell(Trouble(called.error))
         return called
+
+    def asked(self, called: Called) -> str:
+        """The endpoint of a call, empty if the client names none of those that it was given."""
+        return called.endpoint if called.endpoint in self.settings.endpoints else ""
 
     def advanced(self) -> None:
         """A complete read has read something new."""

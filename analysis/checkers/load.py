@@ -25,6 +25,7 @@ AFTER_LOAD: Final = "heal"
 _WORDS: Final = {
     "log": ("append", "query of logs' ends", "queries of logs' ends"),
     "register": ("write", "read", "reads"),
+    "own": ("call", "query", "queries"),
 }
 """What changes and queries are called, by the judge: a change, a query, queries."""
 

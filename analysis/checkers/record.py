@@ -148,8 +148,12 @@ def _unjudged(run: CheckedRun) -> Iterator[str]:
     """Operations of a shape that no checker of this run reads: they would be counted without a check. Operations of
     group members are excluded, because they are always checked. A workload without any checker is reported
     elsewhere."""
-    sizes = {"log": run.history.logs.size, "register": run.history.registers.size}
-    for judge, subjects in (("log", "partitions of logs"), ("register", "registers")):
+    from history.record.shapes import FREE
+
+    logs, registers, calls = run.history.logs, run.history.registers, run.history.of(FREE)
+    sizes = {"log": logs.size, "register": registers.size, "own": calls.size}
+    subjects_of = {"log": "partitions of logs", "register": "registers", "own": "functions of the campaign's own"}
+    for judge, subjects in subjects_of.items():
         if sizes[judge] and run.description.judge in sizes and run.description.judge != judge:
             request = f"the workload asks for {quoted(run.description.judge)}"
             yield f"{counted(sizes[judge], 'operation')} on {subjects}, which no checker reads: {request}"

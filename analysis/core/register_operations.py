@@ -18,7 +18,7 @@ class OutOfBudget(Exception):  # noqa: N818 - no error: the answer "not known"
     """The search visited the permitted number of configurations without a result."""
 
 
-class Operation(NamedTuple):
+class RegisterOperation(NamedTuple):
     """One operation on one key; None is nil. Times in ns, `ret` INF if it never returned."""
 
     id: int
@@ -52,40 +52,40 @@ class Operation(NamedTuple):
         }
 
 
-def by_key(table: pa.Table) -> dict[str, list[Operation]]:
+def by_key(table: pa.Table) -> dict[str, list[RegisterOperation]]:
     """Each key's operations in order of invocation."""
     columns = [table[name].to_pylist() for name in _COLUMNS]
-    operations_by_key: dict[str, list[Operation]] = {}
+    operations_by_key: dict[str, list[RegisterOperation]] = {}
     for key, *fields in zip(table["key"].to_pylist(), *columns, strict=True):
-        operations_by_key.setdefault(key, []).append(Operation(*fields))
+        operations_by_key.setdefault(key, []).append(RegisterOperation(*fields))
     for operations in operations_by_key.values():
         operations.sort(key=lambda operation: (operation.inv, operation.id))
     return dict(sorted(operations_by_key.items()))
 
 
-def is_sure(operation: Operation) -> bool:
+def is_sure(operation: RegisterOperation) -> bool:
     """Whether it is a compare-and-set with a reported mismatch: an answer about the state that writes nothing."""
     return operation.type == FAIL and operation.error == MISMATCH
 
 
-def counts(operation: Operation) -> bool:
+def counts(operation: RegisterOperation) -> bool:
     """Whether it says something: it happened, it reported a mismatch, or it may have written."""
     return operation.type == OK or is_sure(operation) or (operation.type == INFO and operation.f != READ)
 
 
-def is_pure(operation: Operation) -> bool:
+def is_pure(operation: RegisterOperation) -> bool:
     """Whether it changes nothing: a read or a mismatched compare-and-set."""
     return operation.f == READ or operation.type == FAIL
 
 
-def written(operation: Operation) -> int | None:
+def written(operation: RegisterOperation) -> int | None:
     """The value that it writes if it takes effect, None for a read."""
     if operation.f == READ:
         return None
     return operation.value if operation.f == WRITE else operation.new
 
 
-def seen_values(operations: Sequence[Operation]) -> set[int | None]:
+def seen_values(operations: Sequence[RegisterOperation]) -> set[int | None]:
     """The values whose presence or absence an operation depends on."""
     read_values = {operation.value for operation in operations if operation.f == READ and operation.type == OK}
     return read_values | {operation.expected for operation in operations if operation.f == CAS}

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from analysis.core.register_operations import Operation, counts, is_pure, is_sure, seen_values, written
+from analysis.core.register_operations import RegisterOperation, counts, is_pure, is_sure, seen_values, written
 from history.record.schemas import CAS, INF, INFO, OK, READ, WRITE
 from history.record.values import SESSION_SHIFT, decode_value
 from installation.counted import counted
@@ -24,7 +24,9 @@ MOST_NAMED: Final = 12
 """Operations that a sentence names; the witness has all."""
 
 
-def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool]) -> list[Operation]:
+def shrink(
+    operations: Sequence[RegisterOperation], refuted: Callable[[list[RegisterOperation]], bool]
+) -> list[RegisterOperation]:
     """A subset that is a contradiction and needs each of its operations, in order of invocation. `refuted` gets the
     subset and, for dropped writes, writes that may have happened at any time.
 
@@ -53,11 +55,11 @@ def shrink(operations: Sequence[Operation], refuted: Callable[[list[Operation]],
 
 
 def _needed(
-    operations: Sequence[Operation], refuted: Callable[[list[Operation]], bool], checks: int
-) -> list[Operation]:
+    operations: Sequence[RegisterOperation], refuted: Callable[[list[RegisterOperation]], bool], checks: int
+) -> list[RegisterOperation]:
     """The operations that the contradiction needs. Writes are dropped before reads, first those that have not
     returned. `checks`: how many may be tried."""
-    remaining, hidden = list(operations), list[Operation]()
+    remaining, hidden = list(operations), list[RegisterOperation]()
     is_smaller = True
     while is_smaller:
         is_smaller = False
@@ -67,7 +69,9 @@ def _needed(
             reduced = [other for other in remaining if other is not operation]
             earliest = min((other.inv for other in operations), default=0)
             free = (
-                [] if is_pure(operation) else [Operation(operation.id, WRITE, INFO, earliest, INF, written(operation))]
+                []
+                if is_pure(operation)
+                else [RegisterOperation(operation.id, WRITE, INFO, earliest, INF, written(operation))]
             )
             if checks > 0 and refuted([*reduced, *hidden, *free]):
                 remaining, hidden, is_smaller = reduced, [*hidden, *free], True
@@ -75,7 +79,7 @@ def _needed(
     return remaining
 
 
-def _without(operations: list[Operation], candidates: list[Operation]) -> list[Operation]:
+def _without(operations: list[RegisterOperation], candidates: list[RegisterOperation]) -> list[RegisterOperation]:
     """The operations without those candidates that may be dropped, reads and mismatches first."""
     dropped = {operation.id for operation in candidates if is_pure(operation)}
     remaining = [operation for operation in operations if operation.id not in dropped]
@@ -101,13 +105,13 @@ def _without(operations: list[Operation], candidates: list[Operation]) -> list[O
     return remaining
 
 
-def _is_apart(write: Operation, mismatch: Operation, awaited: int | None) -> bool:
+def _is_apart(write: RegisterOperation, mismatch: RegisterOperation, awaited: int | None) -> bool:
     """Whether a write of an unseen value cannot explain the mismatch: it was over before the expected value was
     first written (`awaited`), or started after the mismatch was returned."""
     return write.inv > mismatch.ret or (awaited is not None and write.ret < awaited)
 
 
-def contradiction(key: str, guilty: Sequence[Operation]) -> tuple[str, str]:
+def contradiction(key: str, guilty: Sequence[RegisterOperation]) -> tuple[str, str]:
     """The anomaly's name and sentence for a set of operations that no order explains."""
     for read in sorted(guilty, key=lambda operation: -operation.inv):
         if read.f == READ and (newer := _newer(read, guilty)) is not None:
@@ -149,7 +153,7 @@ def value_text(value: int | str | None) -> str:
     return f"{client}.{count}" if session == 1 else f"{session}.{client}.{count}"
 
 
-def phantom(key: str, look: Operation, refused: Operation | None) -> str:
+def phantom(key: str, look: RegisterOperation, refused: RegisterOperation | None) -> str:
     """The sentence for a value that was seen though no operation that may have happened wrote it."""
     if refused is None:
         reason = "was never written"
@@ -158,7 +162,7 @@ def phantom(key: str, look: Operation, refused: Operation | None) -> str:
     return f"{_phrase(key, look)}, which {reason}"
 
 
-def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
+def _newer(read: RegisterOperation, guilty: Sequence[RegisterOperation]) -> RegisterOperation | None:
     """An operation that had returned before the read started, and showed a value that is newer than the read's."""
     holders = [operation for operation in guilty if operation is not read and _holds(operation, read.value)]
     over = min((operation.ret for operation in holders), default=INF) if read.value is not None else -1
@@ -173,25 +177,25 @@ def _newer(read: Operation, guilty: Sequence[Operation]) -> Operation | None:
     return None
 
 
-def _is_written_again(value: int | None, guilty: Sequence[Operation]) -> bool:
+def _is_written_again(value: int | None, guilty: Sequence[RegisterOperation]) -> bool:
     return sum(not is_pure(operation) and written(operation) == value for operation in guilty) > 1
 
 
-def _held(operation: Operation) -> int | None:
+def _held(operation: RegisterOperation) -> int | None:
     """The value of the key after the operation took effect, if the operation shows it."""
     if is_sure(operation):
         return None
     return operation.value if operation.f == READ else written(operation)
 
 
-def _holds(operation: Operation, value: int | None) -> bool:
+def _holds(operation: RegisterOperation, value: int | None) -> bool:
     """Whether it shows that the key held a value: it wrote it, read it, or swapped it away."""
     return not is_sure(operation) and (
         _held(operation) == value or (operation.f == CAS and operation.expected == value)
     )
 
 
-def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation] | None:
+def _from_the_future(guilty: Sequence[RegisterOperation]) -> tuple[RegisterOperation, RegisterOperation] | None:
     for look in guilty:
         value = look.value if look.f == READ else look.expected if look.f == CAS and look.type == OK else None
         for write in [] if _is_written_again(value, guilty) else guilty:
@@ -200,14 +204,14 @@ def _from_the_future(guilty: Sequence[Operation]) -> tuple[Operation, Operation]
     return None
 
 
-def _phrase(key: str, operation: Operation) -> str:
+def _phrase(key: str, operation: RegisterOperation) -> str:
     """An operation as a phrase for a sentence."""
     if operation.f == READ:
         return f"{operation.client} read {key} = {value_text(operation.value)}"
     return _effect(key, operation) + (" reported a mismatch" if is_sure(operation) else "")
 
 
-def _effect(key: str, operation: Operation) -> str:
+def _effect(key: str, operation: RegisterOperation) -> str:
     """A write or compare-and-set as a phrase, without its outcome."""
     if operation.f == CAS:
         swap = f"{value_text(operation.expected)} to {value_text(operation.new)}"
@@ -215,7 +219,7 @@ def _effect(key: str, operation: Operation) -> str:
     return f"{operation.client}'s write of {key} = {value_text(operation.value)}"
 
 
-def _timed(key: str, operation: Operation, origin: int) -> str:
+def _timed(key: str, operation: RegisterOperation, origin: int) -> str:
     start = (operation.inv - origin) / 1e6
     end = "never returned" if operation.ret >= INF else f"{(operation.ret - origin) / 1e6:.3f} ms"
     unsure = " (may have happened)" if operation.type == INFO else ""

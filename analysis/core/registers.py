@@ -44,8 +44,8 @@ import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
 from analysis.core.register_operations import (
-    Operation,
     OutOfBudget,
+    RegisterOperation,
     by_key,
     counts,
     is_pure,
@@ -61,7 +61,7 @@ _NIL: Final = 0
 _UNSEEN: Final = 1
 
 
-def search(operations: Sequence[Operation], budget: int) -> list[Operation] | None:
+def search(operations: Sequence[RegisterOperation], budget: int) -> list[RegisterOperation] | None:
     """An order of the operations that explains them; None if no order does.
 
     `operations` are those that happened, that may have happened (no reads among them), and mismatches. Raises
@@ -70,7 +70,7 @@ def search(operations: Sequence[Operation], budget: int) -> list[Operation] | No
     return _Search(_Problem(_useful(operations)), budget).run()
 
 
-def _useful(operations: Sequence[Operation]) -> list[Operation]:
+def _useful(operations: Sequence[RegisterOperation]) -> list[RegisterOperation]:
     """The operations without those that may have happened and that no other operation depends on."""
     remaining = sorted(operations, key=lambda operation: (operation.inv, operation.id))
     while not any(is_sure(operation) for operation in remaining):
@@ -88,7 +88,7 @@ class _Problem:
     """A key's operations as numbers: the order of their returns, the open ones at each return, and the states they
     need."""
 
-    def __init__(self, operations: list[Operation]) -> None:
+    def __init__(self, operations: list[RegisterOperation]) -> None:
         self.operations = operations
         observed_values = seen_values(operations)
         codes: dict[int | None, int] = {None: _NIL}
@@ -171,7 +171,7 @@ class _Problem:
             self.bit[at] = last_bits[effect] = 1 << number
 
 
-def _awaited(operation: Operation) -> int | None:
+def _awaited(operation: RegisterOperation) -> int | None:
     return operation.expected if operation.f == CAS else operation.value
 
 
@@ -196,7 +196,7 @@ class _Search:
     known: dict[tuple[int, int, int], list[int]] = field(default_factory=dict)
     absorbed: dict[tuple[int, int], tuple[int, list[int]]] = field(default_factory=dict)
 
-    def run(self) -> list[Operation] | None:
+    def run(self) -> list[RegisterOperation] | None:
         problem, end = self.problem, len(self.problem.returns)
         if problem.contradicted:
             return None
@@ -318,7 +318,7 @@ class _Search:
         return True
 
 
-def has_zones(operations: Sequence[Operation]) -> bool:
+def has_zones(operations: Sequence[RegisterOperation]) -> bool:
     """Whether zones decide these operations: only reads and writes, no value written twice."""
     if any(operation.f not in (READ, WRITE) for operation in operations):
         return False
@@ -326,13 +326,13 @@ def has_zones(operations: Sequence[Operation]) -> bool:
     return len(set(values)) == len(values) and None not in values
 
 
-def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
+def by_zones(operations: Sequence[RegisterOperation]) -> list[RegisterOperation] | None:
     """The operations in an order that explains them; None if no order does.
 
     Writes that may have happened and whose value was not read are left out, as the definition allows. Every value read
     must be nil or written by one of the operations.
     """
-    clusters: dict[int | None, list[Operation]] = {}
+    clusters: dict[int | None, list[RegisterOperation]] = {}
     for operation in sorted(operations, key=lambda operation: (operation.f != WRITE, operation.inv, operation.id)):
         clusters.setdefault(operation.value, []).append(operation)
     keyed = []
@@ -357,13 +357,13 @@ def by_zones(operations: Sequence[Operation]) -> list[Operation] | None:
     return order
 
 
-def contradicted(operations: Sequence[Operation]) -> bool:
+def contradicted(operations: Sequence[RegisterOperation]) -> bool:
     """Whether two clusters must precede each other, or a value was seen before its write was invoked.
 
     Never true if an order explains the operations. Values that are written twice, or never, are ignored.
     """
-    writers: dict[int | None, list[Operation]] = {}
-    clusters: dict[int | None, list[Operation]] = {}
+    writers: dict[int | None, list[RegisterOperation]] = {}
+    clusters: dict[int | None, list[RegisterOperation]] = {}
     for operation in operations:
         if not is_pure(operation):
             writers.setdefault(written(operation), []).append(operation)
@@ -444,12 +444,12 @@ def check(table: pa.Table, *, budget: int = BUDGET) -> RegisterReport:
     return check_keys(by_key(table), budget=budget)
 
 
-def check_keys(keys: Mapping[str, Sequence[Operation]], *, budget: int = BUDGET) -> RegisterReport:
+def check_keys(keys: Mapping[str, Sequence[RegisterOperation]], *, budget: int = BUDGET) -> RegisterReport:
     """Checks all operations of some keys, those of each in order of invocation."""
     return RegisterReport.union([_judge(key, operations, budget) for key, operations in keys.items()])
 
 
-def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> list[Operation] | None:
+def explain_order(operations: Sequence[RegisterOperation], *, budget: int = BUDGET) -> list[RegisterOperation] | None:
     """An order of one key's operations that explains them; None if no order does. Raises OutOfBudget.
 
     It contains all operations that happened, and those that may have happened only where needed.
@@ -460,7 +460,7 @@ def explain_order(operations: Sequence[Operation], *, budget: int = BUDGET) -> l
     return None if contradicted(relevant) else search(relevant, budget)
 
 
-def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterReport:
+def _judge(key: str, operations: Sequence[RegisterOperation], budget: int) -> RegisterReport:
     keys = {key: _counts(operations)}
     if (anomaly := _phantoms(key, operations)) is not None:
         return RegisterReport((anomaly,), keys=keys)
@@ -477,14 +477,14 @@ def _judge(key: str, operations: Sequence[Operation], budget: int) -> RegisterRe
     return RegisterReport((Anomaly(name, key, NO_PARTITION, sentence, _shown(key, guilty)),), keys=keys)
 
 
-def _is_refuted(operations: Sequence[Operation], budget: int) -> bool:
+def _is_refuted(operations: Sequence[RegisterOperation], budget: int) -> bool:
     try:
         return explain_order(operations, budget=budget) is None
     except OutOfBudget:
         return False
 
 
-def _phantoms(key: str, operations: Sequence[Operation]) -> Anomaly | None:
+def _phantoms(key: str, operations: Sequence[RegisterOperation]) -> Anomaly | None:
     """Values that were read but never written, or written only by a refused operation."""
     possible = {written(operation) for operation in operations if operation.type != FAIL}
     phantoms = []
@@ -504,7 +504,7 @@ def _phantoms(key: str, operations: Sequence[Operation]) -> Anomaly | None:
     )
 
 
-def _counts(operations: Iterable[Operation]) -> dict[str, int]:
+def _counts(operations: Iterable[RegisterOperation]) -> dict[str, int]:
     """Operations by outcome; `acknowledged`, `failed` and `indeterminate` are writes and compare-and-sets.
 
     `final_reads`: reads answered in the run's final phase.
@@ -526,5 +526,5 @@ def _counts(operations: Iterable[Operation]) -> dict[str, int]:
     return counted
 
 
-def _shown(key: str, operations: Iterable[Operation]) -> tuple[dict[str, Any], ...]:
+def _shown(key: str, operations: Iterable[RegisterOperation]) -> tuple[dict[str, Any], ...]:
     return tuple(operation.shown(key) for operation in operations)

@@ -22,9 +22,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
-from analysis.history_checker import BrokenPromise, HistoryChecker, RunHistory, load_checker
+from analysis.history_checker import FREE, FUNCTION, BrokenPromise, HistoryChecker, RunHistory, load_checker
 from history.own_classes import OwnClassError, place_in
 from installation.files import PROJECT_ROOT
 from installation.sanitize import brief
@@ -34,6 +35,8 @@ LOADED_S: Final = 60.0
 MOST_OPERATIONS: Final = 100
 """Operations of a witness."""
 _SENTENCE: Final = 1_000
+_SHOWN: Final = 200
+"""Characters of an argument or a result in the text of an operation."""
 _NOT_SHOWN: Final = ("shape",)
 
 
@@ -53,8 +56,10 @@ class OwnCheck:
     """Why the check is not complete; empty if it is."""
 
 
-def run_own_check(use: str, text: str, tables: Path, output: Path) -> OwnCheck:
-    """Check the run with these tables. `output`: the file for what the checker prints. Raises OSError."""
+def run_own_check(use: str, text: str, workload: Mapping[str, Any], tables: Path, output: Path) -> OwnCheck:
+    """Check the run with these tables. `workload`: the parameters of a workload of the user's own; `output`: the file
+    for what the checker prints. Raises OSError."""
+    request = {"use": use, "text": text, "workload": dict(workload), "tables": str(tables)}
     paths = [str(PROJECT_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     with (
         open(output, "ab") as printed,
@@ -71,7 +76,7 @@ def run_own_check(use: str, text: str, tables: Path, output: Path) -> OwnCheck:
         assert process.stdin is not None
         try:
             with contextlib.suppress(BrokenPipeError):  # how the process ended says more
-                process.stdin.write(json.dumps({"use": use, "text": text, "tables": str(tables)}) + "\n")
+                process.stdin.write(json.dumps(request, default=str) + "\n")
                 process.stdin.flush()
             return _result(process, use)
         finally:
@@ -142,7 +147,7 @@ def _work() -> None:
     threading.Thread(target=_end_with_the_analysis, daemon=True).start()
     file, counts = request["use"].rpartition(":")[0], Counter[str]()
     try:
-        history, answered = history_of(Path(request["tables"])), Counter[str]()
+        history, answered = history_of(Path(request["tables"]), request["workload"]), Counter[str]()
         for table in history.tables():
             answered.update(_answered(table))
         write({"answered": answered})
@@ -186,6 +191,8 @@ def _contradictions(checker: HistoryChecker, history: RunHistory, counts: Counte
 
 def _witness(operation: Any) -> dict[str, Any]:
     """The operation as other checkers have it in a witness, without empty columns."""
+    if operation.shape == FREE:
+        return _witness_of_call(operation)
     columns = {name: value for name, value in vars(operation).items() if value not in (None, [], "", -1)}
     named = {"op": columns.pop("f", "")} | {name: columns[name] for name in columns if name not in _NOT_SHOWN}
     if offsets := named.pop("offsets", None):
@@ -193,8 +200,22 @@ def _witness(operation: Any) -> dict[str, Any]:
     return named
 
 
-def history_of(tables: Path) -> RunHistory:
-    """The history of a run, from its tables."""
+def _witness_of_call(operation: Any) -> dict[str, Any]:
+    names = ("client", "key", "type", "inv", "ret", "phase", "error", "endpoint", "session")
+    columns = {name: getattr(operation, name) for name in names if getattr(operation, name) not in (None, "")}
+    values = {name: json.dumps(getattr(operation, name)) for name in ("argument", "result")}
+    of_key = f" of {operation.key}" if operation.key else ""
+    argument = "" if operation.argument is None else f" {brief(values['argument'], _SHOWN)}"
+    result = f" = {brief(values['result'], _SHOWN)}" if operation.type == "ok" else ""
+    return (
+        {"op": operation.f, "text": f"{operation.f}{of_key}{argument}{result}"}
+        | columns
+        | {name: brief(value, _SENTENCE) for name, value in values.items()}
+    )
+
+
+def history_of(tables: Path, workload: Mapping[str, Any]) -> RunHistory:
+    """The history of a run, from its tables. `workload`: the parameters of a workload of the user's own."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -203,14 +224,15 @@ def history_of(tables: Path) -> RunHistory:
     from history.record.schemas import INF, NAMES, OUTCOMES
 
     functions, outcomes = pa.array(map(NAMES.get, range(len(NAMES)))), pa.array(OUTCOMES)
+    names = [name for name in OF_ALL_SHAPES.names if name != FUNCTION]
 
     def parts() -> Iterator[pa.Table]:
         for part in parts_of_all_shapes(tables, OF_ALL_SHAPES.names):
-            texts = {"f": functions.take(part["f"]), "type": outcomes.take(part["type"])}
+            texts = {"f": pc.coalesce(part[FUNCTION], functions.take(part["f"])), "type": outcomes.take(part["type"])}
             texts["ret"] = pc.if_else(pc.equal(part["ret"], INF), pa.scalar(None, pa.int64()), part["ret"])
-            yield pa.table([texts.get(name, part[name]) for name in part.column_names], names=part.column_names)
+            yield pa.table([texts.get(name, part[name]) for name in names], names=names)
 
-    return RunHistory(parts, pq.read_table(tables / "faults.parquet").to_pylist())
+    return RunHistory(parts, pq.read_table(tables / "faults.parquet").to_pylist(), SimpleNamespace(**workload))
 
 
 if __name__ == "__main__":

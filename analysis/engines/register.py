@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.core.register_operations import Operation, by_key
+from analysis.core.register_operations import RegisterOperation, by_key
 from analysis.core.registers import BUDGET, RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.engines.register_orders import OrderPart, write_orders
@@ -169,7 +169,7 @@ def _check(task: KeyTask, *, paths: Mapping[str, Path], tables: Path, budget: in
     return replace(report, orders={}), part
 
 
-def operations_of(task: KeyTask, tables: Path) -> dict[str, list[Operation]]:
+def operations_of(task: KeyTask, tables: Path) -> dict[str, list[RegisterOperation]]:
     """The operations on each key of the task, in order of invocation. Raises DamagedError for a row group that cannot
     be read or is not as the index states."""
     parts = [_keys_between(_row_group(group, tables), task) for group in task.groups]

@@ -15,7 +15,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.core.register_operations import Operation
+from analysis.core.register_operations import RegisterOperation
 from history.regular_files import sha256_of
 
 ORDER: Final = pa.schema([("key", pa.string()), ("id", pa.int64()), ("at", pa.int64())])
@@ -31,7 +31,7 @@ class OrderPart:
 
 
 def write_orders(
-    path: Path, start: str, keys: Mapping[str, Sequence[Operation]], orders: Mapping[str, Sequence[int]]
+    path: Path, start: str, keys: Mapping[str, Sequence[RegisterOperation]], orders: Mapping[str, Sequence[int]]
 ) -> OrderPart:
     """Write the orders of keys to a file. `start`: the first key that the part may have. A key without an order has no
     entries, so the verifier refuses the certificate."""
@@ -40,7 +40,7 @@ def write_orders(
     return OrderPart(start, path.name, sha256_of(path))
 
 
-def _entries(key: str, operations: Sequence[Operation], order: Sequence[int]) -> pa.Table:
+def _entries(key: str, operations: Sequence[RegisterOperation], order: Sequence[int]) -> pa.Table:
     invoked = {operation.id: operation.inv for operation in operations}
     moments = list(accumulate((invoked[number] for number in order), max))
     return pa.table({"key": [key] * len(order), "id": list(order), "at": moments}, ORDER)

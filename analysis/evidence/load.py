@@ -2,8 +2,9 @@
 
 Invariant: a change counts only if a checker would report its loss as an anomaly. For logs these are the appends that
 all in-sync replicas acknowledged (acks = -1; every system that promises to keep what it acknowledges records this); for
-registers all acknowledged writes. Appends with a lower acks are *weak* and counted separately. Commits of consumer
-groups are counted separately too; `checkers/consumer_groups.py` demands some for each partition.
+registers all acknowledged writes, for workloads of a user's own all acknowledged calls. Appends with a lower acks are
+*weak* and counted separately. Commits of consumer groups are counted separately too; `checkers/consumer_groups.py`
+demands some for each partition.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 
 from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription
 from history.reader import History
-from history.record.schemas import ACKS_ALL, APPEND, CAS, END, INF, OK, PHASE_MAIN, READ, WRITE
+from history.record.schemas import ACKS_ALL, APPEND, CALL, CAS, END, INF, OK, PHASE_MAIN, QUERY, READ, WRITE
+from history.record.shapes import FREE
 
 _AFTER_LOAD = "quiesce"
 
@@ -58,19 +60,20 @@ def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     end = _end_of_load(history)
     load = MeasuredLoad(0, 0, 0)
-    for part in history.registers.parts("f", "type", "inv", "phase"):
-        load += _register_load(part, end)
+    for operations in (history.registers, history.of(FREE)):
+        for part in operations.parts("f", "type", "inv", "phase"):
+            load += _unweighted_load(part, end)
     for part in history.logs.parts("f", "type", "acks", "inv", "phase"):
         load += _log_load(part, end)
     return load
 
 
-def _register_load(operations: pa.Table, end: int) -> MeasuredLoad:
+def _unweighted_load(operations: pa.Table, end: int) -> MeasuredLoad:
     under_load = _under_load(operations, end)
     return MeasuredLoad(
-        changes=_count(operations, (WRITE, CAS)),
-        changes_under_load=_count(under_load, (WRITE, CAS)),
-        queries_under_load=_count(under_load, (READ,)),
+        changes=_count(operations, (WRITE, CAS, CALL)),
+        changes_under_load=_count(under_load, (WRITE, CAS, CALL)),
+        queries_under_load=_count(under_load, (READ, QUERY)),
     )
 
 
@@ -95,6 +98,7 @@ def goes_on(history: History, moment: int) -> bool:
 
 def _counted(history: History) -> Iterator[pa.Table]:
     yield from history.registers.parts("inv", "ret", "phase")
+    yield from history.of(FREE).parts("inv", "ret", "phase")
     yield from map(_kept, history.logs.parts("f", "acks", "inv", "ret", "phase"))
 
 

@@ -49,14 +49,15 @@ class RunDescription:
     of the workload that leave traces in the files. `configuration`: for each node with configuration files, their lines
     as glob patterns, by the file's name below `nodes/<node>/`. `node_names`: in the order of their numbers, which start
     at 1; `roles`: by node name. `topic`: empty if the data is in no topic.
-    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers. `assignment`:
-    each partition's replicas by node number, the preferred leader first; None if it was decided only when the topic was
-    created (then the journal has it), or without partitions. `clients`: those that every run of the plan starts.
-    `planned_changes`, `planned_queries`: the number of operations that the load issues at full rate. `planned_load_s`:
-    how long it lasts at least; 0 if a script decides that. `deletes_every_s`: the mean time between two deletions of
-    records by a producer, 0 without any. `planned_faults`: the kinds of a random schedule; each one occurs; `steps`:
-    those of a script. `checkers`: by file, the texts of the campaign's own checkers. `defects`: what run.toml lacks or
-    contradicts, as sentences; a run with defects proves nothing.
+    `partitions`: the topic's number of partitions. `keys`: the number of registers, 0 without registers.
+    `own_parameters`: those of a workload of the user's own. `assignment`: each partition's replicas by node number, the
+    preferred leader first; None if it was decided only when the topic was created (then the journal has it), or without
+    partitions. `clients`: those that every run of the plan starts. `planned_changes`, `planned_queries`: the number of
+    operations that the load issues at full rate. `planned_load_s`: how long it lasts at least; 0 if a script decides
+    that. `deletes_every_s`: the mean time between two deletions of records by a producer, 0 without any.
+    `planned_faults`: the kinds of a random schedule; each one occurs; `steps`: those of a script. `checkers`: by file,
+    the texts of the campaign's own checkers. `defects`: what run.toml lacks or contradicts, as sentences; a run with
+    defects proves nothing.
     """
 
     run: str
@@ -92,6 +93,7 @@ class RunDescription:
     partitions: int
     assignment: tuple[tuple[int, ...], ...] | None
     keys: int
+    own_parameters: Mapping[str, Any]
     clients: tuple[str, ...]
     planned_changes: int
     planned_queries: int
@@ -152,6 +154,7 @@ def describe(run_dir: Path) -> RunDescription:
         partitions=workload.partitions,
         assignment=workload.assignment if partitioned and workload.placement != SETTLED_LATE else None,
         keys=workload.keys,
+        own_parameters=workload.own,
         clients=content.plan.clients,
         planned_changes=content.plan.changes,
         planned_queries=content.plan.queries,

@@ -31,7 +31,8 @@ NO_FORMAT: Final = "none"
 
 _Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 _UpperBound = Annotated[str, one_of(UPPER_BOUNDS)]
-_OwnChecker = Annotated[str, Meta(pattern=r"^.+\.py:[A-Za-z_]\w*$", title='of the form "parser.py:Class"')]
+OWN_CLASS: Final = r"^.+\.py:[A-Za-z_]\w*$"
+_OwnChecker = Annotated[str, Meta(pattern=OWN_CLASS, title='of the form "parser.py:Class"')]
 
 
 class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +90,7 @@ class SystemTable(msgspec.Struct, frozen=True):
 class WorkloadTable(msgspec.Struct, frozen=True):
     """`duration_s`: how long the load lasts at least, unless a script decides it. `idempotent`, `compression`,
     `batch_records`, `deletes_every_s`: of the producers; None, empty or 0 for a kind of workload without such a
-    setting."""
+    setting. `own`: the parameters of a workload of the user's own."""
 
     kind: str = ""
     judge: str = ""
@@ -105,6 +106,7 @@ class WorkloadTable(msgspec.Struct, frozen=True):
     compression: str = ""
     batch_records: Count = 0
     deletes_every_s: Annotated[float, Meta(ge=0)] = 0.0
+    own: dict[str, Any] = {}
 
 
 class ReplicasTable(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from analysis.core.anomaly import Anomaly, anomaly_count
 from analysis.core.model_search import WrongOrderError, require_order, search, witness
 from analysis.core.models import MODELS, Model, ModelOperation
-from analysis.core.register_operations import Operation, OutOfBudget, by_key
+from analysis.core.register_operations import OutOfBudget, RegisterOperation, by_key
 from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.core.workload_promises import PROMISES, WorkloadPromises
@@ -284,7 +284,7 @@ class _NamedValue(int):
         return self.text
 
 
-def _named(operation: Operation, names: Mapping[int, str]) -> Operation:
+def _named(operation: RegisterOperation, names: Mapping[int, str]) -> RegisterOperation:
     def named(number: int | None) -> int | None:
         if number is None:
             return None

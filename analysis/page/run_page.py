@@ -28,7 +28,7 @@ from history.journal.reader import read_journal
 from history.journal.timeline import RunClock
 from history.journal.writer import FILE_NAME
 from history.record.offset_record import COMMIT, DELIVER, FETCH, GROUPS, OffsetOperation, OffsetRecord, read_offsets
-from history.record.schemas import APPEND, CAS, INF, MISMATCH, NAMES, WRITE
+from history.record.schemas import CHANGES, INF, MISMATCH, NAMES
 from history.regular_files import open_regular, read_bytes, read_text
 from history.time_scale import ORDINARY
 from installation.sanitize import brief, plain
@@ -307,7 +307,7 @@ T = TypeVar("T")
 MOST_LOG_LINES: Final = 500_000
 MOST_LANES: Final = 9
 CLIENTS: Final = "clients"
-_CHANGES: Final = frozenset(NAMES[f] for f in (APPEND, WRITE, CAS))
+_CHANGES: Final = frozenset(NAMES[f] for f in CHANGES)
 
 
 @dataclass
@@ -495,7 +495,7 @@ def _operation(row: Mapping[str, Any], invoked: int, returned: int | None, page:
 
 def _record_of(row: Mapping[str, Any]) -> str:
     """The file in which the client recorded the operation."""
-    suffix = "registers" if "key" in row else "arrows"
+    suffix = "calls" if "argument" in row else "registers" if "key" in row else "arrows"
     return f"history/operations/{row.get('client', '?')}-{row.get('session', 1)}.{suffix}"
 
 

@@ -44,7 +44,7 @@ from history.journal.timeline import DOWN, NS, SUSPENDED, RunClock
 from history.reader import read_run
 from history.record.operations import Operations
 from history.record.schemas import INF
-from history.record.shapes import LOG, REGISTER, SHAPES
+from history.record.shapes import FREE, LOG, REGISTER, SHAPES
 from history.seconds import summed
 from installation.sanitize import brief, visible_line
 
@@ -163,7 +163,7 @@ Columns = dict[str, Ints]
 _TYPES: Final = {"start": "<u4", "length": "<u4", "lane": "<u2", "place": "<u2", "kind": "u1", "number": "<i4"}
 _TIMES: Final = ("client", "f", "type", "inv", "ret")
 _TEXT: Final = pa.string()
-_PLACES: Final = {LOG: ("topic", "partition", "offset"), REGISTER: ("key",)}
+_PLACES: Final = {LOG: ("topic", "partition", "offset"), REGISTER: ("key",), FREE: ("function",)}
 
 
 @contextmanager
@@ -181,8 +181,8 @@ def operations_of(run_dir: Path, *, is_analyzed: bool) -> Iterator[Sequence[Oper
 
 @dataclass(frozen=True)
 class OperationNames:
-    """The names of the clients and of the partitions and keys, each sorted, the number of operations, and the latest
-    return, -1 if none returned."""
+    """The names of the clients and of the partitions, keys and functions, each sorted, the number of operations, and
+    the latest return, -1 if none returned."""
 
     clients: Sequence[str]
     places: Sequence[str]
@@ -230,11 +230,12 @@ def _parts(recorded: Sequence[Operations], names: Sequence[str]) -> Iterator[pa.
 
 
 def _place_columns(part: pa.Table) -> list[str]:
-    return ["key"] if "key" in part.column_names else ["topic", "partition"]
+    single = [name for name in ("key", "function") if name in part.column_names]
+    return single or ["topic", "partition"]
 
 
 def _places(part: pa.Table) -> Any:
-    """The name of each row's partition or key."""
+    """The name of each row's partition, key or function."""
     named = [part[name].cast(_TEXT) for name in _place_columns(part)]
     return named[0] if len(named) == 1 else pc.binary_join_element_wise(*named, "-")
 

@@ -14,10 +14,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 OUTCOMES = ("ok", "fail", "info")
-OPERATIONS = ("append", "read", "end", "write", "cas")
-CHANGES = ("append", "write", "cas")
+OPERATIONS = ("append", "read", "end", "write", "cas", "call", "query")
+CHANGES = ("append", "write", "cas", "call")
 PLURALS = {"append": "appends", "read": "reads", "end": "queries of log ends", "write": "writes",
-           "cas": "compare-and-sets"}  # fmt: skip
+           "cas": "compare-and-sets", "call": "calls", "query": "queries"}  # fmt: skip
 """Each operation's name in titles and labels."""
 
 

@@ -6,7 +6,7 @@
   'use strict';
   var data = JSON.parse(element('timeline-data').textContent);
   var canvas = element('timeline'), tip = element('timeline-tip');
-  var KINDS = ['append', 'read', 'end', 'write', 'cas'], OUTCOMES = ['ok', 'fail', 'info'];
+  var KINDS = ['append', 'read', 'end', 'write', 'cas', 'call', 'query'], OUTCOMES = ['ok', 'fail', 'info'];
   var INFO = 2, TICK = 1e-5, OPEN = 4294967295;
   var ROW = 18, TOP = 24, MOST_FAULT_ROWS = 12, MOST_PARTITIONS = 12, REACH = 6;
   /* Values of the heat map's cells that are no node and no number. */

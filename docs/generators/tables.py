@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from analysis.run_row import RunRow
 from history.record.operations import OF_ALL_SHAPES, SHAPE
-from history.record.schemas import OperationColumns, RegisterColumns
+from history.record.schemas import CallColumns, OperationColumns, RegisterColumns
 from history.seconds import SecondColumns
 from orchestrator.store.table_columns import (
     LEFT_OUT,
@@ -36,14 +36,20 @@ TABLES: Final[Mapping[str, tuple[pa.Schema, Sequence[type[Struct]]]]] = {
     "faults": (SCHEMAS["faults"], (FaultColumns,)),
     "anomalies": (SCHEMAS["anomalies"], (AnomalyColumns,)),
     "seconds": (SCHEMAS["seconds"], (SecondColumns,)),
-    "operations": (OF_ALL_SHAPES, (OperationColumns, RegisterColumns)),
+    "operations": (OF_ALL_SHAPES, (OperationColumns, RegisterColumns, CallColumns)),
     "left_out": (LEFT_OUT, (LeftOut,)),
 }
 _MARKED: Final = re.compile(r"(<!-- (\S+): python -m docs\.generators\.tables -->\n).*?(<!-- end -->\n)", re.DOTALL)
-AS_OF_A_LOG: Final = "As of a log."
-"""The text of a column of registers that logs have, too."""
+_OWNERS: Final[Mapping[type[Struct], str]] = {
+    OperationColumns: "logs",
+    RegisterColumns: "registers",
+    CallColumns: "workloads of your own",
+}
+_AS_OF: Final[Mapping[str, type[Struct]]] = {"As of a log.": OperationColumns, "As of a register.": RegisterColumns}
+"""The texts of columns that other operations have, too."""
 _KINDS: Final = (
     (pa.types.is_string, "text"),
+    (pa.types.is_large_string, "text"),
     (pa.types.is_boolean, "true or false"),
     (pa.types.is_floating, "number"),
     (pa.types.is_integer, "whole number"),
@@ -80,14 +86,19 @@ def _kind(column_type: pa.DataType) -> str:
 
 
 def _text(column: str, declared: Sequence[type[Struct]]) -> str:
-    """What the column means; of operations also to which shape it belongs, if to one only or with another meaning."""
+    """What the column means; of operations also to which shapes it belongs, if not to all or with another meaning."""
     if column == SHAPE:
         return texts(SecondColumns)[SHAPE]
     by_struct = {struct: texts(struct).get(column, "") for struct in declared if column in struct.__struct_fields__}
-    if OperationColumns not in declared or set(by_struct.values()) >= {AS_OF_A_LOG}:
+    if OperationColumns not in declared:
         return next(iter(by_struct.values()))
-    names = {OperationColumns: "Logs", RegisterColumns: "Registers"}
-    return "<br>".join(f"{names[struct]}: {text}" for struct, text in by_struct.items())
+    owners: dict[type[Struct], list[type[Struct]]] = {}
+    for struct, text in by_struct.items():
+        owners.setdefault(_AS_OF.get(text, struct), []).append(struct)
+    if any(len(alike) == len(declared) for alike in owners.values()):
+        return by_struct[OperationColumns]
+    named = {struct: " and ".join(_OWNERS[each] for each in alike).capitalize() for struct, alike in owners.items()}
+    return "<br>".join(f"{named[struct]}: {by_struct[struct]}" for struct in owners)
 
 
 if __name__ == "__main__":

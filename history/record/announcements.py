@@ -1,7 +1,7 @@
 """The announcements of a client: the lines that it writes, and syncs, before it sends operations.
 
 A client announces in one of two ways (`Shape.announces`). In blocks: each line has values that it may append to a
-partition. One by one: each line has a write or compare-and-set, with ascending ids.
+partition. One by one: each line has an operation that changes something, with ascending ids.
 
 Theory of operation. The file is read line by line, once, by one task (`read_announcements`). Blocks become a few
 columns of numbers. Invocations become a table whose row groups have ranges of ids; the task of a segment reads the row
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -31,8 +31,8 @@ from msgspec import Meta
 from history.checksummed_lines import LineReader, Lines
 from history.errors import UNFINISHED
 from history.field_types import Int64
-from history.record.schemas import APPEND, CAS, INF, INFO, READ, WRITE
-from history.record.shapes import BLOCKS, LOG, REGISTER, Shape
+from history.record.schemas import APPEND, CALL, CALLS, CAS, INF, INFO, QUERY, READ, WRITE
+from history.record.shapes import BLOCKS, FREE, LOG, REGISTER, Shape
 from history.record.values import PRODUCERS, SESSION_SHIFT
 from history.regular_files import require_regular
 from history.topic_folders import is_topic
@@ -96,10 +96,31 @@ class AnnouncedInvocation(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
     @property
     def is_announced(self) -> bool:
-        """Reads are not announced. JSON can have halves of characters, which cannot be stored."""
-        text = self.key + self.phase
-        is_text = text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
-        return self.f in (WRITE, CAS) and self.value is not None and is_text
+        """Reads are not announced."""
+        return self.f in (WRITE, CAS) and self.value is not None and _is_text(self.key + self.phase)
+
+
+class AnnouncedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call of a function of a user's own workload."""
+
+    id: Natural
+    f: int
+    function: str
+    key: str
+    argument: str
+    inv: Time
+    phase: str
+    session: Int32
+
+    @property
+    def is_announced(self) -> bool:
+        """Queries are not announced."""
+        return self.f == CALL and _is_text(self.function + self.key + self.argument + self.phase)
+
+
+def _is_text(text: str) -> bool:
+    """JSON can have halves of characters, which cannot be stored."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def converted(lines: Iterable[Line], kind: type[A]) -> tuple[list[A], int]:
@@ -159,7 +180,7 @@ def read_announcements(task: AnnouncementsTask) -> Announcements:
     """Reads the announcements: one task, in bounded memory. Damage is in the result. Raises OSError for what it
     writes."""
     reader = LineReader(task.path)
-    announced = _ReadBlocks() if task.shape.announces == BLOCKS else _ReadInvocations(task.table)
+    announced = _ReadBlocks() if task.shape.announces == BLOCKS else _ReadInvocations(task.shape, task.table)
     other_lines: list[tuple[int, dict[str, Any]]] = []
     last_line: tuple[int, dict[str, Any]] | None = None
     for last_line in _until_error(reader):
@@ -293,18 +314,75 @@ class _ReadBlocks:
 
 # ---- Invocations one by one.
 
-ANNOUNCED: Final = pa.schema(
-    [
-        pa.field("id", pa.int64(), nullable=False),
-        pa.field("f", pa.int8(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("value", pa.int64()),
-        pa.field("expected", pa.int64()),
-        pa.field("inv", pa.int64(), nullable=False),
-        pa.field("phase", pa.string(), nullable=False),
-    ]
-)
-"""One row per invocation, with the fields of `AnnouncedInvocation`."""
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How the operations of a shape are announced. `columns`: of the table, one row per invocation, with the fields of
+    `line`; `query`: what is not announced; `stated`: the columns that rows have if they are as announced; `opened`:
+    the columns of rows, from announcements."""
+
+    line: type[AnnouncedInvocation] | type[AnnouncedCall]
+    columns: pa.Schema
+    query: int
+    stated: Callable[[pa.Table], Columns]
+    opened: Callable[[pa.Table], Columns]
+
+
+def _stated_of_registers(rows: pa.Table) -> Columns:
+    value = pc.if_else(pc.equal(rows["f"], CAS), rows["new"], rows["value"])
+    return {name: rows[name] for name in ("f", "key", "expected", "inv", "phase")} | {"value": value}
+
+
+def _opened_registers(announced: pa.Table) -> Columns:
+    is_cas, nothing = pc.equal(announced["f"], CAS), pa.nulls(announced.num_rows, pa.int64())
+    columns = {name: announced[name] for name in ("id", "f", "key", "inv", "expected", "phase")}
+    columns["value"] = pc.if_else(is_cas, nothing, announced["value"])
+    columns["new"] = pc.if_else(is_cas, announced["value"], nothing)
+    return columns
+
+
+def _all_columns(rows: pa.Table) -> Columns:
+    return {name: rows[name] for name in AnnouncedCall.__struct_fields__}
+
+
+_FORMS: Final[Mapping[str, _Form]] = {
+    REGISTER.name: _Form(
+        AnnouncedInvocation,
+        pa.schema(
+            [
+                pa.field("id", pa.int64(), nullable=False),
+                pa.field("f", pa.int8(), nullable=False),
+                pa.field("key", pa.string(), nullable=False),
+                pa.field("value", pa.int64()),
+                pa.field("expected", pa.int64()),
+                pa.field("inv", pa.int64(), nullable=False),
+                pa.field("phase", pa.string(), nullable=False),
+            ]
+        ),
+        READ,
+        _stated_of_registers,
+        _opened_registers,
+    ),
+    FREE.name: _Form(
+        AnnouncedCall,
+        pa.schema(
+            [
+                field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+                for field in map(CALLS.field, AnnouncedCall.__struct_fields__)
+            ]
+        ),
+        QUERY,
+        _all_columns,
+        _all_columns,
+    ),
+}
+
+
+def announced_columns(shape: Shape) -> tuple[str, ...]:
+    """The fields of a line that announces an operation of this shape, in their order."""
+    return _FORMS[shape.name].line.__struct_fields__
 
 
 @dataclass(frozen=True)
@@ -321,13 +399,15 @@ class AnnouncedGroup:
 class Invocations(Announcements):
     """Invocations in a table. `groups`: its row groups; without row groups, the table does not exist."""
 
+    shape: Shape
     table: Path
     groups: tuple[AnnouncedGroup, ...]
 
     def compare(self, rows: pa.Table) -> Agreement:
         announced, positions = self._of_ids(rows["id"].to_numpy())
-        is_there, is_same, at = _compared(rows, announced)
-        is_never = ~is_there & (rows["f"].to_numpy() != READ)
+        form = _FORMS[self.shape.name]
+        is_there, is_same, at = _compared(rows, announced, form)
+        is_never = ~is_there & (rows["f"].to_numpy() != form.query)
         problems = Counter(
             {
                 ("operation", "without announcement"): int(is_never.sum()),
@@ -346,7 +426,7 @@ class Invocations(Announcements):
             if np.searchsorted(ordered, group.lowest) < np.searchsorted(ordered, group.highest, side="right")
         ]
         if not numbers:
-            return ANNOUNCED.empty_table(), np.empty(0, np.int64)
+            return _FORMS[self.shape.name].columns.empty_table(), np.empty(0, np.int64)
         rows = self._read(numbers)
         positions = [
             np.arange(self.groups[number].first, self.groups[number].first + self.groups[number].rows)
@@ -356,7 +436,7 @@ class Invocations(Announcements):
         return rows.take(order).combine_chunks(), np.concatenate(positions)[order]
 
     def left_open(self, header: RecordHeader, done: ValueRuns) -> pa.Table:
-        tables = [REGISTER.columns.empty_table()]
+        tables = [self.shape.columns.empty_table()]
         for number, group in enumerate(self.groups):
             if done.within(group.first, group.rows) < group.rows:
                 missing = done.missing(np.arange(group.first, group.first + group.rows))
@@ -364,11 +444,8 @@ class Invocations(Announcements):
         return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
 
     def _left_of(self, header: RecordHeader, announced: pa.Table) -> pa.Table:
-        is_cas, nothing = pc.equal(announced["f"], CAS), pa.nulls(announced.num_rows, pa.int64())
-        columns = {name: announced[name].combine_chunks() for name in ("id", "f", "key", "inv", "expected", "phase")}
-        columns["value"] = pc.if_else(is_cas, nothing, announced["value"]).combine_chunks()
-        columns["new"] = pc.if_else(is_cas, announced["value"], nothing).combine_chunks()
-        return _open(REGISTER, header, columns)
+        columns = _FORMS[self.shape.name].opened(announced).items()
+        return _open(self.shape, header, {name: column.combine_chunks() for name, column in columns})
 
     def _read(self, groups: Sequence[int]) -> pa.Table:
         with pq.ParquetFile(require_regular(self.table)) as file:
@@ -378,12 +455,14 @@ class Invocations(Announcements):
 class _ReadInvocations:
     """The table of invocations while it is written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, shape: Shape, path: Path) -> None:
+        self._shape = shape
+        self._form = _FORMS[shape.name]
         self._path = path
         self._groups: list[AnnouncedGroup] = []
         self._wrong = 0
         self._writer: pq.ParquetWriter | None = None
-        self._waiting: list[AnnouncedInvocation] = []
+        self._waiting: list[Any] = []
         self._count = 0
         self._highest = -1
         self._is_ordered = True
@@ -392,7 +471,7 @@ class _ReadInvocations:
         """Takes a line that is an announcement."""
         if "id" not in line:
             return False
-        invocations, damaged_count = converted([line], AnnouncedInvocation)
+        invocations, damaged_count = converted([line], self._form.line)
         announced = [invocation for invocation in invocations if invocation.is_announced]
         self._wrong += damaged_count + len(invocations) - len(announced)
         for invocation in announced:
@@ -408,7 +487,7 @@ class _ReadInvocations:
         if self._writer is not None:
             self._writer.close()
         damaged = Counter({"are not invocations": self._wrong, "invoke an id again": self._again()})
-        return Invocations(lines, header, +damaged, self._path, tuple(self._groups))
+        return Invocations(lines, header, +damaged, self._shape, self._path, tuple(self._groups))
 
     def _again(self) -> int:
         """How many invocations have the id of an earlier one."""
@@ -422,8 +501,9 @@ class _ReadInvocations:
             return
         if self._writer is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._writer = pq.ParquetWriter(self._path, ANNOUNCED, compression="zstd", compression_level=1)
-        rows = pa.Table.from_pylist([msgspec.structs.asdict(invocation) for invocation in self._waiting], ANNOUNCED)
+            self._writer = pq.ParquetWriter(self._path, self._form.columns, compression="zstd", compression_level=1)
+        lines = [msgspec.structs.asdict(invocation) for invocation in self._waiting]
+        rows = pa.Table.from_pylist(lines, self._form.columns)
         self._writer.write_table(rows, row_group_size=len(self._waiting))
         ids = [invocation.id for invocation in self._waiting]
         self._groups.append(AnnouncedGroup(self._count, len(ids), min(ids), max(ids)))
@@ -431,7 +511,7 @@ class _ReadInvocations:
         self._waiting = []
 
 
-def _compared(rows: pa.Table, announced: pa.Table) -> tuple[Mask, Mask, I64]:
+def _compared(rows: pa.Table, announced: pa.Table, form: _Form) -> tuple[Mask, Mask, I64]:
     """For each operation whether its id was announced, and whether it equals the announcement; and the place of the
     announcement in `announced`, which is ordered by id."""
     ids, numbers = announced["id"].to_numpy(), rows["id"].to_numpy()
@@ -440,12 +520,11 @@ def _compared(rows: pa.Table, announced: pa.Table) -> tuple[Mask, Mask, I64]:
         return nothing, nothing, np.zeros(len(numbers), np.int64)
     at = np.minimum(np.searchsorted(ids, numbers), len(ids) - 1)
     is_there = ids[at] == numbers
-    stated = announced.take(pa.array(at))
-    value = pc.if_else(pc.equal(rows["f"], CAS), rows["new"], rows["value"])
-    pairs = [(rows[name], stated[name]) for name in ("f", "key", "expected", "inv", "phase")]
+    announcements = announced.take(pa.array(at))
     is_same = is_there.copy()
-    for column, stated_column in [*pairs, (value, stated["value"])]:
-        is_same &= _equal(column, stated_column)
+    for name, column in form.stated(rows).items():
+        if name != "id":
+            is_same &= _equal(column, announcements[name])
     return is_there, is_same, at
 
 

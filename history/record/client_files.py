@@ -11,7 +11,7 @@ from history.regular_files import size_and_digest
 
 LINES: Final = ".jsonl"
 
-_RECORD: Final = re.compile(r".+-\d+(?:(?:\.[1-9]\d*)?\.(?:arrows|registers)|\.(?:reserved|invoked))")
+_RECORD: Final = re.compile(r".+-\d+(?:(?:\.[1-9]\d*)?\.(?:arrows|registers|calls)|\.(?:reserved|invoked|called))")
 _SEGMENT: Final = re.compile(r"(?P<stem>.+-\d+)\.(?P<number>[1-9]\d{0,8})")
 _ELSEWHERE: Final = re.compile(r"(?P<client>.+?)(?:-\d+)?\.jsonl")
 

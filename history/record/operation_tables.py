@@ -4,6 +4,8 @@
     <run>/tables/index.parquet
     <run>/tables/registers/<client>-<session>-<segment>.parquet
     <run>/tables/registers.parquet
+    <run>/tables/calls/<client>-<session>-<segment>.parquet
+    <run>/tables/calls.parquet
 
 Theory of operation. A piece of a record is a segment of a client's stream, or a part of it. Nothing is moved between
 pieces, so each piece is a task of its own in bounded memory. The index has for each row group the range of the places
@@ -145,6 +147,8 @@ def read_index(shape: Shape, tables: Path) -> list[IndexedGroup]:
     """The row groups of the index in its order. Raises TablesError when it is missing, torn or not an index, and when
     it disagrees with the files: each must exist and have the index's row groups and rows, and no other file may exist.
     A row group with a lowest place above its highest one would be in no task."""
+    if shape.is_optional and not has_tables(shape, tables):
+        return []
     schema = index_schema(shape)
     file = _opened(tables, shape.index)
     if not set(schema) <= set(file.schema_arrow):  # earlier versions wrote more columns

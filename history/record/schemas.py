@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from history.columns import Int8Column, Int32Column, Int64Column, Int64List, RepeatedText, schema_of
+from history.columns import Int8Column, Int32Column, Int64Column, Int64List, LargeText, RepeatedText, schema_of
 
 INF: Final = 1 << 60
 
@@ -19,8 +19,20 @@ READ: Final = 1
 END: Final = 2
 WRITE: Final = 3
 CAS: Final = 4
+CALL: Final = 5
+QUERY: Final = 6
 
-NAMES: Final = {APPEND: "append", READ: "read", END: "end", WRITE: "write", CAS: "cas"}
+NAMES: Final = {
+    APPEND: "append",
+    READ: "read",
+    END: "end",
+    WRITE: "write",
+    CAS: "cas",
+    CALL: "call",
+    QUERY: "query",
+}
+CHANGES: Final = (APPEND, WRITE, CAS, CALL)
+"""What changes something; the others are queries."""
 FUNCTIONS: Final = {name: f for f, name in NAMES.items()}
 
 # How it ended (`type`): it happened; it certainly did not; it may have, now or at any later time.
@@ -53,7 +65,8 @@ class OperationColumns(msgspec.Struct):
     client: RepeatedText
     """The name of the client."""
     f: Int8Column
-    """What the operation is: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set)."""
+    """What the operation is: 0 append, 1 read, 2 end (the log's length), 3 write, 4 cas (compare and set), 5 call and 6
+    query (a function of a [workload of your own](own-workloads.md) that may change something, or changes nothing)."""
     topic: RepeatedText
     """The log's topic."""
     partition: Int32Column
@@ -124,8 +137,44 @@ class RegisterColumns(msgspec.Struct):
     recorded."""
 
 
+class CallColumns(msgspec.Struct):
+    """The columns of operations of workloads of a user's own: one row for each operation."""
+
+    id: Int64Column
+    """As of a register."""
+    process: Int32Column
+    """As of a log."""
+    session: Int32Column
+    """As of a log."""
+    client: RepeatedText
+    """As of a log."""
+    f: Int8Column
+    """As of a log."""
+    function: RepeatedText
+    """The name of the function."""
+    type: Int8Column
+    """As of a log."""
+    inv: Int64Column
+    """As of a log."""
+    ret: Int64Column
+    """As of a log."""
+    key: RepeatedText = ""
+    """The object that the operation is about; empty if the workload names none."""
+    argument: LargeText = "null"
+    """What the function got, as JSON."""
+    result: LargeText | None = None
+    """What the function returned, as JSON; null without an answer."""
+    phase: RepeatedText = PHASE_MAIN
+    """As of a log."""
+    error: RepeatedText = ""
+    """As of a log."""
+    endpoint: RepeatedText = ""
+    """As of a register."""
+
+
 OPERATIONS: Final = schema_of(OperationColumns)
 REGISTERS: Final = schema_of(RegisterColumns)
+CALLS: Final = schema_of(CallColumns)
 
 REGISTERS_WITHOUT_ENDPOINTS: Final = REGISTERS.remove(REGISTERS.get_field_index("endpoint"))
 """`REGISTERS` as versions wrote it that did not record endpoints."""

@@ -16,15 +16,17 @@ import pyarrow.compute as pc
 
 from history.record.schemas import (
     APPEND,
+    CALLS,
     CAS,
     OPERATIONS,
     REGISTERS,
     REGISTERS_WITHOUT_ENDPOINTS,
     WRITE,
+    CallColumns,
     OperationColumns,
     RegisterColumns,
 )
-from history.record.validation import Checks, wrong_operations, wrong_registers
+from history.record.validation import Checks, wrong_calls, wrong_operations, wrong_registers
 
 BLOCKS: Final = "blocks"
 EACH: Final = "each"
@@ -45,7 +47,7 @@ class Shape:
     announced: str
     """The suffix of the file in which a client announces what it may send."""
     announces: str
-    """How: `BLOCKS` of values, or `EACH` operation that writes (`history/record/announcements.py`)."""
+    """How: `BLOCKS` of values, or `EACH` operation that changes something (`history/record/announcements.py`)."""
     invalid: Checks
     """The errors of rows (`history/record/validation.py`)."""
     written: tuple[tuple[int, str], ...]
@@ -79,6 +81,8 @@ class Shape:
     """The operations that the reader of a stream has in memory at once."""
     earlier: pa.Schema | None = None
     """The columns of an earlier version, which lacked the last ones."""
+    is_optional: bool = False
+    """Whether tables without such operations have no index of them."""
 
     def table(self, rows: Sequence[tuple[Any, ...]]) -> pa.Table:
         """Operations in the order of the columns, as a table."""
@@ -124,6 +128,12 @@ def _reach_of_registers(rows: pa.Table) -> tuple[str, str]:
     """The first and the last key of sorted rows. Keys are compared by their UTF-8 bytes, as Arrow and Python compare
     texts."""
     return rows["key"][0].as_py(), rows["key"][-1].as_py()
+
+
+def _reach_of_calls(rows: pa.Table) -> tuple[int, int]:
+    """The first and the last invocation."""
+    inv = rows["inv"].to_numpy()
+    return int(inv.min()), int(inv.max())
 
 
 NO_OFFSET: Final = (0, -1)
@@ -176,7 +186,28 @@ REGISTER: Final = Shape(
 """Reads, writes and compare-and-sets of keys. A check of a key needs all operations on the key, and no operation on
 another one, so a file is ordered by key."""
 
-SHAPES: Final[Mapping[str, Shape]] = {shape.name: shape for shape in (LOG, REGISTER)}
+FREE: Final = Shape(
+    name="free",
+    row=CallColumns,
+    columns=CALLS,
+    stream=".calls",
+    announced=".called",
+    announces=EACH,
+    invalid=wrong_calls,
+    written=(),
+    stored=CALLS,
+    folder="calls",
+    index="calls.parquet",
+    key=pa.schema([]),
+    place=pa.int64(),
+    reach=_reach_of_calls,
+    rising=("id", "inv", "ret"),
+    piece_rows=1 << 16,
+    is_optional=True,
+)
+"""Functions of any name, with JSON values. No check divides them: a checker of a user's own reads all of them."""
+
+SHAPES: Final[Mapping[str, Shape]] = {shape.name: shape for shape in (LOG, REGISTER, FREE)}
 
 
 def _shape_named(name: str) -> Shape:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from history.distinct import has_repeated
-from history.record.schemas import APPEND, CAS, END, FAIL, INF, INFO, MISMATCH, OK, READ, WRITE
+from history.record.schemas import APPEND, CALL, CAS, END, FAIL, INF, INFO, MISMATCH, OK, QUERY, READ, WRITE
 from history.topic_folders import is_topic
 
 PROCESSES: Final = 1 << 30
@@ -105,11 +105,28 @@ def wrong_registers(table: pa.Table) -> Iterator[tuple[Mask, str]]:
     yield mismatched & ((f != CAS) | (kind != FAIL)), "only a failed cas can mismatch"
     yield (f == WRITE) & _holds(pc.is_null(table["value"])), "a write without a value"
     yield (f == CAS) & _holds(pc.is_null(table["new"])), "a cas without a new value"
-    is_repeated = np.zeros(len(f), np.bool_)
-    if has_repeated(columns["id"]):
+    yield _repeated(columns["id"]), "its id is another row's"
+
+
+def wrong_calls(table: pa.Table) -> Iterator[tuple[Mask, str]]:
+    """The same of the schema `CALLS`."""
+    columns = {name: table[name].to_numpy() for name in ("process", "id", "f", "type", "inv", "ret")}
+    f, kind, has_result = columns["f"], columns["type"], _holds(pc.is_valid(table["result"]))
+    yield ~np.isin(f, (CALL, QUERY)), "it is not call or query"
+    yield from _wrong_anywhere(columns)
+    yield (f == QUERY) & (kind == INFO), "a query has an answer or none, and is never open"
+    yield (kind == OK) & ~has_result, "it was answered without a result"
+    yield (kind != OK) & has_result, "it was not answered, but has a result"
+    yield _repeated(columns["id"]), "its id is another row's"
+
+
+def _repeated(ids: npt.NDArray[np.int64]) -> Mask:
+    """The rows whose id an earlier row has."""
+    is_repeated = np.zeros(len(ids), np.bool_)
+    if has_repeated(ids):
         is_repeated[:] = True
-        is_repeated[np.unique(columns["id"], return_index=True)[1]] = False
-    yield is_repeated, "its id is another row's"
+        is_repeated[np.unique(ids, return_index=True)[1]] = False
+    return is_repeated
 
 
 def _holds(condition: Any) -> Mask:

@@ -14,7 +14,8 @@ log checker's theorem applies to it. A clean close gives the unused rest of ever
 normally leaves no such appends.
 
 Writes and compare-and-sets of registers are announced one by one: the checker searches, and every operation that may
-have happened widens its search, so the record must not contain any that were not sent.
+have happened widens its search, so the record must not contain any that were not sent. So are the calls of a user's own
+workload, which have no values of ours.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from history.checksummed_lines import LineWriter
-from history.record.announcements import AnnouncedInvocation
+from history.record.announcements import announced_columns
 from history.record.arrow_stream import FLUSH_INTERVAL_NS, SEGMENT_ROWS, BatchWriter
-from history.record.schemas import FUNCTIONS, INF, NAMES, OUTCOMES, PHASE_MAIN
+from history.record.schemas import CHANGES, FUNCTIONS, INF, NAMES, OUTCOMES, PHASE_MAIN
 from history.record.shapes import BLOCKS, Shape
 from history.record.values import SESSIONS, encode_value
 
@@ -121,20 +122,19 @@ class OperationWriter:
             self._give_back()
             self._block = 1  # a client that reconnects all the time announces no more than it uses
 
-    def start(self, function: str, **columns: Any) -> Invocation:
-        """An operation is about to be sent. If it writes, it has a value, and is announced when this returns."""
+    def start(self, function: str, /, **columns: Any) -> Invocation:
+        """An operation is about to be sent. If it changes something, it is announced when this returns; if it writes a
+        value of its own, it has one."""
         f, value = FUNCTIONS[function], NO_VALUE
         with self._lock:
             self._require_open()
             if f in self._value_columns:
                 value = self._next_value(tuple([columns[name] for name in self._place_columns]))
             invocation = self._invocation(f, value, self._clock(), columns)
+            if f in CHANGES and self._shape.announces != BLOCKS:
+                line = {name: invocation.row[self._places[name]] for name in announced_columns(self._shape)}
+                self._announced.write(line if value == NO_VALUE else line | {"value": value})
             if value != NO_VALUE:
-                if self._shape.announces != BLOCKS:
-                    line = AnnouncedInvocation(
-                        invocation.id, f, columns["key"], value, columns.get("expected"), invocation.inv, self.phase
-                    )
-                    self._announced.write(msgspec.structs.asdict(line))
                 invocation.row[self._places[self._value_columns[f]]] = value
             self._open.add(invocation.id)
             return invocation

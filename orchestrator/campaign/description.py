@@ -125,7 +125,9 @@ def _records(workload: Workload) -> str:
 def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
     workload, serving = campaign.workload, client_nodes(campaign, deployed.system)
     kind = KINDS[workload.kind]
-    content: dict[str, Any] = {"kind": kind.name, "judge": kind.judge}
+    content: dict[str, Any] = {"kind": workload.named, "judge": kind.judge}
+    if workload.source is not None:
+        content["source"] = workload.source.text
     if kind.partitioned:
         off = workload.placement == "off-controller"
         content |= {

@@ -6,7 +6,7 @@ An error names the file, the line and the key (`InputError`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -42,7 +42,7 @@ from orchestrator.campaign.model import (
 from orchestrator.campaign.steps import FORMS, StepParser
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
-from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload
+from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload, with_share
 from systems import InputError, Settings, System, load_system
 from systems.declared_tables import read, read_key, read_keys, shapes
 from systems.description import FILE_NAME as DESCRIPTION
@@ -51,6 +51,7 @@ from systems.registry import known as known_systems
 from systems.toml_tables import Table, TomlSource
 from workloads.kind import SCRIPT_STEPS, Workload
 from workloads.kinds import KINDS as WORKLOADS
+from workloads.settings import OwnClient
 
 _NODE = re.compile(r"n[0-9]+")
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
@@ -78,7 +79,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     if topology is None:
         return None
     tested = attempt(lambda: _system(tables["system"], path, topology), None)
-    workload = attempt(lambda: read_workload(tables["workload"], topology), None)
+    workload = attempt(lambda: read_workload(tables["workload"], topology, path.parent), None)
     nemesis = (
         None
         if workload is None
@@ -94,6 +95,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
     swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
     root.done()
+    rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
     if source.complained or head is None or nemesis is None or checks is None or client is None:
         return None
     campaign = Campaign(
@@ -102,7 +104,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         topology=topology,
         system=under_test,
         settings=settings,
-        workload=workload,
+        workload=rehearsed,
         nemesis=nemesis,
         checks=checks,
         seeds=seeds,
@@ -116,6 +118,17 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     for each in _complaints(root, campaign, system):
         source.complain(_place_of(root, each).error(each.message, each.key))
     return campaign
+
+
+def _rehearsed(
+    tables: Mapping[str, Table], workload: Workload, client: OwnClient | None, checks: Checks | None
+) -> Workload:
+    """The workload; one of the user's own after a rehearsal."""
+    if workload.source is None:
+        return workload
+    if checks is not None and not checks.use:
+        tables["checks"].refuse(f"use is missing; name a checker that judges the operations of {workload.named}")
+    return workload if client is None else with_share(tables["workload"], workload, client)
 
 
 def _complaints(root: Table, campaign: Campaign, system: System) -> Iterator[Complaint]:

@@ -72,9 +72,9 @@ def _workload(campaign: Campaign, system: System, brings_client: bool) -> Iterat
     # Kinds with Kafka's libraries serve every system that "log" does; a user-defined client defines its own protocol.
     takes = system.description.workloads
     if kind not in takes and not (brings_client if WORKLOADS[kind].own_client else "log" in takes):
-        yield Complaint(
-            "workload", f"kind: {system.name} cannot be tested with {kind!r}; it takes: {', '.join(takes)}", "kind"
-        )
+        message = f"kind: {system.name} cannot be tested with {campaign.workload.named!r}; it takes: {', '.join(takes)}"
+        remedy = "; or name a client in [client] client_class" if campaign.workload.source else ""
+        yield Complaint("workload", message + remedy, "kind")
     if campaign.workload.topic_settings and not system.controls_topics:
         message = f"topic_settings: {system.name} creates topics without settings; leave them out"
         yield Complaint("workload", message, "topic_settings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,22 +10,31 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from analysis.evidence.run_toml import OWN_CLASS
+from history.own_classes import OwnClassError
+from history.regular_files import read_text
 from orchestrator.campaign.model import ClientKeys, Topology
 from systems import InputError, System
 from systems.declared_tables import read, read_keys, read_optional
 from systems.description import FILE_NAME, ClientDescription
 from systems.toml_tables import Table, place_of_key
 from workloads.api import Client
-from workloads.kind import LoadKeys, Workload
+from workloads.kind import OWN, SHARED_KEYS, LoadKeys, Workload, WorkloadSource
 from workloads.kinds import KINDS
+from workloads.kinds.own import PARAMETERS, SHARE
+from workloads.loaded_workload import LoadedWorkload
 from workloads.settings import OwnClient
 from workloads.user_module import ClientClassError, load_class
 
-WORKLOAD_WORDS: Final = {"kind": KINDS}
+WORKLOAD_WORDS: Final = {"kind": KINDS.keys() - {OWN}}
+_OWN_CLASS: Final = re.compile(OWN_CLASS)
 
 
-def read_workload(table: Table, topology: Topology) -> Workload:
-    """Raises `InputError`."""
+def read_workload(table: Table, topology: Topology, beside: Path) -> Workload:
+    """`beside`: the directory of the campaign's file. Raises `InputError`."""
+    named = table.data.get("kind")
+    if isinstance(named, str) and _OWN_CLASS.fullmatch(named):
+        return _own_workload(table, named, beside)
     kind = KINDS[read_keys(table, LoadKeys, WORKLOAD_WORDS, only={"kind"})["kind"]]
     parameters = {each.key: read_optional(table, each.key, each.shape, each.default) for each in kind.parameters}
     if kind.partitioned:
@@ -35,6 +45,51 @@ def read_workload(table: Table, topology: Topology) -> Workload:
         table.refuse(problem)
     table.done()
     return workload
+
+
+def _own_workload(table: Table, use: str, beside: Path) -> Workload:
+    """A workload of the user's own. The share of queries in it is known when its client is (`with_share`)."""
+    path = beside / use.rpartition(":")[0]
+    try:
+        text = read_text(path)
+        loaded = LoadedWorkload.of_text(use, text)
+    except OSError as error:
+        table.refuse(f"kind: {path}: {error.strerror or error}; name a file relative to the campaign's", "kind")
+    except ValueError as error:
+        table.refuse(f"kind: {path}: {error}; save it as UTF-8", "kind")
+    except OwnClassError as error:
+        table.refuse(f"kind: {error}", "kind")
+    kind = KINDS[OWN]
+    if taken := sorted(set(loaded.keys) & (SHARED_KEYS | {parameter.key for parameter in kind.parameters})):
+        table.refuse(f"kind: {use} declares {taken[0]!r}, a key of every such workload; choose another name", "kind")
+    of_kind = {each.key: read_optional(table, each.key, each.shape, each.default) for each in kind.parameters}
+    given = {key: table.raw(key, None) for key in loaded.keys}
+    given = {key: value for key, value in given.items() if key in table}
+    for key, value in given.items():
+        try:
+            loaded.parameters({key: value})
+        except ValueError as error:
+            table.refuse(str(error), key)
+    parameters = {**of_kind, PARAMETERS: loaded.parameters(given)}
+    keys = read_keys(table, LoadKeys, only=LoadKeys.__struct_fields__[1:])
+    table.raw("kind", None)
+    table.done()
+    source = WorkloadSource(use, path, text)
+    return Workload(**keys, kind=OWN, topic="", partitions=0, parameters=parameters, source=source)
+
+
+def with_share(table: Table, workload: Workload, client: OwnClient) -> Workload:
+    """A workload of the user's own, with the share of queries in its first operations. Raises `InputError` for a
+    mistake in these, or a client that is not a class with a method for each function."""
+    assert workload.source is not None
+    if not client.client_class:
+        table.refuse(f"kind: {workload.named} needs a client that is a class: client_class in [client]", "kind")
+    try:
+        loaded = LoadedWorkload.of_text(workload.source.use, workload.source.text)
+        share = loaded.rehearse(workload.parameters[PARAMETERS], load_class(client.client_class, Client))
+    except (OwnClassError, ClientClassError) as error:
+        table.refuse(f"kind: {error}", "kind")
+    return replace(workload, parameters={**workload.parameters, SHARE: share})
 
 
 def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnClient:

@@ -28,7 +28,7 @@ from workloads.command_client import probe_every_s, producers_of
 from workloads.control import AppendResult, DeletionSent, ReadDone, RecordsDeleted
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
-from workloads.settings import ClientSettings, outcome_timeout_s
+from workloads.settings import ClientSettings, WorkloadFile, outcome_timeout_s
 
 READY_S: Final = 30.0
 EACH_CLIENT_S: Final = 2.0
@@ -341,6 +341,7 @@ class Fleet:
             parameters=dict(workload.parameters),
             polls_show_ends=campaign.checks.upper_bound == "strict",
             own=self._planned.client,
+            workload=workload.source.file if workload.source else WorkloadFile(),
         )
         self._journal.client(
             name,

@@ -538,8 +538,8 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
         )
     if lab.workloads is not None and kind not in lab.workloads:
         raise UsageError(
-            f"{campaign.path}: [workload] kind {kind!r} has no clients in the {lab.name} world; there are: "
-            f"{', '.join(sorted(lab.workloads))}; or use another --world"
+            f"{campaign.path}: [workload] kind {campaign.workload.named!r} has no clients in the {lab.name} world; "
+            f"there are: {', '.join(sorted(lab.workloads))}; or use another --world"
         )
     lacking = sorted(campaign.nemesis.needs - lab.capabilities)
     if not lacking:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.core import registers
-from analysis.core.register_operations import Operation
+from analysis.core.register_operations import RegisterOperation
 from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
@@ -183,7 +183,7 @@ def test_the_certificate_has_the_orders_of_the_check_which_are_not_searched_agai
     explained: list[int] = []
     explain = registers.explain_order
 
-    def counted(operations: Sequence[Operation], *, budget: int) -> list[Operation] | None:
+    def counted(operations: Sequence[RegisterOperation], *, budget: int) -> list[RegisterOperation] | None:
         explained.append(len(operations))
         return explain(operations, budget=budget)
 

@@ -19,6 +19,7 @@ from nemeses import INJECTED_BY
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, keys_of_wait
 from orchestrator.campaign.toml_text import dump
+from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from orchestrator.command.line import main
 from orchestrator.command.shared.file_schemas import file_schema
 from orchestrator.gate.policy_file import Policy
@@ -154,7 +155,8 @@ def _documents() -> Iterator[tuple[str, dict[str, Any], tuple[str | int, ...]]]:
     yield "campaign", base, ()
     for table in ("topology", "system", "checks", "seeds"):
         yield table, base | {table: {}}, (table,)
-    for name, kind in KINDS.items():
+    for name in WORKLOAD_WORDS["kind"]:
+        kind = KINDS[name]
         client = {"client": {"client_class": "m:C"}} if kind.own_client else {}
         yield f"workload {name}", base | {"workload": {"kind": name}} | client, ("workload",)
     own = base | {"workload": {"kind": OWN_CLIENT}, "client": {"client_class": "m:C"}}

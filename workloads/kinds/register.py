@@ -102,11 +102,7 @@ class RegisterProcess(OwnProcess[RegisterClient]):
 
         error = f"refused: {called.error}" if called.error == MISMATCH else called.error
         error = MISMATCH if is_mismatch else error
-        self._writer.end(invocation, outcome, error=error, endpoint=self._asked(called), **columns)
-
-    def _asked(self, called: Called) -> str:
-        """The endpoint of a call, empty if the client names none of those that it was given."""
-        return called.endpoint if called.endpoint in self.settings.endpoints else ""
+        self._writer.end(invocation, outcome, error=error, endpoint=self.asked(called), **columns)
 
 
 def _main(settings: ClientSettings, control: Control) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
 import systems.registry as registry
-from analysis.evidence.run_toml import Checks
+from analysis.evidence.run_toml import OWN_CLASS, Checks
 from analysis.verdict import FAIL, PASS, UNKNOWN, Expectation
 from nemeses import INJECTED_BY
 from nemeses import KINDS as KINDS_OF_FAULT
@@ -27,14 +27,16 @@ from orchestrator.campaign.model import (
     Topology,
 )
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
+from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import schema
 from systems.description import Description
-from workloads.kind import LoadKeys, Workload, WorkloadKind
+from workloads.kind import OWN, LoadKeys, Workload, WorkloadKind
 from workloads.kinds import KINDS
 
 Schema = dict[str, Any]
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
+_OPEN: Final[Schema] = {"additionalProperties": True}
 _VALUE: Final = {"type": ["string", "number", "boolean"]}
 _ROLE: Final[Schema] = {
     "type": "object",
@@ -58,7 +60,7 @@ def campaign_schema() -> Schema:
     tables: Schema = {
         "topology": schema(Topology),
         "system": schema(SystemKeys),
-        "workload": _by_word("kind", LoadKeys().kind, {name: _workload(kind) for name, kind in KINDS.items()}),
+        "workload": _workloads(),
         "client": schema(ClientKeys),
         "nemesis": _by_word("kind", "none", {"random": _random(), "steps": _steps(), "none": _closed({})}),
         "checks": schema(Checks),
@@ -89,6 +91,19 @@ def campaign_schema() -> Schema:
             "properties": ours["properties"] | {"cell": {"items": {"propertyNames": cell_names}}},
         },
     }
+
+
+def _workloads() -> Schema:
+    """By the kind. A class of the user's own has keys that only it knows."""
+    table = _by_word(
+        "kind",
+        LoadKeys().kind,
+        {name: _workload(kind) for name, kind in KINDS.items() if name in WORKLOAD_WORDS["kind"]},
+    )
+    is_own = {"pattern": OWN_CLASS}
+    own = {"if": {"properties": {"kind": is_own}, "required": ["kind"]}, "then": _workload(KINDS[OWN]) | _OPEN}
+    kind = {"type": "string", "anyOf": [{"enum": table["properties"]["kind"]["enum"]}, is_own]}
+    return table | {"properties": {"kind": kind}, "allOf": [*table["allOf"], own]}
 
 
 def _workload(kind: WorkloadKind) -> Schema:

@@ -1,0 +1,137 @@
+"""Runs with a workload of the user's own: judged by the user's checkers, on a whole record with a final read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.report import render_run
+from analysis.verdict import Verdict
+from history.journal.writer import Journal
+from history.record.operations import OF_ALL_SHAPES, parts_of_all_shapes
+from history.record.shapes import FREE
+from history.record.writer import OperationWriter
+from history.seal import FILE_NAME, seal
+from orchestrator.campaign import toml_text
+from tests.analysis_pipeline.stored_registers import Held, StoredRegisters
+
+USE = "bank.py:Balance"
+CHECKER = """
+from brownout_api import HistoryChecker
+
+class Balance(HistoryChecker):
+    promise = "every read shows the total"
+    anomalies = {"wrong-total": "Another total."}
+    needs = {"read": 10, "transfer": 10}
+
+    def check(self, history):
+        for read in history.ok("read"):
+            if sum(read.result) != history.workload.total:
+                yield self.anomaly("wrong-total", f"{read.client} read {read.result}", read)
+"""
+
+
+@dataclass
+class StoredBank(StoredRegisters):
+    """Two clients transfer and read in turn; the total is 30. `wrong`: the last read under load shows another one."""
+
+    use: tuple[str, ...] = (USE,)
+    wrong: bool = False
+
+    def write(self) -> Path:
+        path = super().write()
+        description = tomllib.loads((path / "run.toml").read_text())
+        description["workload"] = {"kind": "bank.py:Bank", "judge": "own", "own": {"total": 30}}
+        description["plan"] |= {"changes": 24, "queries": 24}
+        description["checks"] |= {"use": list(self.use)} if self.use else {}
+        description["checkers"] = {"bank.py": CHECKER}
+        (path / "run.toml").write_text(toml_text.dump(description))
+        (path / "history" / FILE_NAME).unlink()
+        seal(path)
+        return path
+
+    def _work(self, journal: Journal) -> tuple[list[OperationWriter], Held, Held]:
+        (self.path / "clients").mkdir()
+        directory, clients = self.path / "history" / "operations", []
+        for n in (0, 1):
+            (self.path / "clients" / f"c{n}.log").touch()
+            journal.client(f"c{n}", process=n, role="client", session=1, producers=(0, 0))
+            clients.append(OperationWriter(FREE, directory, client=f"c{n}", session=1, process=n, clock=self._tick))
+        for number in range(24):
+            client, is_last = clients[number % 2], number == 23
+            transfer = client.start("call", function="transfer", argument=json.dumps({"amount": number}))
+            client.end(transfer, "ok", result="null", endpoint="n1:9")
+            shown = [10, 10, 11 if self.wrong and is_last else 10]
+            client.end(client.start("query", function="read"), "ok", result=json.dumps(shown), endpoint="n2:9")
+        return clients, {}, {}
+
+    def _final(self, client: OperationWriter, first: Held, held: Held) -> None:
+        del first, held
+        client.phase = "final"
+        if self.final_reads:
+            client.end(client.start("query", function="read"), "ok", result="[10, 10, 10]")
+
+
+def judged(path: Path, **fields: Any) -> Verdict:
+    return analyze(StoredBank(path / "run", **fields).write(), engine="in-process", plots=False)
+
+
+def test_a_run_that_its_checker_finds_right_passes(tmp_path: Path) -> None:
+    verdict = judged(tmp_path)
+    assert verdict.verdict == "pass", verdict.reasons
+    stats = verdict.stats
+    assert (stats["operations"], stats["acknowledged"], stats["queries_under_load"], stats["failed"]) == (49, 24, 24, 0)
+    seconds = pq.read_table(tmp_path / "run" / "tables" / "seconds.parquet").to_pylist()
+    assert {(row["shape"], row["f"]) for row in seconds} == {("free", 5), ("free", 6)}
+
+
+def test_a_contradiction_fails_the_run_and_its_page_shows_the_operation(tmp_path: Path) -> None:
+    verdict = judged(tmp_path, wrong=True)
+    assert verdict.verdict == "fail"
+    (anomaly,) = verdict.anomalies
+    assert anomaly.sentence == "bank.py:Balance: wrong-total: c1 read [10, 10, 11]"
+    assert anomaly.witness[0]["text"] == "read = [10, 10, 11]"
+    page = render_run(tmp_path / "run").read_text()
+    assert "c1: read = [10, 10, 11]: ok" in page
+    assert "history/operations/c1-1.calls" in page
+
+
+UNKNOWN: dict[str, tuple[dict[str, Any], str]] = {
+    "no checker": ({"use": ()}, "no checker judges the operations: [checks] use names none"),
+    "a checker without text": ({"use": ("other.py:X",)}, "other.py:X: run.toml does not have the text of its file"),
+    "no final read": ({"final_reads": False}, "no operation of the final read was answered after healing"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_a_run_that_is_not_judged_or_not_read_is_unknown(tmp_path: Path, case: str) -> None:
+    fields, reason = UNKNOWN[case]
+    verdict = judged(tmp_path, **fields)
+    assert verdict.verdict == "unknown"
+    assert any(reason in each for each in (*verdict.reasons, *verdict.doubts)), verdict.reasons
+
+
+def test_a_contradiction_beside_a_lost_record_is_a_doubt(tmp_path: Path) -> None:
+    path = StoredBank(tmp_path / "run", wrong=True).write()
+    for name in ("c0-1.called", "c0-1.calls"):
+        (path / "history" / "operations" / name).unlink()
+    verdict = analyze(path, engine="in-process", plots=False)
+    assert verdict.verdict == "unknown"
+    assert any("wrong-total: c1 read [10, 10, 11]: the record of a client" in each for each in verdict.doubts)
+
+
+def test_the_tables_of_all_operations_have_the_calls(tmp_path: Path) -> None:
+    judged(tmp_path)
+    parts = parts_of_all_shapes(tmp_path / "run" / "tables", OF_ALL_SHAPES.names)
+    rows = [row for part in parts for row in part.to_pylist()]
+    assert {(row["shape"], row["function"], row["topic"]) for row in rows} == {
+        ("free", "transfer", None),
+        ("free", "read", None),
+    }
