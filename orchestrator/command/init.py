@@ -16,15 +16,21 @@ from orchestrator.errors import EXIT_PASS, UsageError
 from orchestrator.printing import say
 
 SKELETON = Path(__file__).resolve().parent / "skeleton"
+PARTS = SKELETON / "parts"
 WORKLOADS = ("register", "append-log")
 DEFAULT_DIRECTORY = Path("brownout-tests")
 _CLIENT = "MyClient"
+_CLASS: Final = re.compile(r"[A-Z][A-Za-z0-9]*", re.ASCII)
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z][a-z0-9]*")
 
 
 def main(options: argparse.Namespace) -> int:
     """Write the files into the directory, created if missing, and print the next steps. Raises `UsageError`."""
     directory: Path = options.directory
-    texts = files(directory, options.workload)
+    for part, name in (("workload", options.workload), ("checker", options.checker)):
+        if name is not None and name not in WORKLOADS:
+            return _write_part(directory, part, name)
+    texts = files(directory, options.workload or WORKLOADS[0])
     write(directory, texts)
     campaign = shortest(directory.resolve() / "chaos.toml")
     say(f"written to {directory}: {', '.join(texts)}")
@@ -32,6 +38,30 @@ def main(options: argparse.Namespace) -> int:
     say(f"  {command('run', str(campaign), '--dry-run')}")
     say(f"  {command('run', str(campaign))}")
     return EXIT_PASS
+
+
+def _write_part(directory: Path, part: str, name: str) -> int:
+    """Write a class of the user's own, and its test, into the directory."""
+    texts = part_files(part, name)
+    write(directory, texts)
+    module, test = texts
+    say(f"written to {directory}: {module}, {test}")
+    say(f"next: the head of {directory / module} has the lines of a campaign; test it with: pytest {directory / test}")
+    return EXIT_PASS
+
+
+def part_files(part: str, name: str) -> dict[str, str]:
+    """The texts by file name, the module first. `part`: a directory of `PARTS`; `name`: of the class. Raises
+    `UsageError`."""
+    if _CLASS.fullmatch(name) is None:
+        kinds = f"one of {', '.join(WORKLOADS)}, or " if part == "workload" else ""
+        raise UsageError(f"--{part} {name}: {kinds}the name of your class is needed, such as My{part.title()}")
+    module = "_".join(_WORDS.findall(name)).lower()
+    texts = {}
+    for path in sorted((PARTS / part).glob("*my_*"), key=lambda path: path.name):
+        text = path.read_text(encoding="utf-8").replace(f"my_{part}", module).replace(f"My{part.title()}", name)
+        texts[path.name.removesuffix(".txt").replace(f"my_{part}", module)] = text
+    return texts
 
 
 def files(directory: Path, workload: str) -> dict[str, str]:
@@ -97,12 +127,16 @@ def _options(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the directory to write to; created if missing (default: brownout-tests)",
     )
-    command.add_argument(
+    what = command.add_mutually_exclusive_group()
+    what.add_argument(
         "--workload",
-        choices=WORKLOADS,
-        default=WORKLOADS[0],
-        help="what the client operates on: keys with read, write and compare-and-set, or a log with append and read "
-        "(default: register)",
+        metavar="NAME",
+        help="register (default): the client operates on keys with read, write and compare-and-set; append-log: on a "
+        "log with append and read; another name, such as Bank: only a workload of your own with this class, its "
+        "client, its checker and a test",
+    )
+    what.add_argument(
+        "--checker", metavar="NAME", help="only a checker of your own with this class, such as Prompt, and a test"
     )
 
 
@@ -116,6 +150,8 @@ Existing files are never overwritten. The tutorial is docs/your-system.md.
 
   brownout init                          into ./brownout-tests
   brownout init tests/chaos --workload append-log
+  brownout init tests/chaos --workload Bank     bank.py and test_bank.py (docs/own-workloads.md)
+  brownout init tests/chaos --checker Prompt    prompt.py and test_prompt.py (docs/own-checkers.md)
 """,
     options=_options,
     main=main,

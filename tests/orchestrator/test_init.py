@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,3 +92,56 @@ def test_a_directory_name_outside_utf8_is_refused_and_not_created(
     assert main(["init", str(tmp_path / "\udcff")]) == EXIT_USAGE
     assert "its name is not valid UTF-8; name another directory" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+PARTS = {
+    "workload Bank": ["bank.py", "test_bank.py"],
+    "workload UniqueIds2": ["test_unique_ids2.py", "unique_ids2.py"],
+    "checker HTTPAnswers": ["http_answers.py", "test_http_answers.py"],
+    "checker Prompt": ["prompt.py", "test_prompt.py"],
+    "checker MyChecker": ["my_checker.py", "test_my_checker.py"],
+}
+
+
+@pytest.mark.parametrize("asked", PARTS)
+def test_a_class_of_a_users_own_is_written_with_a_test_that_passes(
+    tmp_path: Path, asked: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, name = asked.split()
+    (tmp_path / "system.toml").write_text("mine")
+    assert main(["init", str(tmp_path), f"--{part}", name]) == 0
+    assert f"pytest {tmp_path / 'test_'}" in capsys.readouterr().out
+    written = sorted(path.name for path in tmp_path.iterdir() if path.name != "system.toml")
+    assert written == PARTS[asked]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("option", ["--workload", "--checker"])
+@pytest.mark.parametrize("name", ["bank", "append_log", "", "My-Bank", "É"])
+def test_a_name_that_no_class_can_have_is_refused(
+    tmp_path: Path, option: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["init", str(tmp_path / "new"), option, name]) == EXIT_USAGE
+    assert "the name of your class is needed, such as My" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_written_workload_and_checker_are_those_of_a_valid_campaign(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path)]) == 0
+    assert main(["init", str(tmp_path), "--workload", "Members"]) == 0
+    assert main(["init", str(tmp_path), "--checker", "Prompt"]) == 0
+    system, campaign = tmp_path / "system.toml", tmp_path / "chaos.toml"
+    system.write_text(system.read_text().replace('workloads = ["register"]', 'workloads = ["own"]'))
+    text = re.sub(r"\nkeys = [^\n]*", "", campaign.read_text()).replace('"register" ', '"members.py:Members"')
+    text += '[client]\nclient_class = "members.py:MembersClient"\n'
+    uses = 'use = ["members.py:MembersChecker", "prompt.py:Prompt"]'
+    campaign.write_text(text.replace("[checks]\n", f"[checks]\n{uses}\n"))
+    assert load(campaign).workload.parameters["own"] == {"reads": 0.5}
