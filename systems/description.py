@@ -94,6 +94,12 @@ class RoleDescription(msgspec.Struct, frozen=True, kw_only=True):
     prepare: Annotated[tuple[_Command, ...], _COMMANDS] = ()
     """Commands that run once on each node before its first start, in the same working directory, for example to format
     a directory: `[["{{ system_dir }}/format", "..."]]`. See [preparation](#preparation)."""
+    ready: Annotated[tuple[str, ...], Meta(extra_json_schema=_WORDS)] = ()
+    """A command that exits with 0 when the service is ready, run again until then: `["my-server", "ping"]`. Without it,
+    a service is ready when its first port is open. After a fault, the port alone counts."""
+    after_start: Annotated[tuple[_Command, ...], _COMMANDS] = ()
+    """Commands that run once when all services of all nodes are ready, node by node, for example to join a cluster:
+    `[["my-server", "join", "{{ nodes[0].address }}"]]`. See [preparation](#preparation)."""
     environment: Annotated[Mapping[Annotated[str, _VARIABLE_NAME], str], Meta(extra_json_schema=SETTINGS)] = {}
     """Environment variables. A shell passes them on."""
     files: _Texts = {}
@@ -107,11 +113,11 @@ class RoleDescription(msgspec.Struct, frozen=True, kw_only=True):
     setting_argument: str = ""
     """A template with `{{ key }}` and `{{ value }}`: one argument that is added to `command` for each setting."""
     start_deadline_s: _Deadline = 30.0
-    """Deadline from the start until the first port is open."""
+    """Deadline from the start until the first port is open and `ready` exits with 0."""
     stop_deadline_s: _Deadline = 30.0
     """Deadline from SIGTERM to the end of the process."""
     prepare_deadline_s: _Deadline = 60.0
-    """Deadline of each command of `prepare`."""
+    """Deadline of each command of `prepare` and `after_start`."""
     stop_exit_codes: Annotated[tuple[Annotated[int, Meta(ge=0, le=255)], ...], _EXIT_CODES] = (0, 143)
     """Allowed exit codes after SIGTERM, as a shell reports them (143: ended by SIGTERM). Any other code is the anomaly
     `unexpected-exit`."""

@@ -82,17 +82,20 @@ class Service:
     """The one process of a node.
 
     `files`: texts by their absolute path, written before any command runs. `prepare`: commands that run once, in order,
-    before the first start; their files are synced afterwards. `command`: the process itself, which stays in the
-    foreground. `shows`: directories of this machine that a local node must see. Deadlines are in seconds and unscaled.
-    If the service still runs at its stop deadline it is killed (`kills_at_stop`), or the stop is an error.
-    `stop_exit_codes`: exit codes that are allowed after SIGTERM, as shells count them (143: ended by SIGTERM).
-    Services of a lower `start_order` start first and stop last.
+    before the first start; their files are synced afterwards. `ready`: a command that exits with 0 when the service is
+    ready; empty: its port is open then. `after_start`: commands that run once, when all services are ready. `command`:
+    the process itself, which stays in the foreground. `shows`: directories of this machine that a local node must see.
+    Deadlines are in seconds and unscaled. If the service still runs at its stop deadline it is killed
+    (`kills_at_stop`), or the stop is an error. `stop_exit_codes`: exit codes that are allowed after SIGTERM, as shells
+    count them (143: ended by SIGTERM). Services of a lower `start_order` start first and stop last.
     """
 
     role: str
     command: tuple[str, ...]
     files: Mapping[str, str] = field(default_factory=dict)
     prepare: tuple[tuple[str, ...], ...] = ()
+    ready: tuple[str, ...] = ()
+    after_start: tuple[tuple[str, ...], ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
     shows: tuple[str, ...] = ()
     start_deadline_s: float = 30.0

@@ -64,8 +64,8 @@ def settings_used(directory: Path, role: RoleDescription) -> frozenset[str] | No
 
 
 def _texts(directory: Path, role: RoleDescription) -> Iterator[str]:
-    yield from (*role.command, *role.environment.values(), *role.shows)
-    for words in role.prepare:
+    yield from (*role.command, *role.ready, *role.environment.values(), *role.shows)
+    for words in (*role.prepare, *role.after_start):
         yield from words
     for name in role.files.values():
         yield read_text(directory / name)
@@ -334,6 +334,8 @@ class Deployed:
             ),
             files={f"{node.etc_dir}/{path}": text.file(path, name) for path, name in role.files.items()},
             prepare=tuple(tuple(text.fill(word, "prepare") for word in words) for words in role.prepare),
+            ready=tuple(text.fill(word, "ready") for word in role.ready),
+            after_start=tuple(tuple(text.fill(word, "after_start") for word in words) for words in role.after_start),
             environment={key: text.fill(value, f"environment.{key}") for key, value in role.environment.items()},
             shows=(
                 *filter(None, (text.fill(path, "shows") for path in role.shows)),

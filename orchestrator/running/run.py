@@ -421,6 +421,7 @@ class Run:
         self._world.prepare_services()
         try:
             self._world.start_services()
+            self._world.run_after_start()
         except WorldError:
             self._watch.expect(node.name for node in self._world.nodes)  # also records one that failed at its start
             raise

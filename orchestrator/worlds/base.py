@@ -146,8 +146,12 @@ class World(Protocol):
         `WorldError`."""
         ...
 
+    def run_after_start(self) -> None:
+        """Run each service's commands for the time after the first start of all, node by node. Raises `WorldError`."""
+        ...
+
     def start_service(self, node: Node) -> None:
-        """Start the service and wait until its port is open. Raises `WorldError` with its last output, `HostError` if
+        """Start the service and wait until it is ready. Raises `WorldError` with its last output, `HostError` if
         its program cannot be started."""
         ...
 

@@ -24,6 +24,7 @@ from workloads.settings import ClientSettings
 LOOK_S = 0.2
 KILLED_S = 10.0
 STATUS_S = 5.0
+READY_S = 5.0
 _NO_PROGRAM = (126, 127)  # a shell's exit codes: not executable, not found
 _LAST_WORDS_BYTES = 2_000
 _HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
@@ -103,13 +104,23 @@ class ServicesOnHosts(ABC):
         """Syncs the prepared data, so that it survives an immediate power cut; programs do not always sync."""
         host, service = self.hosts[node.name], self.service(node)
         for parts in service.prepare:
-            command = shlex.join(self._prepare_words(node, service, parts))
-            done = self._run_to_prepare(host, command, service.prepare_deadline_s)
-            if not done.ok:
-                output = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
-                raise WorldError(f"{node.name}: {shlex.join(parts)!r} ended with exit code {done.exit_code}: {output}")
+            self._run_once(node, service, parts)
         if service.prepare:
             host.run(f"sync -f {shlex.quote(node.data_dir)}", timeout_s=service.prepare_deadline_s)
+
+    def run_after_start(self) -> None:
+        for node in self.nodes:
+            service = self.service(node)
+            for parts in service.after_start:
+                self._run_once(node, service, parts)
+
+    def _run_once(self, node: Node, service: Service, parts: Sequence[str]) -> None:
+        """Run a command of a service's description. Raises `WorldError` for another exit code than 0."""
+        command = shlex.join(self._prepare_words(node, service, parts))
+        done = self._run_to_prepare(self.hosts[node.name], command, service.prepare_deadline_s)
+        if not done.ok:
+            output = (done.stderr or done.stdout).strip()[-_LAST_WORDS_BYTES:]
+            raise WorldError(f"{node.name}: {shlex.join(parts)!r} ended with exit code {done.exit_code}: {output}")
 
     def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
         """Run a preparing command and wait for its end."""
@@ -122,22 +133,37 @@ class ServicesOnHosts(ABC):
         return ["env", *variables, "sh", "-c", 'cd "$0" && exec "$@"', node.data_dir, *command]
 
     def start_service(self, node: Node) -> None:
-        host, patience_s = self.hosts[node.name], self.service(node).start_deadline_s * self.time_scale
+        host, service = self.hosts[node.name], self.service(node)
+        patience_s = service.start_deadline_s * self.time_scale
         host.start_service()
         deadline = self.scheduler.monotonic() + patience_s
         next_look = self.scheduler.monotonic() + LOOK_S
-        while not self.accepts(node):
+        while not (self.accepts(node) and self._is_ready(node, service)):
             now = self.scheduler.monotonic()
             if now >= next_look:
                 next_look = now + LOOK_S * self.time_scale
                 if host.service_pid() is None:
                     raise self._ended_at_start(node)
                 if now > deadline:
+                    late, key = f"port {node.port} did not open", "ports"
+                    if service.ready and self.accepts(node):
+                        late, key = f"command {shlex.join(service.ready)!r} did not exit with 0", "ready"
                     raise WorldError(
-                        f"{node.name}: the service's port {node.port} did not open within {patience_s:g} s; see ports "
-                        f"and start_deadline_s in its system.toml; its last words: {self.last_words(node)}"
+                        f"{node.name}: the service's {late} within {patience_s:g} s; see {key} and start_deadline_s in "
+                        f"its system.toml; its last words: {self.last_words(node)}"
                     )
             self.scheduler.sleep(0.01)
+
+    def _is_ready(self, node: Node, service: Service) -> bool:
+        """Whether the service's own command says so; true without one."""
+        if not service.ready:
+            return True
+        command = shlex.join(self._prepare_words(node, service, service.ready))
+        with contextlib.suppress(HostError):  # it did not end in time
+            if self.hosts[node.name].run(command, timeout_s=READY_S * self.time_scale).ok:
+                return True
+        self.scheduler.sleep(LOOK_S)
+        return False
 
     def _ended_at_start(self, node: Node) -> WorldError | HostError:
         """The error for a service that ended before it listened. A program that could not be started is not a finding

@@ -28,5 +28,6 @@ def make_shared(run_dir: Path, services: Iterable[Service], seen_as: str) -> Pat
 
 def uses_shared(service: Service, path: str) -> bool:
     """Whether a service's configuration, command or environment contains the path."""
-    texts = (*service.files.values(), *service.command, *service.environment.values(), *sum(service.prepare, ()))
+    commands = (service.command, service.ready, *service.prepare, *service.after_start)
+    texts = (*service.files.values(), *service.environment.values(), *sum(commands, ()))
     return any(path in text for text in texts)

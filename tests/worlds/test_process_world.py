@@ -177,6 +177,61 @@ def test_a_service_is_prepared_and_runs_in_its_data_directory_and_may_print_any_
         made.down()
 
 
+LISTENS = (
+    'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\nstart_deadline_s = 3\n'
+    "command = ['python3', '-m', 'http.server', '{{ node.ports.client }}', '--bind', '{{ node.address }}']\n"
+)
+
+
+def test_a_service_is_ready_by_its_command_and_talks_to_others_after_the_start(tmp_path: Path) -> None:
+    (tmp_path / "join.py").write_text(
+        "import sys, urllib.request\nurllib.request.urlopen(sys.argv[1])\nopen('joined', 'w').close()\n"
+    )
+    (tmp_path / "system.toml").write_text(
+        LISTENS
+        + "ready = ['sh', '-c', 'echo x >> tries; [ $(wc -l < tries) = 3 ]']\n"
+        + "after_start = [['python3', '{{ system_dir }}/join.py', "
+        + "'http://{{ nodes[0].address }}:{{ nodes[0].ports.client }}']]\n"
+    )
+    made = ProcessWorld(WorldSpec("r", tmp_path / "run", 2, of_two_servers(tmp_path)))
+    made.up()
+    try:
+        made.start_services()
+        directories = [Path(node.data_dir) for node in made.nodes]
+        assert [(each / "tries").read_text() for each in directories] == ["x\nx\nx\n"] * 2
+        made.run_after_start()
+        assert all((each / "joined").exists() for each in directories)
+    finally:
+        made.down()
+
+
+def _start(made: ProcessWorld) -> None:
+    made.start_services()
+    made.run_after_start()
+
+
+def of_two_servers(directory: Path) -> Deployed:
+    return Deployed(load_system("x", directory=directory), ("server", "server"), "cluster")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("ready = ['false']\n", "n1: the service's command 'false' did not exit with 0 within 3 s; see ready"),
+        ("after_start = [['sh', '-c', 'echo no; exit 3']]\n", "n1: .* ended with exit code 3: no"),
+    ],
+)
+def test_a_start_whose_commands_fail_is_an_error(tmp_path: Path, keys: str, message: str) -> None:
+    (tmp_path / "system.toml").write_text(LISTENS + keys)
+    made = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, of_two_servers(tmp_path)))
+    made.up()
+    try:
+        with pytest.raises(WorldError, match=message):
+            _start(made)
+    finally:
+        made.down()
+
+
 def test_configuration_files_are_at_their_declared_paths(tmp_path: Path) -> None:
     (tmp_path / "system.toml").write_text(
         'name = "x"\nworkloads = ["register"]\n[roles.server]\nports = { client = 1 }\ncommand = ["true"]\n'
