@@ -221,7 +221,7 @@ def of_two_servers(directory: Path) -> Deployed:
         ("after_start = [['sh', '-c', 'echo no; exit 3']]\n", "n1: .* ended with exit code 3: no"),
     ],
 )
-def test_a_start_whose_commands_fail_is_an_error(tmp_path: Path, keys: str, message: str) -> None:
+def test_a_failed_command_of_a_start_is_an_error(tmp_path: Path, keys: str, message: str) -> None:
     (tmp_path / "system.toml").write_text(LISTENS + keys)
     made = ProcessWorld(WorldSpec("r", tmp_path / "run", 1, of_two_servers(tmp_path)))
     made.up()
