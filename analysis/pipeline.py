@@ -29,9 +29,8 @@ from analysis.doubt import CERTIFICATE_REFUSED, CHECKER_CRASHED, UNJUDGED, Reaso
 from analysis.engines.meter import Meter
 from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import task_map
+from analysis.evidence.forbidden_losses import first_above_uploads, lost_above_uploads, lost_before_faults
 from analysis.evidence.load import load_of, load_statistics
-from analysis.evidence.losses_above_uploads import first_above_uploads, lost_above_uploads
-from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node, moment
 from analysis.expectation import (
     ABOVE_UPLOADS,

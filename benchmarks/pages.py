@@ -29,8 +29,8 @@ from analysis.report import render_run
 from analysis.verdict import Check, Expectation, Verdict
 from benchmarks.ingest import record
 from history.regular_files import sha256_of
+from orchestrator.command.compare import write_page
 from orchestrator.command.line import main as brownout
-from orchestrator.gate.comparison_texts import write_page
 from orchestrator.store.index import read_index
 from orchestrator.store.index_page import write_index
 from orchestrator.store.side_by_side import side_by_side

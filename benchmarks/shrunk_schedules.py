@@ -21,9 +21,8 @@ from typing import Any, Final
 
 from analysis.verdict import VERDICT_FILE, Verdict
 from orchestrator.campaign.lookup import find
-from orchestrator.command.mutants import GENERAL
+from orchestrator.command.mutants import GENERAL, MutantSchedule, schedules
 from orchestrator.errors import EXIT_INTERNAL, EXIT_USAGE
-from orchestrator.search.mutation_score import MutantSchedule, schedules
 from orchestrator.store.directories import Store
 from simulator.oracles import ORACLES
 from systems.brownout.broker import Brownout

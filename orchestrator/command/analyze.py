@@ -18,8 +18,7 @@ from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import engine_option, json_option, store_option
 from orchestrator.errors import EXIT_OF_VERDICT, UsageError
 from orchestrator.printing import say, verdict_line
-from orchestrator.running.engine import BROKEN, LOCAL, Engine, choose_engine, engine_asked, judge
-from orchestrator.running.runs_on_workers import judge_each
+from orchestrator.running.engine import BROKEN, LOCAL, Engine, choose_engine, engine_asked, judge, judge_each
 from orchestrator.store.directories import RunDirectory, Store, names_of_store
 from orchestrator.worlds.simulation.files import SUMMARY
 

@@ -4,25 +4,266 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import shutil
+import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from analysis.verdict import PASS, UNKNOWN, Expectation, first_reasons
+from installation.counted import counted
 from installation.files import PROJECT_ROOT, default_store
 from orchestrator.campaign.lookup import find
+from orchestrator.campaign.model import Campaign, Cell
+from orchestrator.campaign.parser import load
+from orchestrator.campaign.plan import MOST_RUNS, expand
 from orchestrator.campaign.seed_list import SEEDS, read_seed_list
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive
 from orchestrator.errors import EXIT_FAIL, EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
 from orchestrator.printing import say, show
 from orchestrator.running.interrupts import Interrupts
+from orchestrator.running.progress import Progress
+from orchestrator.running.worker_processes import worker_processes
+from orchestrator.search.run_maker import Made, Maker, require_simulation
 from orchestrator.store.directories import Store
 from systems.toml_tables import suggestion
 
-if TYPE_CHECKING:
-    from orchestrator.search.mutation_score import MutantResult, MutantSchedule
+_Z = 1.959963984540054  # quantile of the normal distribution for 95 %
+_AHEAD: Final = 4
+"""Queued runs per process: the whole list may not fit into memory."""
+
+
+@dataclass(frozen=True)
+class MutantSchedule:
+    """A mutant under a campaign. `anomalies`: those that it must cause; empty for a benign mutant."""
+
+    mutant: str
+    rule: str
+    anomalies: tuple[str, ...]
+    campaign: Campaign
+    cell: Cell
+
+
+@dataclass(frozen=True)
+class MutantTrial:
+    """One run of a mutant. `killed_by`: the expected anomalies in the verdict; for a benign mutant all anomalies.
+    `reason`: why it is unknown. A time of None: the run ended too early to measure it."""
+
+    seed: int
+    verdict: str
+    killed_by: tuple[str, ...]
+    simulated_s: float | None = None
+    cpu_s: float | None = None
+    reason: str = ""
+
+    @property
+    def decided(self) -> bool:
+        """Whether the run is evidence about the mutant."""
+        return self.verdict != UNKNOWN or bool(self.killed_by)
+
+
+@dataclass
+class MutantResult:
+    """The results so far of one schedule."""
+
+    schedule: MutantSchedule
+    trials: list[MutantTrial] = field(default_factory=list)
+
+    @property
+    def killed(self) -> int:
+        return sum(bool(trial.killed_by) for trial in self.trials)
+
+    @property
+    def decided(self) -> int:
+        return sum(trial.decided for trial in self.trials)
+
+    @property
+    def benign(self) -> bool:
+        return not self.schedule.anomalies
+
+    def to_json(self) -> dict[str, Any]:
+        """Times are medians, in seconds, of a run without its analysis. `interval`: of the share of decided runs that
+        killed the mutant, None without decided runs."""
+        by = Counter(name for trial in self.trials for name in trial.killed_by)
+        interval = [round(bound, 4) for bound in wilson(self.killed, self.decided)] if self.decided else None
+        return {
+            "mutant": self.schedule.mutant,
+            "rule": self.schedule.rule,
+            "benign": self.benign,
+            "campaign": self.schedule.campaign.name,
+            "killed": self.killed,
+            "decided": self.decided,
+            "runs": len(self.trials),
+            "unknown": len(self.trials) - self.decided,
+            "interval": interval,
+            "by": dict(by.most_common()),
+            "verdicts": dict(Counter(trial.verdict for trial in self.trials)),
+            "simulated_s": _median((trial.simulated_s for trial in self.trials), 1),
+            "cpu_s": _median((trial.cpu_s for trial in self.trials), 2),
+            "missed": [trial.seed for trial in self.trials if trial.decided and not trial.killed_by],
+            "undecided": [{"seed": trial.seed, "reason": trial.reason} for trial in self.trials if not trial.decided],
+        }
+
+
+def _median(values: Iterable[float | None], places: int) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return round(statistics.median(numbers), places) if numbers else None
+
+
+def wilson(hits: int, tries: int) -> tuple[float, float]:
+    """The 95 % Wilson score interval of a share. Raises `ValueError` for zero tries."""
+    if tries < 1:
+        raise ValueError("the interval of zero tries is undefined")
+    share, z2 = hits / tries, _Z * _Z
+    middle = (share + z2 / (2 * tries)) / (1 + z2 / tries)
+    half = _Z * math.sqrt(share * (1 - share) / tries + z2 / (4 * tries * tries)) / (1 + z2 / tries)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def schedules(mutants: Mapping[str, Any], names: Sequence[str], campaigns: Sequence[Path]) -> list[MutantSchedule]:
+    """For each of these mutants: every cell of these campaigns that has it alone, or in addition to the mutants of a
+    cell that must pass, so that it is the only change; and every campaign without such a cell, with the mutant switched
+    on. Raises `UsageError` for an unknown mutant, for a mutant without any campaign, and for a campaign that the
+    simulation cannot run."""
+    loaded = [load(path) for path in campaigns]
+    return [schedule for name in names for schedule in _schedules_of(mutants, name, loaded)]
+
+
+def all_schedules(mutants: Mapping[str, Any], campaigns: Sequence[Path]) -> tuple[list[MutantSchedule], dict[str, str]]:
+    """The schedules of all mutants that have any here; for each other mutant, the reason."""
+    loaded = [load(path) for path in campaigns]
+    mutant_schedules: list[MutantSchedule] = []
+    without: dict[str, str] = {}
+    for name in sorted(mutants):
+        try:
+            mutant_schedules += _schedules_of(mutants, name, loaded)
+        except UsageError as error:
+            without[name] = str(error)
+    return mutant_schedules, without
+
+
+def _schedules_of(mutants: Mapping[str, Any], name: str, campaigns: Sequence[Campaign]) -> list[MutantSchedule]:
+    if name not in mutants:
+        raise UsageError(f"unknown mutant {name!r}; the mutants are: {', '.join(sorted(mutants))}")
+    mutant = mutants[name]
+    expected = tuple(part.strip() for part in mutant.anomaly.split(",") if part)
+    mutant_schedules = [
+        MutantSchedule(name, mutant.rule, expected, campaign, cell)
+        for campaign in campaigns
+        for cell in _cells(campaign, name, expected)
+    ]
+    if not mutant_schedules:
+        raise UsageError(f"no campaign has a cell with {name} alone; give one with --campaign FILE")
+    for schedule in mutant_schedules:
+        require_simulation(schedule.campaign, "mutants are measured in it")
+    return mutant_schedules
+
+
+def _cells(campaign: Campaign, mutant: str, expected: tuple[str, ...]) -> list[Cell]:
+    if any(cell.mutants for cell in campaign.cells):
+        harmless = [set(cell.mutants) for cell in campaign.cells if cell.expect.verdict == PASS]
+        return [
+            cell
+            for cell in campaign.cells
+            if mutant in cell.mutants
+            and cell.expect.verdict != PASS
+            and (cell.mutants == (mutant,) or set(cell.mutants) - {mutant} in harmless)
+        ]
+    expect = Expectation("fail", expected[0]) if expected else Expectation("pass")
+    return [Cell(mutant.replace("_", "-"), (mutant,), expect=expect)]
+
+
+def check_size(selection: Sequence[MutantSchedule], seeds: Sequence[int]) -> None:
+    """Raise `UsageError` for more than `MOST_RUNS` runs."""
+    if len(selection) * len(seeds) > MOST_RUNS:
+        count = f"{counted(len(selection), 'schedule')} with {counted(len(seeds), 'seed')}"
+        raise UsageError(f"{count}: more than {MOST_RUNS:,} runs; ask for fewer with --seeds, or name some mutants")
+
+
+def measure(
+    selection: Sequence[MutantSchedule],
+    seeds: Sequence[int],
+    heard: Callable[[MutantResult], None],
+    *,
+    scratch: Path,
+    interrupts: Interrupts,
+    jobs: int = 1,
+) -> None:
+    """Run every schedule with every seed, in `jobs` processes; `heard` gets each schedule's result, also a partial one
+    when the user interrupts. Runs are made below `scratch` and removed. Raises `Interrupted`, and `RunError` when one
+    of the processes ends unexpectedly."""
+    if jobs == 1:
+        trials = (_tried(schedule, seed, scratch, interrupts) for schedule in selection for seed in seeds)
+        _collect(selection, len(seeds), trials, heard)
+        return
+    with worker_processes(jobs, interrupts) as pool:
+        _collect(selection, len(seeds), _spread(pool, selection, seeds, scratch, jobs * _AHEAD), heard)
+
+
+def _spread(
+    pool: ProcessPoolExecutor, selection: Sequence[MutantSchedule], seeds: Sequence[int], scratch: Path, ahead: int
+) -> Iterator[MutantTrial]:
+    """All trials in order; only a bounded number is queued or running."""
+    pending: deque[Future[MutantTrial]] = deque()
+    for number, schedule in enumerate(selection):
+        for seed in seeds:
+            pending.append(pool.submit(_tried, schedule, seed, scratch / f"{number}-{seed}"))
+            if len(pending) >= ahead:
+                yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
+def _collect(
+    selection: Sequence[MutantSchedule],
+    count: int,
+    trials: Iterator[MutantTrial],
+    heard: Callable[[MutantResult], None],
+) -> None:
+    """`count`: trials per schedule; trials arrive one schedule after the other."""
+    for schedule in selection:
+        measured = MutantResult(schedule)
+        try:
+            for _ in range(count):
+                measured.trials.append(next(trials))
+        finally:
+            if measured.trials:
+                heard(measured)
+
+
+def _tried(schedule: MutantSchedule, seed: int, directory: Path, interrupts: Interrupts | None = None) -> MutantTrial:
+    """Make and analyze one run; only the trial is kept. An exception makes it unknown with a reason, so that
+    results of other seeds are kept. Raises `Interrupted` if the user can interrupt it."""
+    store, campaign = Store(directory), replace(schedule.campaign, cells=(schedule.cell,))
+    try:
+        (planned,) = expand(campaign, store.new_stamp(), seeds=(seed,))
+        maker = Maker(store, Progress(quiet=True), interrupts or Interrupts(lambda: None, lambda: None))
+        return _trial(schedule, seed, maker.make(planned))
+    except Exception as error:  # a bug in Brownout or in the broker
+        return MutantTrial(seed, UNKNOWN, (), reason=f"{type(error).__name__}: {error}")
+    finally:
+        shutil.rmtree(store.campaign_dir(campaign.name), ignore_errors=True)
+
+
+def _trial(schedule: MutantSchedule, seed: int, made: Made) -> MutantTrial:
+    killed_by = tuple(name for name in schedule.anomalies or sorted(made.anomalies) if name in made.anomalies)
+    has_times = bool(made.digest)
+    return MutantTrial(
+        seed,
+        made.verdict.verdict,
+        killed_by,
+        made.simulated_s if has_times else None,
+        made.cpu_s if has_times else None,
+        "; ".join(first_reasons(made.verdict.reasons, 2)),
+    )
+
 
 GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
@@ -56,7 +297,6 @@ def _list(mutants: Mapping[str, Any], *, as_json: bool) -> None:
 
 
 def _measure(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
-    from orchestrator.search.mutation_score import all_schedules, check_size, schedules
 
     given = [find(name) for name in options.campaign]
     campaigns = given or [find(name) for name in sorted(_named(mutants))]
@@ -87,7 +327,6 @@ def _measure_all(
     wanted: Sequence[MutantSchedule], seeds: Sequence[int], jobs: int, results: list[MutantResult]
 ) -> None:
     """Append the result of each schedule to `results`, and print a line about it. Raises as `measure`."""
-    from orchestrator.search.mutation_score import measure
 
     def finished(result: MutantResult) -> None:
         results.append(result)

@@ -7,7 +7,8 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from installation.files import default_store
 from orchestrator.campaign.lookup import DEMO, find, shortest, shown
 from orchestrator.campaign.model import SIMULATION, Campaign
 from orchestrator.campaign.parser import load
-from orchestrator.campaign.plan import check_size
+from orchestrator.campaign.plan import PlannedRun, check_size, count_of, expand, expansion
 from orchestrator.campaign.seed_list import SEEDS, check_seed, read_seed_list
 from orchestrator.campaign.systems import prepare_systems, programs_of, rehearse_systems
 from orchestrator.command.gate import print_result, renew_documents, renew_index
@@ -27,10 +28,8 @@ from orchestrator.gate.decision import GateResult, gate
 from orchestrator.gate.policy_file import find_policy
 from orchestrator.machine import packages as system_packages
 from orchestrator.printing import say
-from orchestrator.running.dry_run import dry_run
 from orchestrator.running.engine import Engine, choose_engine
 from orchestrator.running.interrupts import Interrupts
-from orchestrator.running.parallel_runs import make_in_parallel, require_parallel
 from orchestrator.running.progress import Progress
 from orchestrator.running.runner import (
     CampaignInvocation,
@@ -38,8 +37,10 @@ from orchestrator.running.runner import (
     RunOptions,
     find_rootfs,
     lab_spec,
+    make_in_parallel,
     plan_invocation,
     require_faults,
+    require_parallel,
     resume_invocation,
 )
 from orchestrator.store.directories import Store
@@ -300,6 +301,78 @@ def _options(command: argparse.ArgumentParser) -> None:
     store_option(command)
     engine_option(command)
     json_option(command)
+
+
+# ---- brownout run --dry-run: the runs that a campaign stands for, and where they would be made; nothing is started.
+
+MOST_SHOWN = 40
+_COLUMNS = ("cell", "seed", "mutants", "expect", "replay")
+
+
+def dry_run(
+    campaign: Campaign,
+    world: str,
+    spec: LabSpec,
+    *,
+    cells: Sequence[str],
+    seeds: Sequence[int],
+    select: Sequence[str],
+    where: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Print the plan: as a table its first runs, as JSON all of them, one after the other.
+
+    Raises `UsageError` for what would be refused before the first run: a world that this machine cannot give or that
+    cannot do what the script needs, an inventory that is not understood or too small, a cell that is not there.
+    """
+    selection = _world(campaign, world, spec)
+    runs: Iterable[PlannedRun] = expansion(campaign, "dry", cells=cells, seeds=seeds, where=where)
+    count = count_of(campaign, cells=cells, seeds=seeds)
+    if select:
+        runs = expand(campaign, "dry", cells=cells, seeds=seeds, select=select, where=where)
+        count = len(runs)
+    if as_json:
+        _print_json(campaign, selection, runs)
+        return
+    from orchestrator.printing import show
+
+    title = f"{campaign.name}: {count:,} run{'s' if count > 1 else ''}, {selection.lab.name} world ({selection.reason})"
+    show(title, [_row(run) for run in islice(runs, MOST_SHOWN)], _COLUMNS)
+    if count > MOST_SHOWN:
+        print(f"and {count - MOST_SHOWN:,} more; --json prints all of them")
+    for step in campaign.nemesis.steps:
+        say(f"  {step.title}{' - ' + step.why if step.why else ''}")
+
+
+def _world(campaign: Campaign, world: str, spec: LabSpec) -> Selection:
+    selection = select_lab(world, campaign.topology.filesystem)
+    if spec.inventory is None:
+        require_faults(campaign, selection.lab, selection.reason)
+    else:
+        require_faults(campaign, selection.lab(spec), selection.reason)  # what it can do stands in the inventory
+    return selection
+
+
+def _row(run: PlannedRun) -> dict[str, Any]:
+    return {
+        "cell": run.cell.name,
+        "seed": run.seed,
+        "mutants": list(run.cell.mutants),
+        "expect": str(run.cell.expect),
+        "nemesis_seed": run.derived_seed("nemesis"),
+        "replay": run.replay,
+    }
+
+
+def _print_json(campaign: Campaign, selection: Selection, runs: Iterable[PlannedRun]) -> None:
+    """A million runs are printed as they are planned, and never held."""
+    head = {"campaign": campaign.name, "world": selection.lab.name, "world_reason": selection.reason}
+    print(json.dumps(head, indent=1)[:-2] + ',\n "runs": [')
+    separator = ""
+    for run in runs:
+        print(f"{separator}  {json.dumps(_row(run))}", end="")
+        separator = ",\n"
+    print("\n ]\n}")
 
 
 COMMAND: Final = Command(

@@ -27,9 +27,8 @@ from orchestrator.search.campaign_document import Document, document_of
 from orchestrator.search.replay_plan import stored_plan
 from orchestrator.search.run_maker import Maker, read_made, require_simulation
 from orchestrator.search.scratch import scratch
-from orchestrator.search.shrinking import shrink
+from orchestrator.search.shrinking import Budget, SpentError, Trials, shrink
 from orchestrator.search.steps_of_run import StepTable, injected_faults_of, steps_of
-from orchestrator.search.trials import Budget, SpentError, Trials
 from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.selection import lab_named

@@ -2,15 +2,18 @@
 
 With `meanwhile` the analysis of a run does not delay the load of the next one (`background_analysis`).
 
-Analyzes the runs of an invocation while the next ones are made.
-
-Theory of operation. One process of the lowest priority analyzes the runs, one after the other. It has the engine: with
-Spark it starts the session, and the Java virtual machine inherits the priority. So the load of the next run gets every
-processor that it asks for, and the analysis uses what is left. The kernel ends this process first if memory is short.
+Theory of operation. One process of the lowest priority analyzes the runs of an invocation while the next ones are made.
+It has the engine: with Spark it starts the session, and the Java virtual machine inherits the priority. So the load of
+the next run gets every processor that it asks for, and the analysis uses what is left. The kernel ends this process
+first if memory is short.
 
 Invariants. Results are in the order of the runs. The lock of a run is held by the invocation's process until its result
 is there. An interrupt ends the process at once; `unjudged` are the runs that then have no verdict, or an unknown one. A
 process that ends unexpectedly makes only the run unknown that it analyzed; the next runs get another process.
+
+Simulated runs can also be made side by side, each in a process of its own. The parent has the plan, prints what each
+run said when it has ended, and raises `Interrupted` only when the runs that had started have their verdicts: no
+evidence is lost. A second interrupt ends all processes at once.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +39,7 @@ from history import seal
 from history.journal.writer import Journal
 from history.time_scale import ORDINARY
 from installation.commands import command
+from installation.counted import counted
 from installation.files import PROJECT_ROOT
 from nemeses.ports import HostError
 from orchestrator.campaign.description import RunWorld, run_description
@@ -47,12 +51,12 @@ from orchestrator.campaign.systems import deploy, software_of
 from orchestrator.cleanup import always, described
 from orchestrator.errors import Interrupted, RunError, UsageError
 from orchestrator.machine.locks import RunLock
-from orchestrator.running.engine import Engine, judge
+from orchestrator.running.engine import IN_PROCESS, Engine, judge
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.run import Run, RunDependencies
 from orchestrator.running.versions import versions
-from orchestrator.running.worker_processes import begin_process
+from orchestrator.running.worker_processes import begin_process, worker_processes
 from orchestrator.store import run_digests
 from orchestrator.store.directories import LABS, RunDirectory, Store
 from orchestrator.store.plans import (
@@ -73,7 +77,6 @@ from systems import Deployed
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
-
 
 LOWEST: Final = 19
 """The niceness of the process."""
@@ -671,3 +674,72 @@ def _set_aside(campaign_dir: Path, run_id: str) -> None:
         while (aside / f"{run_id}.{number}").exists():
             number += 1
         path.rename(aside / f"{run_id}.{number}")
+
+
+# ---- Simulated runs side by side.
+
+
+@dataclass(frozen=True)
+class _RunTask:
+    """A run for a worker. `reason`: why this world was chosen."""
+
+    store: Path
+    planned: PlannedRun
+    reason: str
+    plots: bool
+
+
+def require_parallel(world: str, engine: str) -> None:
+    """Raise `UsageError` where runs cannot be made side by side."""
+    if world != SIMULATION:
+        raise UsageError(
+            f"--jobs: the {world} world makes one run at a time, since its nodes share this machine; leave out --jobs, "
+            f"or use --world {SIMULATION}"
+        )
+    if engine != IN_PROCESS:
+        raise UsageError("--jobs: each process analyzes its runs itself; leave out --engine spark")
+
+
+def make_in_parallel(
+    invocation: CampaignInvocation,
+    store: Store,
+    options: RunOptions,
+    progress: Progress,
+    interrupts: Interrupts,
+    jobs: int,
+) -> None:
+    """Make all remaining runs in `jobs` processes. Raises as `Runner.make_all`, and `RunError` when a process ends
+    unexpectedly."""
+    count, ended = len(invocation.todo), 0
+    with held_plan(store.campaign_dir(invocation.campaign.name), invocation.stamp):
+        require_unmade(store, invocation)
+        todo = iter(
+            _RunTask(store.root, planned, options.selection.reason, options.engine.plots) for planned in invocation.todo
+        )
+        with worker_processes(jobs, interrupts) as pool, interrupts.shielded():
+            pending: set[Future[str]] = set()
+            while True:
+                while len(pending) < jobs and not interrupts.requested and (task := next(todo, None)) is not None:
+                    pending.add(pool.submit(_make, task))
+                if not pending:
+                    break
+                progress.run(f"{ended}/{counted(count, 'run')}, {len(pending)} under way")
+                done, pending = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
+                for future in done:
+                    ended += 1
+                    for line in future.result().splitlines():
+                        progress.say(line)
+    if interrupts.requested:
+        raise Interrupted
+
+
+def _make(task: _RunTask) -> str:
+    """In a worker: make one run and analyze it; returns what it said of its result."""
+    store = Store(task.store)
+    engine = Engine(IN_PROCESS, plots=task.plots)
+    options = RunOptions(Selection(lab_named(SIMULATION), task.reason), engine)
+    runner = Runner(store, options, Progress(quiet=True), Interrupts(lambda: None, lambda: None))
+    try:
+        return "\n".join(runner.make_one(task.planned))
+    except RunError as error:
+        return f"{task.planned.id} was not made: {described(error)}"

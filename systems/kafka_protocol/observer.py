@@ -3,15 +3,18 @@
 Each request goes to all nodes concurrently, on separate connections and with a short deadline, because at any time a
 node may be dead, stopped or cut off. If answers disagree, the leader of the newest quorum epoch is trusted.
 
-Makes a node the leader of a partition, by Kafka's clean election.
+A change of a topic's settings or replicas, and a question for its offsets, is one attempt at one broker: `address`;
+`place`: topic and partition. A text as result is the reason why the attempt did not succeed.
 
-Kafka has no election that names its winner. ElectLeaders (KIP-460) makes the first of a partition's replicas the
-leader, and a reassignment (KIP-455) puts a replica first.
+A node becomes the leader of a partition by Kafka's clean election. Kafka has no election that names its winner.
+ElectLeaders (KIP-460) makes the first of a partition's replicas the leader, and a reassignment (KIP-455) puts a replica
+first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from broker.errors import ErrorCode
 from broker.protocol.messages.cluster_apis import (
@@ -21,6 +24,23 @@ from broker.protocol.messages.cluster_apis import (
     MetadataRequestTopic,
     MetadataResponse,
     MetadataResponsePartition,
+)
+from broker.protocol.messages.config_apis import (
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from broker.protocol.messages.offset_apis import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
 )
 from broker.protocol.messages.partition_apis import (
     PREFERRED,
@@ -46,9 +66,93 @@ from broker.protocol.messages.topic_apis import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from systems.kafka_protocol import requests, topic_control
+from systems.kafka_protocol import requests
 from systems.kafka_protocol.transport import Asking, SocketAsking
-from systems.view import Member, PartitionState, View
+from systems.view import (
+    COMMITTED_END,
+    LAST_TIERED,
+    LOCAL_START,
+    LOG_START,
+    PENDING_UPLOAD,
+    Member,
+    PartitionState,
+    View,
+)
+
+TOPIC, BROKER = 2, 4  # types of resources with settings
+Address = tuple[str, int]
+Where = tuple[str, int]
+
+_CONSUMER: Final = -1  # the replica id of clients
+_ALTER_VERSION, _REASSIGN_VERSION = 1, 0
+# The lowest version of ListOffsets that knows the special timestamp, because older systems lack the newer versions.
+_ASKED: Final = {
+    LOG_START: (EARLIEST_TIMESTAMP, 7),
+    LOCAL_START: (EARLIEST_LOCAL_TIMESTAMP, 8),
+    LAST_TIERED: (LATEST_TIERED_TIMESTAMP, 9),
+    PENDING_UPLOAD: (EARLIEST_PENDING_UPLOAD_TIMESTAMP, 11),
+    COMMITTED_END: (LATEST_TIMESTAMP, 7),
+}
+
+
+def configure(
+    asking: Asking, address: Address, resource: tuple[int, str], settings: Mapping[str, str], timeout_s: float
+) -> str | None:
+    """Set these settings of a resource (its type and name). None when they are set."""
+    kind, name = resource
+    changes = [IncrementalAlterableConfig(key, value=value) for key, value in settings.items()]
+    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
+    answer_type = IncrementalAlterConfigsResponse
+    try:
+        answer = asking.ask(address, request, answer_type, _ALTER_VERSION, timeout_s=timeout_s)
+    except requests.RequestError as error:
+        return str(error)
+    return _first_error((response.error_code, response.error_message) for response in answer.responses)
+
+
+def reassign(asking: Asking, address: Address, place: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
+    """Make these node ids the replicas. None when the change is accepted."""
+    topic, partition = place
+    change = ReassignablePartition(partition, list(replicas))
+    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [change])])
+    answer_type = AlterPartitionReassignmentsResponse
+    try:
+        answer = asking.ask(address, request, answer_type, _REASSIGN_VERSION, timeout_s=timeout_s)
+    except requests.RequestError as error:
+        return str(error)
+    results = [(state.error_code, state.error_message) for entry in answer.responses for state in entry.partitions]
+    return _first_error([(answer.error_code, answer.error_message), *results])
+
+
+def offsets(asking: Asking, address: Address, place: Where, timeout_s: float) -> dict[str, int] | str:
+    """The leader's offsets by name (`systems.view.OFFSETS`), asked one after the other."""
+    offset_by_name: dict[str, int] = {}
+    for name, (timestamp, version) in _ASKED.items():
+        topic, partition = place
+        query = ListOffsetsPartition(partition, timestamp=timestamp)
+        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(topic, [query])])
+        try:
+            answer = asking.ask(address, request, ListOffsetsResponse, version, timeout_s=timeout_s)
+        except requests.RequestError as error:
+            return f"{name}: {error}"
+        result = answer.topics[0].partitions[0]
+        if result.error_code != ErrorCode.NONE:
+            return f"{name}: {_name(result.error_code)}"
+        offset_by_name[name] = result.offset
+    return offset_by_name
+
+
+def _first_error(results: Iterable[tuple[int, str | None]]) -> str | None:
+    errors = [(code, message) for code, message in results if code != ErrorCode.NONE]
+    return f"{_name(errors[0][0])}: {errors[0][1] or 'without a message'}" if errors else None
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error {code}"
+
 
 REASSIGN_VERSION, ELECT_VERSION = 0, 2
 
@@ -74,8 +178,8 @@ def elect_leader(
     try:
         if state.replicas[0] != node:
             moved = ReassignablePartition(index, [number, *(peer for peer in replicas if peer != number)])
-            reassign = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
-            asking.ask(address, reassign, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
+            request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
+            asking.ask(address, request, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
         elect = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(topic, [index])])
         answer = asking.ask(address, elect, ElectLeadersResponse, ELECT_VERSION, timeout_s=timeout_s)
     except requests.RequestError as error:
@@ -170,8 +274,8 @@ class KafkaObserver:
         recipient = self._reaching_controller(view) if node is None else target
         if recipient is None:
             return "; ".join(view.complaints) or "no node answers"
-        resource = (topic_control.TOPIC, self.topic) if target is None else (topic_control.BROKER, str(target.id))
-        return topic_control.configure(self._asking, self._address(recipient), resource, settings, self._patience_s)
+        resource = (TOPIC, self.topic) if target is None else (BROKER, str(target.id))
+        return configure(self._asking, self._address(recipient), resource, settings, self._patience_s)
 
     def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
         """See `systems.view.TopicControl`."""
@@ -182,7 +286,7 @@ class KafkaObserver:
         ids = {name: number for number, name in self._by_id.items()}
         place = (self.topic, partition)
         replicas = [ids[name] for name in nodes]
-        return topic_control.reassign(self._asking, self._address(recipient), place, replicas, self._patience_s)
+        return reassign(self._asking, self._address(recipient), place, replicas, self._patience_s)
 
     def offsets(self, partition: int) -> Mapping[str, int] | str:
         """See `systems.view.TopicControl`."""
@@ -192,7 +296,7 @@ class KafkaObserver:
         if leader is None:
             return "; ".join(view.complaints) or f"partition {partition} has no leader"
         place = (self.topic, partition)
-        return topic_control.offsets(self._asking, self._address(leader), place, self._patience_s)
+        return offsets(self._asking, self._address(leader), place, self._patience_s)
 
     @property
     def _patience_s(self) -> float:
@@ -302,10 +406,3 @@ def _newest(answers: Sequence[View | str]) -> View:
     """The view with the newest epoch among those that know a controller; otherwise an empty view."""
     views = [answer for answer in answers if isinstance(answer, View)]
     return max(views, key=lambda view: (view.controller is not None, view.epoch, len(view.unfenced)), default=View())
-
-
-def _name(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -15,8 +15,8 @@ import pytest
 from analysis import run_statistics
 from analysis.evidence import load
 from analysis.evidence.event_times import out_of_life
+from analysis.evidence.forbidden_losses import lost_before_faults
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
-from analysis.evidence.losses_before_faults import lost_before_faults
 from analysis.plots import data
 from analysis.plots.data import view_of
 from analysis.plots.performance import latency, rate

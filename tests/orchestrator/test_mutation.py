@@ -17,9 +17,18 @@ from installation.files import PROJECT_ROOT
 from orchestrator.campaign.lookup import find
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.command.line import main
-from orchestrator.command.mutants import BEGIN, END, exit_code, with_table
+from orchestrator.command.mutants import (
+    BEGIN,
+    END,
+    MutantResult,
+    MutantTrial,
+    all_schedules,
+    exit_code,
+    schedules,
+    wilson,
+    with_table,
+)
 from orchestrator.errors import UsageError
-from orchestrator.search.mutation_score import MutantResult, MutantTrial, all_schedules, schedules, wilson
 from orchestrator.search.run_maker import Maker
 from systems.brownout.broker import Brownout
 

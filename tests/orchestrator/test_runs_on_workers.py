@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from analysis.engines.spark import SparkHandle
-from orchestrator.running.runs_on_workers import judge_each, judge_here
+from orchestrator.running.engine import judge_each, judge_here
 from orchestrator.store.directories import Store
 from orchestrator.store.tables import write_tables
 from tests.orchestrator.stored_campaign import StoredCampaign, ask

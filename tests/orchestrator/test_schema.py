@@ -21,7 +21,7 @@ from orchestrator.campaign.steps import CONDITIONS, FORMS, NODE_WORDS, keys_of_w
 from orchestrator.campaign.toml_text import dump
 from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from orchestrator.command.line import main
-from orchestrator.command.shared.file_schemas import file_schema
+from orchestrator.command.schema import file_schema
 from orchestrator.gate.policy_file import Policy
 from systems.declared_tables import read_file
 from systems.description import Description

@@ -25,7 +25,7 @@ from analysis.engines import spark_address, spark_cluster
 from analysis.engines.log import LogPlan
 from analysis.engines.spark import SparkHandle, java_version
 from analysis.engines.task_map import SparkTasks
-from orchestrator.running.runs_on_workers import judge_each, judge_here
+from orchestrator.running.engine import judge_each, judge_here
 from tests.analysis.log_checks import check_log
 from tests.analysis.log_histories import random_history, stored, table
 from tests.orchestrator.stored_campaign import StoredCampaign, ask

@@ -33,8 +33,7 @@ from analysis.engines.spark_address import addresses_of, without_secrets
 from analysis.engines.spark_errors import SparkUnavailableError
 from analysis.engines.task_map import in_sequence
 from installation.files import PROJECT_ROOT
-from orchestrator.running.engine import Engine, judge
-from orchestrator.running.runs_on_workers import judge_each
+from orchestrator.running.engine import Engine, judge, judge_each
 from orchestrator.search.exploring import RANDOM
 from orchestrator.search.task import ExplorationTask, attempt, spread
 from tests.analysis import register_histories

@@ -11,7 +11,7 @@ import pytest
 
 from history.strict_toml import written
 from orchestrator.campaign.toml_text import dump
-from systems.toml_lines import key_lines
+from systems.toml_tables import key_lines
 
 DOCUMENT = '''\
 # a comment with [brackets] and = signs

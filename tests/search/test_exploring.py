@@ -18,7 +18,7 @@ from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.swarm import draw
-from orchestrator.command.explore import FIRST, RUNS
+from orchestrator.command.explore import FIRST, RUNS, comparison, report_content
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
 from orchestrator.errors import Interrupted
@@ -38,7 +38,6 @@ from orchestrator.search.exploring import (
     strikeable,
 )
 from orchestrator.search.replay_plan import stored_plan
-from orchestrator.search.report import comparison, report_content
 from orchestrator.search.run_maker import WHERE
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults
 from orchestrator.search.task import Attempted, ExplorationTask, attempt, spread

@@ -16,9 +16,8 @@ from orchestrator.campaign.plan import PlannedRun
 from orchestrator.command.line import main
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.campaign_document import Document
-from orchestrator.search.shrinking import ddmin, pairs, shrink
+from orchestrator.search.shrinking import Budget, SpentError, ddmin, pairs, shrink
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, injected_faults_of, steps_of
-from orchestrator.search.trials import Budget, SpentError
 from orchestrator.store.directories import LABS
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 

@@ -15,7 +15,7 @@ from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import UsageError
 from orchestrator.search.campaign_document import Document, document_of
-from orchestrator.search.trials import Budget, SpentError, Trials
+from orchestrator.search.shrinking import Budget, SpentError, Trials
 from tests.worlds.simulated import campaign
 
 ANOMALY = "lost-acknowledged-write"

@@ -15,8 +15,8 @@ from broker.mutants import BENIGN, MUTANTS
 from orchestrator.campaign.lookup import find
 from orchestrator.campaign.model import Cell
 from orchestrator.campaign.parser import load
+from orchestrator.command.mutants import MutantResult, MutantSchedule, measure, schedules
 from orchestrator.running.interrupts import Interrupts
-from orchestrator.search.mutation_score import MutantResult, MutantSchedule, measure, schedules
 
 CASES = [
     pytest.param(

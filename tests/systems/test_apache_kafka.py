@@ -15,13 +15,12 @@ import pytest
 from orchestrator.command.line import main
 from orchestrator.worlds.base import Node, WorldSpec
 from orchestrator.worlds.process.lab import ProcessWorld
-from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, class_archive, load_system
+from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, java_system, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
 from systems.catalog import find_system
-from systems.class_archive import ProgramRoot
 from systems.description import Description, read
 from systems.files import CACHE, FileCache
-from systems.java_system import Java, find_java
+from systems.java_system import Java, ProgramRoot, find_java
 from tests.orchestrator.campaigns import campaign
 
 NAME, VERSION = "apache-kafka", "4.1.1"
@@ -139,7 +138,7 @@ def test_machines_get_a_class_archive_of_their_own_java_or_start_slower(
     root = MachineRoot("one image", "/opt/files", refuse)
     assert made_with(root, tmp_path, said) == []
     assert said[-1] == "without a class archive, nodes start slower: overlay cannot be mounted"
-    monkeypatch.setattr(class_archive, "make", make)
+    monkeypatch.setattr(java_system, "make_class_archive", make)
     assert made_with(replace(root, open=lambda: nullcontext(tmp_path)), tmp_path, said) == ["classes.jsa"]
     assert made_with(root, tmp_path, said) == ["classes.jsa"], "it is kept"
     assert made_with(replace(root, key="another image"), tmp_path, said) == []

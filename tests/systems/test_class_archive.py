@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from systems import class_archive
-from systems.class_archive import ArchiveError, ProgramRoot
+from systems import java_system
+from systems.java_system import ArchiveError, ProgramRoot
 from systems.service import Place, Service
 
 # Stands in for a Java: listens on its port until SIGTERM, and then writes the archive, if it is to.
@@ -54,7 +54,7 @@ class OneNode:
 
 def test_an_archive_exists_when_the_program_has_written_it(tmp_path: Path) -> None:
     (tmp_path / "classes-old.jsa").write_text("of another Java")
-    class_archive.make(OneNode("writes"), tmp_path / "classes-new.jsa")
+    java_system.make_class_archive(OneNode("writes"), tmp_path / "classes-new.jsa")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"classes-new.jsa": "classes"}
 
 
@@ -68,7 +68,7 @@ def test_an_archive_exists_when_the_program_has_written_it(tmp_path: Path) -> No
 )
 def test_a_failed_class_archive_leaves_no_file(node: OneNode, words: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match=words):
-        class_archive.make(node, tmp_path / "classes-new.jsa")
+        java_system.make_class_archive(node, tmp_path / "classes-new.jsa")
     assert list(tmp_path.iterdir()) == []
 
 

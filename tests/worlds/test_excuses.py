@@ -138,7 +138,7 @@ def test_records_of_a_replaced_disk_still_count_against_its_node(
 def test_a_wiped_voter_raises_no_alarm(campaign_seed: int, tmp_path: Any) -> None:
     from orchestrator.campaign.lookup import find
     from orchestrator.campaign.parser import load
-    from orchestrator.search.mutation_score import MutantSchedule
+    from orchestrator.command.mutants import MutantSchedule
     from tests.simulator.test_directed_campaigns import tried
 
     loaded = load(find("wiped-voter"))

@@ -38,7 +38,7 @@ from simulator.messages import Recorder
 from simulator.object_store import PROBE_PREFIX, SimulatedObjectStore, StoreFaults, probe, reads_own, shows_new
 from systems import Member, System
 from systems.kafka_protocol.observer import KafkaObserver
-from systems.kafka_protocol.virtual_transport import VirtualAsking
+from systems.kafka_protocol.transport import VirtualAsking
 from systems.service import Service
 from workloads.control import Close, Command, Trouble
 from workloads.process import ClientError, ClientHandle
