@@ -14,11 +14,14 @@ exception and a late call are inconclusive evidence, with file and line.
 
 from __future__ import annotations
 
+import os
 import queue
 import re
+import subprocess
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
 from history.damage import Damage
@@ -31,6 +34,7 @@ from nemeses.kind import Facts, Kind, RandomDraw, listed, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import guarded
 from nemeses.mechanisms.service import start_and_verify
+from nemeses.mechanisms.shell import brief_command
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, HostError, Result
 
@@ -60,6 +64,11 @@ class TargetNode:
         self._host = host
         self._time_scale = time_scale
 
+    @classmethod
+    def of(cls, data_dir: str | os.PathLike[str], **parameters: float) -> TargetNode:
+        """A node for a test of a fault. Its commands run on this machine, and no service runs on it."""
+        return cls(_ThisMachine(os.fspath(data_dir)), parameters, 1.0)
+
     @property
     def pid(self) -> int | None:
         """The process id of its service on the node; None if it does not run."""
@@ -74,6 +83,33 @@ class TargetNode:
             output = visible_line((result.stderr or result.stdout).strip()) or "no output"
             raise HostError(f"{self.name}: exit code {result.exit_code}: {brief(output, _LETTERS)}")
         return result
+
+
+@dataclass(frozen=True)
+class _ThisMachine:
+    """A host without a service, for tests of faults."""
+
+    data_dir: str
+    name: str = "n1"
+    address: str = "127.0.0.1"
+    port: int = 0
+    probe_port: int = 0
+
+    def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
+        try:
+            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout_s, check=False)
+        except subprocess.TimeoutExpired:
+            raise HostError(f"{self.name}: {brief_command(command)!r} did not end within {timeout_s:g} s") from None
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def service_pid(self) -> None:
+        return None
+
+    def service_exit(self, pid: int | None = None) -> None:
+        del pid
+
+    def start_service(self) -> None:
+        pass
 
 
 class FaultKind(ABC):

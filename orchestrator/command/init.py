@@ -27,7 +27,7 @@ _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])[0-9]*|[A-Z][a-z0-9]*")
 def main(options: argparse.Namespace) -> int:
     """Write the files into the directory, created if missing, and print the next steps. Raises `UsageError`."""
     directory: Path = options.directory
-    for part, name in (("workload", options.workload), ("checker", options.checker)):
+    for part, name in (("workload", options.workload), ("checker", options.checker), ("fault", options.fault)):
         if name is not None and name not in WORKLOADS:
             return _write_part(directory, part, name)
     texts = files(directory, options.workload or WORKLOADS[0])
@@ -60,6 +60,7 @@ def part_files(part: str, name: str) -> dict[str, str]:
     texts = {}
     for path in sorted((PARTS / part).glob("*my_*"), key=lambda path: path.name):
         text = path.read_text(encoding="utf-8").replace(f"my_{part}", module).replace(f"My{part.title()}", name)
+        text = text.replace(f"my-{part}", module.replace("_", "-"))
         texts[path.name.removesuffix(".txt").replace(f"my_{part}", module)] = text
     return texts
 
@@ -138,6 +139,9 @@ def _options(command: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--checker", metavar="NAME", help="only a checker of your own with this class, such as Prompt, and a test"
     )
+    what.add_argument(
+        "--fault", metavar="NAME", help="only a kind of fault of your own with this class, such as FullDisk, and a test"
+    )
 
 
 COMMAND: Final = Command(
@@ -152,6 +156,7 @@ Existing files are never overwritten. The tutorial is docs/your-system.md.
   brownout init tests/chaos --workload append-log
   brownout init tests/chaos --workload Bank     bank.py and test_bank.py (docs/own-workloads.md)
   brownout init tests/chaos --checker Prompt    prompt.py and test_prompt.py (docs/own-checkers.md)
+  brownout init tests/chaos --fault FullDisk    full_disk.py and test_full_disk.py (docs/own-faults.md)
 """,
     options=_options,
     main=main,

@@ -100,6 +100,7 @@ PARTS = {
     "checker HTTPAnswers": ["http_answers.py", "test_http_answers.py"],
     "checker Prompt": ["prompt.py", "test_prompt.py"],
     "checker MyChecker": ["my_checker.py", "test_my_checker.py"],
+    "fault FullDisk": ["full_disk.py", "test_full_disk.py"],
 }
 
 
@@ -124,7 +125,7 @@ def test_a_class_of_a_users_own_is_written_with_a_test_that_passes(
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("option", ["--workload", "--checker"])
+@pytest.mark.parametrize("option", ["--workload", "--checker", "--fault"])
 @pytest.mark.parametrize("name", ["bank", "append_log", "", "My-Bank", "É"])
 def test_a_name_that_no_class_can_have_is_refused(
     tmp_path: Path, option: str, name: str, capsys: pytest.CaptureFixture[str]
@@ -134,14 +135,20 @@ def test_a_name_that_no_class_can_have_is_refused(
     assert not (tmp_path / "new").exists()
 
 
-def test_a_written_workload_and_checker_are_those_of_a_valid_campaign(tmp_path: Path) -> None:
+def test_a_written_workload_checker_and_fault_are_those_of_a_valid_campaign(tmp_path: Path) -> None:
     assert main(["init", str(tmp_path)]) == 0
     assert main(["init", str(tmp_path), "--workload", "Members"]) == 0
     assert main(["init", str(tmp_path), "--checker", "Prompt"]) == 0
+    assert main(["init", str(tmp_path), "--fault", "FullDisk"]) == 0
     system, campaign = tmp_path / "system.toml", tmp_path / "chaos.toml"
     system.write_text(system.read_text().replace('workloads = ["register"]', 'workloads = ["own"]'))
     text = re.sub(r"\nkeys = [^\n]*", "", campaign.read_text()).replace('"register" ', '"members.py:Members"')
     text += '[client]\nclient_class = "members.py:MembersClient"\n'
     uses = 'use = ["members.py:MembersChecker", "prompt.py:Prompt"]'
     campaign.write_text(text.replace("[checks]\n", f"[checks]\n{uses}\n"))
+    faults = re.sub(
+        r"(?m)^faults = .*$", 'kinds = ["full_disk.py:FullDisk"]\nfaults = ["full-disk", "kill"]', campaign.read_text()
+    )
+    campaign.write_text(re.sub(r"(?m)^optional_faults = .*\n", "", faults))
     assert load(campaign).workload.parameters["own"] == {"reads": 0.5}
+    assert load(campaign).nemesis.faults == ("full-disk", "kill")

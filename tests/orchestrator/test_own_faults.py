@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -136,6 +139,19 @@ def test_a_wrong_kind_ends_the_command_before_anything_starts(tmp_path: Path, wr
     assert message in answer.err
     assert f"{path}:{line}: " in answer.err
     assert not (tmp_path / "store").exists()
+
+
+def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_flip.py"],
+        cwd=path.parent,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_simulation_refuses_signals(tmp_path: Path) -> None:
