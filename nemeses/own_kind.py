@@ -97,7 +97,14 @@ class _ThisMachine:
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         try:
-            done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=timeout_s, check=False)
+            done = subprocess.run(
+                ["sh", "-c", command],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise HostError(f"{self.name}: {brief_command(command)!r} did not end within {timeout_s:g} s") from None
         return Result(done.returncode, done.stdout, done.stderr)
