@@ -1,5 +1,4 @@
-"""The metadata quorum: the files and traces of its members. `analysis/core/elections.py` and
-`analysis/core/committed_metadata.py` state the rules.
+"""The metadata quorum: the files and traces of its members. `analysis/core/quorum.py` states the rules.
 
 The check is one task of the engine's map. On Spark a worker holds the logs of the metadata, and the driver only the
 outcome.
@@ -101,8 +100,7 @@ def check(run: CheckedRun) -> Outcome:
 
 
 def _check(run: QuorumTask) -> Outcome:
-    from analysis.core.committed_metadata import check_committed, check_logs, digests_compared
-    from analysis.core.elections import check_elections
+    from analysis.core.quorum import check_committed, check_elections, check_logs, digests_compared
 
     description, members = run.description, _members(run)
     if len(members) == 1 and not description.metadata_traced:
@@ -151,7 +149,7 @@ def _members(run: QuorumTask) -> list[QuorumMember]:
 def _against_earlier(run: QuorumTask, members: Sequence[QuorumMember]) -> ReplicaReport:
     """D7: what a node had reported as committed before it was dumped is unchanged in the end. If a clock was changed,
     only the snapshots in a dump show what was committed."""
-    from analysis.core.committed_metadata import HIGH_WATERMARK
+    from analysis.core.quorum import HIGH_WATERMARK
     from analysis.core.replica_comparison import prefix_changes
     from analysis.core.replica_epochs import contradictory_epochs
     from analysis.core.replica_evidence import ReplicaReport
@@ -241,8 +239,7 @@ def _set_back(journal: Sequence[Event]) -> Iterator[str]:
 
 def _doubts(members: Sequence[QuorumMember], *, traced: bool) -> Iterator[str]:
     """Missing files and trace events that every member must have."""
-    from analysis.core.committed_metadata import HIGH_WATERMARK, undigested
-    from analysis.core.quorum import voters_of
+    from analysis.core.quorum import HIGH_WATERMARK, undigested, voters_of
 
     voters = voters_of(members)
     ids = {member.replica.id for member in members}
@@ -306,7 +303,7 @@ def _content(event: Event) -> tuple[int, int, int]:
 
 
 def _compared(members: Sequence[QuorumMember], records: int) -> str:
-    from analysis.core.committed_metadata import high_watermark_of
+    from analysis.core.quorum import high_watermark_of
 
     epochs = len({change.epoch for member in members for change, _ in member.elections()})
     committed = max(high_watermark_of(member) for member in members)

@@ -23,7 +23,7 @@ from installation.counted import counted
 
 if TYPE_CHECKING:
     from analysis.evidence.run_directory import RunDescription
-    from analysis.replicafiles.batch_traits import BatchTraits
+    from analysis.replicafiles.batches import BatchTraits
     from analysis.replicafiles.cluster_metadata import TopicMetadata
 
 NOT_SHOWN: Final = Reason(
@@ -84,7 +84,7 @@ def _weight(task: TraitsTask) -> int:
 
 
 def _read(task: TraitsTask) -> BatchTraits:
-    from analysis.replicafiles.batch_traits import read_traits
+    from analysis.replicafiles.batches import read_traits
     from analysis.replicafiles.formats import FORMATS
 
     return read_traits(FORMATS[task.format].segments(task.key, task.data))

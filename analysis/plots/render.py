@@ -22,9 +22,9 @@ from matplotlib.patches import FancyArrowPatch, Patch, Rectangle
 from analysis.core.anomaly import Anomaly
 from analysis.evidence.run_directory import moment, node_events, node_names
 from analysis.page.witness_text import record_text
-from analysis.plots import performance
+from analysis.plots import curves
 from analysis.plots.colors import EPOCH_COLORS, INK, epoch_color
-from analysis.plots.performance import thin
+from analysis.plots.curves import thin
 from analysis.plots.style import MOST_LEVELS, TextLevels, draw_bands, empty_note, figure, label_bands, png
 from analysis.plots.view import Lane, PlotData, StartsLane
 from analysis.plots.witness_operations import MOST_BARS, operations_of
@@ -640,7 +640,7 @@ def draw_early(view: PlotData, stop: Callable[[], bool]) -> dict[str, bytes | No
 
 
 def _of_clients() -> dict[str, Drawing]:
-    return {"1-latency": performance.latency, "2-rate": performance.rate, "3-availability": performance.availability}
+    return {"1-latency": curves.latency, "2-rate": curves.rate, "3-availability": curves.availability}
 
 
 def _of_replicas(view: PlotData, troubled: Sequence[tuple[str, int]]) -> dict[str, Drawing]:

@@ -8,8 +8,11 @@ checked like all others.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,6 +23,7 @@ from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of,
 from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, EndOfLog, LogColumns, joined
 from analysis.replicafiles.records import Records, parse
 from history.record.values import VALUE_BYTES
+from history.regular_files import read_bytes
 from installation.counted import counted
 
 MAGIC: Final = 2
@@ -310,3 +314,66 @@ def _origin(batch: I64, rank: I64) -> U64:
     for number in numbers:
         digest[has_origin] = mix(digest[has_origin] ^ number.astype(np.uint64) ^ np.uint64(0x5851F42D4C957F2D))
     return digest
+
+
+# ---- What clients' and topics' settings leave in a log: codecs, producer ids, timestamps, sizes. Headers only.
+
+CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By their number in a batch's attributes."""
+SAMPLE: Final = 20
+"""Uncompressed batches of a segment that are compressed for comparison."""
+CLEARLY: Final = 0.8
+"""A batch that a compressor shrinks to less than this share would have been compressed by any client."""
+
+
+@dataclass
+class BatchTraits:
+    """The traits of a replica's own files. `records`: by whether their batch has a producer id; of batches of format 2
+    without control batches. `codecs`: batches by codec. `stamped`: batches by whether the broker stamped them.
+    `largest`: the most records in a batch. `older`: bytes in older message formats. `segment_bytes`: the largest
+    segment with more than one batch. `compressible`: uncompressed batches that a compressor shrinks."""
+
+    records: Counter[bool] = field(default_factory=Counter)
+    codecs: Counter[str] = field(default_factory=Counter)
+    stamped: Counter[bool] = field(default_factory=Counter)
+    largest: int = 0
+    older: int = 0
+    segment_bytes: int = 0
+    compressible: int = 0
+
+
+def read_traits(segments: Iterable[Path]) -> BatchTraits:
+    """The traits of a replica's segments, each read up to the first damaged batch."""
+    traits = BatchTraits()
+    for path in segments:
+        try:
+            _read_traits(read_bytes(path), traits)
+        except OSError:
+            continue  # the reader of replicas reports it
+    return traits
+
+
+def _read_traits(data: bytes, traits: BatchTraits) -> None:
+    at = batches = tried = 0
+    while at + HEADER.size <= len(data):
+        _, length, _, magic, _, attributes, _, _, _, producer, _, _, count = HEADER.unpack_from(data, at)
+        end = at + LENGTH_FROM + length
+        if magic != MAGIC:
+            traits.older += len(data) - at if 0 <= data[at + MAGIC_AT] < MAGIC and length > 0 else 0
+            break
+        if length < HEADER.size - LENGTH_FROM or end > len(data):
+            break
+        codec = attributes & COMPRESSION
+        if not attributes & CONTROL:
+            traits.records[producer >= 0] += count
+            traits.codecs[CODEC_NAMES[codec] if codec < len(CODEC_NAMES) else f"codec {codec}"] += 1
+            traits.stamped[bool(attributes & APPEND_TIME)] += 1
+            traits.largest = max(traits.largest, count)
+            if not codec and tried < SAMPLE:
+                tried += 1
+                content = data[at + HEADER.size : end]
+                traits.compressible += len(zlib.compress(content)) < CLEARLY * len(content)
+        batches += 1
+        at = end
+    if batches > 1:
+        traits.segment_bytes = max(traits.segment_bytes, at)

@@ -25,8 +25,12 @@ from broker.replica.manager import ReplicaManager
 from broker.server.dispatch import Dispatcher, Later, Q
 from broker.server.failure_detector import DeathWatch
 from broker.server.forwarding import ControllerForwarding
-from broker.server.handlers.access_handler import AccessHandler, refuse_without_authorizer
-from broker.server.handlers.configs_handler import ConfigsHandler, describe_client_quotas
+from broker.server.handlers.administration_handler import (
+    AccessHandler,
+    ConfigsHandler,
+    describe_client_quotas,
+    refuse_without_authorizer,
+)
 from broker.server.handlers.fetch_handler import FetchHandler, serve_quorum_fetch
 from broker.server.handlers.groups_handler import GroupsHandler
 from broker.server.handlers.metadata_handler import MetadataHandler

@@ -320,7 +320,7 @@ def _keep(
 
 
 def _write(exploration: Exploration, content: dict[str, Any]) -> Path:
-    from analysis.plots.exploration import coverage
+    from analysis.plots.curves import coverage
     from analysis.report import render_exploration
 
     curves = {row["name"]: row["curve"] for row in content["arms"]}

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from analysis.checkers.timestamp_lookups import judge
 from analysis.core.deletion_rules import (
     AnsweredStarts,
     ReadAgain,
@@ -18,7 +19,6 @@ from analysis.core.deletion_rules import (
     wrong_answers,
     wrong_starts,
 )
-from analysis.core.lookup_rules import judge
 from analysis.core.replica_evidence import Circumstances
 from analysis.core.replicas import check_partition
 from analysis.core.rows import rows_of

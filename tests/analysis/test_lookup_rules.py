@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from analysis.core.lookup_rules import judge
+from analysis.checkers.timestamp_lookups import judge
 from history.record.offset_record import LOOKUP, LOOKUPS, NO_OFFSET, SIGHT, OffsetOperation, OffsetWriter, read_offsets
 from tests.analysis import offset_operations
 from tests.analysis.offset_operations import sight

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from analysis.checkers.requested_settings import Requested, Shown, contradictions
-from analysis.replicafiles.batch_traits import BatchTraits, read_traits
+from analysis.replicafiles.batches import BatchTraits, read_traits
 from analysis.replicafiles.cluster_metadata import PartitionMetadata, TopicMetadata
 from tests.analysis.segment_files import log_bytes
 

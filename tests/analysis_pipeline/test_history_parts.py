@@ -18,8 +18,8 @@ from analysis.evidence.event_times import out_of_life
 from analysis.evidence.forbidden_losses import lost_before_faults
 from analysis.evidence.load import MeasuredLoad, goes_on, load_of
 from analysis.plots import data
+from analysis.plots.curves import latency, rate
 from analysis.plots.data import view_of
-from analysis.plots.performance import latency, rate
 from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
 from history.journal.timeline import INVOKED

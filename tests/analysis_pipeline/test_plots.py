@@ -12,9 +12,9 @@ from matplotlib.text import Annotation
 
 from analysis.evidence.run_directory import events_by_node
 from analysis.pipeline import analyze
+from analysis.plots.curves import availability, served_share
 from analysis.plots.data import view_of
 from analysis.plots.drawing_process import DrawingProcess
-from analysis.plots.performance import availability, served_share
 from analysis.plots.render import MOST_LANES, by_relevance, with_plots
 from analysis.plots.style import figure, label_bands, png
 from analysis.plots.view import OPERATIONS, OUTCOMES, PlotData, PlottedOperations

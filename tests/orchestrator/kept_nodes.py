@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from installation.files import PROJECT_ROOT
-from orchestrator.nodes import client
+from orchestrator.command.nodes import look
 from orchestrator.nodes.state import KeptNodes
 
 _PROGRAM = """\
@@ -59,7 +59,7 @@ class Nodes:
     def look(self) -> list[dict[str, Any]]:
         """Each node as the holder sees it."""
         (directory,) = self.sets()
-        return [msgspec.to_builtins(node) for node in client.look(KeptNodes(directory)).nodes]
+        return [msgspec.to_builtins(node) for node in look(KeptNodes(directory)).nodes]
 
     def broker_pids(self) -> list[int | None]:
         return [node["service_pid"] for node in self.look()]

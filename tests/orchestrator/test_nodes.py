@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
+from orchestrator.command.nodes import bring_up
 from orchestrator.errors import UsageError
 from orchestrator.machine.requirement import Requirement
-from orchestrator.nodes import client, state
+from orchestrator.nodes import state
 from orchestrator.nodes.state import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
@@ -149,7 +150,7 @@ def test_an_interrupted_up_leaves_no_nodes(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        client.bring_up(Registry(kept.root), PLAN, interrupt)
+        bring_up(Registry(kept.root), PLAN, interrupt)
     assert kept.sets() == []
     assert kept.wait_until_gone() == []
 
@@ -157,7 +158,7 @@ def test_an_interrupted_up_leaves_no_nodes(tmp_path: Path) -> None:
 def test_a_failed_up_reports_its_reason_and_leaves_no_nodes(tmp_path: Path) -> None:
     kept = Nodes(tmp_path / "kept")
     with pytest.raises(UsageError, match="unknown world 'moon'"):
-        client.bring_up(Registry(kept.root), NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
+        bring_up(Registry(kept.root), NodesPlan(**{**vars(PLAN), "world": "moon"}), lambda _: None)
     assert kept.sets() == []
     assert kept.wait_until_gone() == []
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from installation.files import PROJECT_ROOT
-from orchestrator.nodes import client
+from orchestrator.command.nodes import bring_up
 from orchestrator.nodes.state import NodesPlan, Registry
 from orchestrator.worlds.namespaces import requirements
 from tests.orchestrator.kept_nodes import Nodes
@@ -83,7 +83,7 @@ def test_an_interrupted_up_leaves_no_namespace(nodes: Nodes, times: int) -> None
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        client.bring_up(Registry(nodes.root), plan, interrupt)
+        bring_up(Registry(nodes.root), plan, interrupt)
     assert [each.wait_gone() for each in left] == [{}] * times
     assert nodes.sets() == []
     assert machine_wide() == before

@@ -8,7 +8,7 @@ import pytest
 
 from broker.errors import ErrorCode
 from broker.replica.queries import LATEST_TIERED, OffsetFound
-from broker.tiered.bootstrap import EARLIEST_PENDING_UPLOAD
+from broker.replica.tiered_start import EARLIEST_PENDING_UPLOAD
 from tests.simulator.test_leases import assign
 from tests.simulator.test_tiered import TOPIC, alter, replicas, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run

@@ -7,8 +7,8 @@ CLUSTER_ACTION and the other permissions that they need.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -111,12 +111,60 @@ from broker.protocol.messages.topic_apis import (
 from broker.protocol.schema import NO_ID, DeclarationError, Message
 from broker.quorum.wire import METADATA_TOPIC, METADATA_TOPIC_ID
 from broker.replica.reads import PartitionRead
-from broker.security.acls import AclOperation
+from broker.security.acls import AclOperation, ResourceType
 from broker.security.authorizer import Authorizer, Caller
-from broker.server.authorization.permissions import Check, Rights, appending, split
 from broker.server.connection import Rejected
 from broker.server.dispatch import Permit, RefusedRequest
 from broker.server.handlers.fetch_response import TopicAnswer
+
+T = TypeVar("T")
+
+
+class Rights(NamedTuple):
+    """The permissions of one caller. `image`: the topics that this broker knows."""
+
+    authorizer: Authorizer
+    caller: Caller
+    image: MetadataImage
+
+    def cluster(self, operation: AclOperation) -> bool:
+        return self.authorizer.allows_cluster(self.caller, operation)
+
+    def topic(self, operation: AclOperation, name: str) -> bool:
+        return self.authorizer.allows(self.caller, operation, ResourceType.TOPIC, name)
+
+    def group(self, operation: AclOperation, name: str) -> bool:
+        return self.authorizer.allows(self.caller, operation, ResourceType.GROUP, name)
+
+    def any_topic(self, operation: AclOperation) -> bool:
+        return self.authorizer.allows_any(self.caller, operation, ResourceType.TOPIC)
+
+
+Check = Callable[[Any, int, Rights], Permit]
+"""Takes a request, its version and the caller's rights; may raise `dispatch.RefusedRequest`."""
+
+
+def split(elements: Iterable[T], allowed: Callable[[T], bool]) -> tuple[list[T], list[T]]:
+    """The allowed elements, and the others."""
+    parts: tuple[list[T], list[T]] = [], []
+    for element in elements:
+        parts[not allowed(element)].append(element)
+    return parts
+
+
+def appending(name: str, denied: list[Any]) -> Callable[[Any], Any] | None:
+    """A function that adds answers to the list in the field `name` of a response."""
+    if not denied:
+        return None
+
+    def amend(response: Any) -> Any:
+        getattr(response, name).extend(denied)
+        return response
+
+    return amend
+
+
+# ---- The permissions of one caller, as the checks of the single APIs use them.
 
 # ---- Permissions for requests about topics: each topic of a request is allowed or refused separately.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from broker.errors import ErrorCode
-from broker.tiered.bootstrap import (
+from broker.replica.tiered_start import (
     EARLIEST,
     EARLIEST_LOCAL,
     EARLIEST_PENDING_UPLOAD,
