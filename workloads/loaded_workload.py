@@ -40,6 +40,14 @@ MOST_LETTERS: Final = 1_000
 
 
 @dataclass(frozen=True)
+class Rehearsal:
+    """The first operations of a workload: the share of queries in the load, and the functions that occur."""
+
+    queries_share: float
+    functions: frozenset[str]
+
+
+@dataclass(frozen=True)
 class LoadedWorkload:
     """A user's class. `file`: as the campaign names it."""
 
@@ -106,14 +114,14 @@ class LoadedWorkload:
         made.client = client  # type: ignore[misc]  # of this object
         return made
 
-    def rehearse(self, parameters: Mapping[str, Any], client_class: type[Client]) -> float:
-        """Draw the first operations; returns the share of queries among them. Raises `OwnClassError` for a mistake in
-        them, and for a generator that does not yield."""
-        ended: list[float | BaseException] = []
+    def rehearse(self, parameters: Mapping[str, Any], client_class: type[Client]) -> Rehearsal:
+        """Draw the first operations. Raises `OwnClassError` for a mistake in them, and for a generator that does not
+        yield."""
+        ended: list[Rehearsal | BaseException] = []
 
         def draw() -> None:
             try:
-                ended.append(self._share_of_queries(self.make(parameters, "client-1"), client_class))
+                ended.append(self._rehearsal(self.make(parameters, "client-1"), client_class))
             except BaseException as error:
                 ended.append(error)
 
@@ -127,15 +135,16 @@ class LoadedWorkload:
             raise ended[0]
         return ended[0]
 
-    def _share_of_queries(self, made: OwnWorkload, client_class: type[Client]) -> float:
-        self.final(made, client_class).next()
+    def _rehearsal(self, made: OwnWorkload, client_class: type[Client]) -> Rehearsal:
+        asked = self.final(made, client_class).next()
         drawn, give_up_s = self.operations(made, client_class, Random(0)), time.monotonic() + DRAWN_S
         functions: list[str] = []
         while len(functions) < DRAWN and (not functions or time.monotonic() < give_up_s):
             if (operation := drawn.next()) is None:
                 break
             functions.append(operation.function)
-        return sum(function in made.queries for function in functions) / len(functions)
+        queries_share = sum(function in made.queries for function in functions) / len(functions)
+        return Rehearsal(queries_share, frozenset(functions + ([asked.function] if asked else [])))
 
     def operations(self, made: OwnWorkload, client_class: type[Client], random: Random) -> DrawnOperations:
         """The operations of a client under load."""

@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 
 OWN: Final = Promise("OWN", "what the campaign's own checkers promise")
 BROKEN: Final = AnomalyKind(
-    "own-promise-broken", OWN, "A checker of the campaign's own (`[checks] use`) found a contradiction, and names it."
+    "own-promise-broken",
+    OWN,
+    "A checker of the campaign's own (`[checks] use`), or its model (`[checks] model`), found a contradiction, and "
+    "names it.",
 )
 NOT_DECIDED: Final = Reason(
     "own-check-undecided",
-    "A checker of the campaign's own failed, did not end in time, or has too few answered operations.",
+    "A checker of the campaign's own failed, did not end in time, or has too few answered operations; or its model "
+    "cannot decide.",
 )
 LOST_CALLS: Final = "the record of a client that may have changed something is not whole"
 OUTPUT: Final = "own-checks.log"
@@ -58,7 +62,7 @@ def check(run: CheckedRun) -> Outcome:
 def _anomalies(use: str, result: OwnCheck) -> Iterator[Anomaly]:
     for name, contradiction in result.contradictions.items():
         witness: tuple[dict[str, Any], ...] = tuple(contradiction["witness"])
-        topics = {row.get("topic", row.get("key", "")) for row in witness}
+        topics = {row.get("topic", "" if "argument" in row else row.get("key", "")) for row in witness}
         partitions = {row.get("partition", -1) for row in witness}
         topic = topics.pop() if len(topics) == len(partitions) == 1 else ""
         partition = partitions.pop() if topic else -1

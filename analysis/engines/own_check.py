@@ -192,7 +192,7 @@ def _contradictions(checker: HistoryChecker, history: RunHistory, counts: Counte
 def _witness(operation: Any) -> dict[str, Any]:
     """The operation as other checkers have it in a witness, without empty columns."""
     if operation.shape == FREE:
-        return _witness_of_call(operation)
+        return witness_of_call(operation)
     columns = {name: value for name, value in vars(operation).items() if value not in (None, [], "", -1)}
     named = {"op": columns.pop("f", "")} | {name: columns[name] for name in columns if name not in _NOT_SHOWN}
     if offsets := named.pop("offsets", None):
@@ -200,7 +200,8 @@ def _witness(operation: Any) -> dict[str, Any]:
     return named
 
 
-def _witness_of_call(operation: Any) -> dict[str, Any]:
+def witness_of_call(operation: Any) -> dict[str, Any]:
+    """An operation of a workload of the user's own as other checkers have theirs in a witness."""
     names = ("client", "key", "type", "inv", "ret", "phase", "error", "endpoint", "session")
     columns = {name: getattr(operation, name) for name in names if getattr(operation, name) not in (None, "")}
     values = {name: json.dumps(getattr(operation, name)) for name in ("argument", "result")}

@@ -66,6 +66,9 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     swarm, where faults may prevent that a segment is complete."""
     use: tuple[_OwnChecker, ...] = ()
     """[Checkers of your own](own-checkers.md): `"parser.py:Class"`, each file relative to the campaign's."""
+    model: str = ""
+    """The model that judges a [workload of your own](own-workloads.md#models), such as `set` or `fifo-queue`: those
+    of `brownout check --model`."""
 
 
 class Requirements(Checks, frozen=True, forbid_unknown_fields=True):

@@ -121,6 +121,17 @@ def text_of(form: Any) -> str:
     return "nil" if form is None else str(form).lower()
 
 
+def form_of_json(value: Any) -> Any:
+    """A value of JSON as a form of EDN."""
+    if isinstance(value, list):
+        return [form_of_json(element) for element in value]
+    if isinstance(value, dict):
+        keys = [int(key) if re.fullmatch("0|-?[1-9][0-9]*", key) else key for key in value]
+        pairs = zip(keys, value.values(), strict=True)
+        return FormMap({text_of(key): (key, form_of_json(element)) for key, element in pairs})
+    return Atom(repr(value)) if isinstance(value, float) else value
+
+
 class _Reader:
     """Takes the lines of one source. `is_file`: a vector or list around all forms is not a form itself."""
 

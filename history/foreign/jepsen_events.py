@@ -24,7 +24,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from history.foreign.edn import Atom, FormMap, Keyword, Tagged, form_of, forms_of, text_of
+from history.foreign.edn import FormMap, Keyword, Tagged, form_of, form_of_json, forms_of, text_of
 from history.foreign.events import TYPES, Event
 from history.foreign.history import ForeignError
 from history.foreign.kinds import EDN, JSON, TEXT, WORKLOADS, kind_of, refusal, refusal_by_model
@@ -227,7 +227,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of an event in JSON; null is as good as an absent field, but for the value."""
-    fields = {name: _form(value) for name, value in members.items() if value is not None or name == "value"}
+    fields = {name: form_of_json(value) for name, value in members.items() if value is not None or name == "value"}
     for name in ("type", "f", "process"):
         if isinstance(members.get(name), str):
             fields[name] = _keyword(members[name].removeprefix(":"))
@@ -235,16 +235,6 @@ def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(value, list) and value and all(isinstance(it, list) and it and type(it[0]) is str for it in value):
         fields["value"] = [[_keyword(name.removeprefix(":")), *rest] for name, *rest in value]
     return fields
-
-
-def _form(value: Any) -> Any:
-    """A value of JSON as a form of EDN."""
-    if isinstance(value, list):
-        return [_form(element) for element in value]
-    if isinstance(value, dict):
-        keys = [int(key) if re.fullmatch("0|-?[1-9][0-9]*", key) else key for key in value]
-        return FormMap({text_of(key): (key, _form(element)) for key, element in zip(keys, value.values(), strict=True)})
-    return Atom(repr(value)) if isinstance(value, float) else value
 
 
 def _of_line(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -102,8 +102,8 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
 
 
 def _checks(checks: Checks) -> dict[str, Any]:
-    """The table [checks]; without checkers of the campaign's own, it has no key for them."""
-    return {key: value for key, value in asdict(checks).items() if key != "use" or value}
+    """The table [checks]; without checkers of the campaign's own, and without a model, it has no keys for them."""
+    return {key: value for key, value in asdict(checks).items() if key not in ("use", "model") or value}
 
 
 def _limits_of_choice(world: RunWorld) -> list[str]:

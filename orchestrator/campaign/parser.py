@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from analysis.evidence.run_toml import Checks
 from analysis.history_checker import load_checker
 from history.damage import Damage
+from history.foreign.kinds import MODEL_NAMES, PROMISE_NAMES
 from history.own_classes import OwnClassError
 from history.regular_files import read_text
 from installation.counted import counted
@@ -54,6 +55,8 @@ from workloads.kinds import KINDS as WORKLOADS
 from workloads.settings import OwnClient
 
 _NODE = re.compile(r"n[0-9]+")
+MODELS: Final = (*MODEL_NAMES, *PROMISE_NAMES)
+"""The models that judge workloads of the user's own."""
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
 
 
@@ -125,10 +128,16 @@ def _rehearsed(
 ) -> Workload:
     """The workload; one of the user's own after a rehearsal."""
     if workload.source is None:
+        if checks is not None and checks.model:
+            tables["checks"].refuse(f"model: the workload {workload.named!r} has its own; leave it out", "model")
         return workload
-    if checks is not None and not checks.use:
-        tables["checks"].refuse(f"use is missing; name a checker that judges the operations of {workload.named}")
-    return workload if client is None else with_share(tables["workload"], workload, client)
+    if checks is not None and not checks.use and not checks.model:
+        tables["checks"].refuse(
+            f"use is missing; name a checker, or a model, that judges the operations of {workload.named}"
+        )
+    if client is None or checks is None:
+        return workload
+    return with_share(tables["workload"], workload, client, checks.model)
 
 
 def _complaints(root: Table, campaign: Campaign, system: System) -> Iterator[Complaint]:
@@ -298,7 +307,7 @@ def _swarm(
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
-    checks = read(table, Checks, {"required_faults": nemesis.known_kinds})
+    checks = read(table, Checks, {"required_faults": nemesis.known_kinds, "model": MODELS})
     if checks.upper_bound is None:
         checks = replace(checks, upper_bound=system.description.promises.upper_bound)
     never = [kind for kind in checks.required_faults if kind not in nemesis.possible_faults]

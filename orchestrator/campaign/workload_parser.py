@@ -78,18 +78,26 @@ def _own_workload(table: Table, use: str, beside: Path) -> Workload:
     return Workload(**keys, kind=OWN, topic="", partitions=0, parameters=parameters, source=source)
 
 
-def with_share(table: Table, workload: Workload, client: OwnClient) -> Workload:
-    """A workload of the user's own, with the share of queries in its first operations. Raises `InputError` for a
-    mistake in these, or a client that is not a class with a method for each function."""
+def with_share(table: Table, workload: Workload, client: OwnClient, model: str) -> Workload:
+    """A workload of the user's own, with the share of queries in its first operations. `model`: that judges it, may be
+    empty. Raises `InputError` for a mistake in these, or a client that is not a class with a method for each
+    function."""
     assert workload.source is not None
     if not client.client_class:
         table.refuse(f"kind: {workload.named} needs a client that is a class: client_class in [client]", "kind")
     try:
         loaded = LoadedWorkload.of_text(workload.source.use, workload.source.text)
-        share = loaded.rehearse(workload.parameters[PARAMETERS], load_class(client.client_class, Client))
+        rehearsal = loaded.rehearse(workload.parameters[PARAMETERS], load_class(client.client_class, Client))
     except (OwnClassError, ClientClassError) as error:
         table.refuse(f"kind: {error}", "kind")
-    return replace(workload, parameters={**workload.parameters, SHARE: share})
+    if model:
+        from analysis.engines.own_model import functions_of  # it loads Arrow
+
+        functions = functions_of(model)
+        if strange := sorted(set(rehearsal.functions) - set(functions)):
+            known = ", ".join(functions)
+            table.refuse(f"kind: {workload.named} draws {strange[0]!r}; the model {model!r} has only {known}", "kind")
+    return replace(workload, parameters={**workload.parameters, SHARE: rehearsal.queries_share})
 
 
 def read_client(table: Table, kind: str, beside: Path, system: System) -> OwnClient:

@@ -28,6 +28,7 @@ from orchestrator.campaign.model import (
     SystemKeys,
     Topology,
 )
+from orchestrator.campaign.parser import MODELS
 from orchestrator.campaign.steps import CONDITIONS, FORMS, WaitKeys, keys_of_wait
 from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from orchestrator.command.shared.declaration import Command
@@ -67,7 +68,7 @@ def campaign_schema() -> Schema:
         "workload": _workloads(),
         "client": schema(ClientKeys),
         "nemesis": _by_word("kind", "none", {"random": _random(), "steps": _steps(), "none": _closed({})}),
-        "checks": schema(Checks),
+        "checks": schema(Checks, {"model": MODELS}),
         "seeds": schema(Seeds),
         "swarm": schema(Swarm),
         "cell": {"type": "array", "items": _cell()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class StoredBank(StoredRegisters):
     """Two clients transfer and read in turn; the total is 30. `wrong`: the last read under load shows another one."""
 
     use: tuple[str, ...] = (USE,)
+    model: str = ""
     wrong: bool = False
 
     def write(self) -> Path:
@@ -51,6 +53,7 @@ class StoredBank(StoredRegisters):
         description["workload"] = {"kind": "bank.py:Bank", "judge": "own", "own": {"total": 30}}
         description["plan"] |= {"changes": 24, "queries": 24}
         description["checks"] |= {"use": list(self.use)} if self.use else {}
+        description["checks"] |= {"model": self.model} if self.model else {}
         description["checkers"] = {"bank.py": CHECKER}
         (path / "run.toml").write_text(toml_text.dump(description))
         (path / "history" / FILE_NAME).unlink()
@@ -135,3 +138,78 @@ def test_the_tables_of_all_operations_have_the_calls(tmp_path: Path) -> None:
         ("free", "transfer", None),
         ("free", "read", None),
     }
+
+
+def modelled(path: Path, model: str, calls: Sequence[tuple[str, Any, Any, str]], final: tuple[str, Any]) -> Verdict:
+    """The verdict on these calls in sequence: function, argument, result and outcome; and on a final one."""
+
+    class Calls(StoredBank):
+        def _work(self, journal: Journal) -> tuple[list[OperationWriter], Held, Held]:
+            (self.path / "clients").mkdir()
+            (self.path / "clients" / "c0.log").touch()
+            journal.client("c0", process=0, role="client", session=1, producers=(0, 0))
+            directory = self.path / "history" / "operations"
+            client = OperationWriter(FREE, directory, client="c0", session=1, process=0, clock=self._tick)
+            for function, argument, result, outcome in calls:
+                self._call(client, function, argument, result, outcome)
+            return [client], {}, {}
+
+        def _final(self, client: OperationWriter, first: Held, held: Held) -> None:
+            del first, held
+            client.phase = "final"
+            self._call(client, final[0], None, final[1], "ok")
+
+        @staticmethod
+        def _call(client: OperationWriter, function: str, argument: Any, result: Any, outcome: str) -> None:
+            call = client.start("call", function=function, argument=json.dumps(argument))
+            shown = {"result": json.dumps(result)} if outcome == "ok" else {"error": "lost"}
+            client.end(call, outcome, **shown)
+
+    run = Calls(path / "run", use=(), model=model, min_ok=1).write()
+    description = tomllib.loads((run / "run.toml").read_text())
+    description["plan"] |= {"clients": ["c0"], "changes": 1, "queries": 0}
+    (run / "run.toml").write_text(toml_text.dump(description))
+    (run / "history" / FILE_NAME).unlink()
+    seal(run)
+    return analyze(run, engine="in-process", plots=False)
+
+
+ADDS = [("add", number, None, "ok") for number in range(3)]
+GIVE = ("transfer", {"from": 0, "to": 1, "amount": 5}, None, "ok")
+HISTORIES: dict[str, tuple[str, list[tuple[str, Any, Any, str]], tuple[str, Any], str, str]] = {
+    "a set": ("set", ADDS, ("read", [2, 0, 1]), "pass", "set: 4 operations"),
+    "a set with a loss": ("set", ADDS, ("read", [0, 1]), "fail", "set: no order of 4 operations explains"),
+    "a set with an open add": ("set", [*ADDS, ("add", 9, None, "info")], ("read", [0, 1, 2]), "pass", "5 operations"),
+    "a queue": ("fifo-queue", [("enqueue", "a", None, "ok")], ("dequeue", "a"), "pass", "fifo-queue: 2 operations"),
+    "a queue out of order": (
+        *("fifo-queue", [("enqueue", each, None, "ok") for each in "ab"], ("dequeue", "b"), "fail"),
+        "fifo-queue: no order of",
+    ),
+    "a counter": ("counter", [("add", 2, None, "ok")], ("read", 2), "pass", "counter: 2 operations"),
+    "a set whose loss needs no search": ("set-full", ADDS, ("read", [0, 1]), "fail", "set-full: lost-element: "),
+    "a bank": (
+        "bank",
+        [("read", {"0": 9, "1": 1}, {"0": 9, "1": 1}, "ok"), GIVE],
+        ("read", {"0": 4, "1": 6}),
+        "pass",
+        "",
+    ),
+    "a bank with a loss": (
+        "bank",
+        [("read", None, {"0": 9, "1": 1}, "ok"), GIVE],
+        ("read", {"0": 4, "1": 1}),
+        "fail",
+        "bank: ",
+    ),
+    "another function": ("set", [("put", 1, None, "ok")], ("read", []), "unknown", "only the functions add, read"),
+    "another result": ("counter", [("add", 1, None, "ok")], ("read", "x"), "unknown", "an integer is needed"),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_a_model_judges_the_calls(tmp_path: Path, name: str) -> None:
+    model, calls, final, expected, text = HISTORIES[name]
+    verdict = modelled(tmp_path, model, calls, final)
+    assert verdict.verdict == expected, verdict.reasons
+    details = [check.detail for check in verdict.checks if check.name == "own workload"]
+    assert any(text in each for each in (*details, *verdict.reasons, *verdict.doubts)), (details, verdict.reasons)

@@ -152,7 +152,19 @@ WRONG: dict[str, tuple[Change, Change, str, str]] = {
         "kind",
         "it has 10,000,0",
     ),
-    "no checker": (str, replaced('use = ["bank.py:Balance"]\n', ""), "", "use is missing; name a checker"),
+    "no checker": (str, replaced('use = ["bank.py:Balance"]\n', ""), "", "use is missing; name a checker, or a model"),
+    "an unknown model": (
+        str,
+        replaced("[checks]\n", '[checks]\nmodel = "deque"\n'),
+        "",
+        "'deque' is not known; known: bank, ",
+    ),
+    "a model of other functions": (
+        str,
+        replaced("[checks]\n", '[checks]\nmodel = "set"\n'),
+        "kind",
+        "bank.py:Bank draws 'transfer'; the model 'set' has only add, read",
+    ),
     "a program as client": (
         str,
         replaced('client_class = "bank.py:BankClient"', 'client_command = ["true"]'),
@@ -185,6 +197,13 @@ def test_a_generator_without_end_is_named_with_its_line(tmp_path: Path, monkeypa
     stop.touch()
     assert answer.code == 64
     assert "bank.py:19: Bank yields nothing: it still runs after 0.2 s" in answer.err
+
+
+def test_a_built_in_workload_takes_no_model(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('name = "x"\n[checks]\nmodel = "set"\n')
+    answer = run(tmp_path / "x.toml")
+    assert answer.code == 64
+    assert "x.toml:3: [checks] model: the workload 'log' has its own; leave it out" in answer.err
 
 
 def test_the_simulation_names_the_workloads_that_it_has(tmp_path: Path) -> None:

@@ -249,4 +249,5 @@ def test_an_error_names_the_line_of_a_wrong_operation(body: str) -> None:
 
 def test_a_class_of_a_client_is_loaded_from_its_file(file: Path) -> None:
     loaded = LoadedWorkload.of_text("work.py:Work", TEXT)
-    assert loaded.rehearse(loaded.parameters({}), load_class(f"{file}:Store", Client)) == 0.5
+    rehearsal = loaded.rehearse(loaded.parameters({}), load_class(f"{file}:Store", Client))
+    assert (rehearsal.queries_share, sorted(rehearsal.functions)) == (0.5, ["get", "put", "take"])
