@@ -27,13 +27,14 @@ from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import code
 from orchestrator.search.coverage import DEEP
-from orchestrator.search.exploration_store import Exploration, Head
 from orchestrator.search.exploring import (
     GUIDED,
     RANDOM,
     ROUND,
     Arm,
+    Exploration,
     ExploredCell,
+    Head,
     cheapest,
     explore,
     found_in,

@@ -70,9 +70,9 @@ ALLOWED: Final = frozenset(
             "os.open(folder / '.lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 420)",
         ),
         ("orchestrator/search/campaign_document.py", "tomllib.loads(campaign.text)"),  # read before
-        ("orchestrator/search/exploration_store.py", "(self.path / _RUNS).open('ab')"),  # writers of own files
-        ("orchestrator/search/exploration_store.py", "msgspec.json.decode(read_bytes(heads[-1]), type=Head)"),
-        ("orchestrator/search/exploration_store.py", "os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)"),
+        ("orchestrator/search/exploring.py", "(self.path / _RUNS).open('ab')"),  # writers of own files
+        ("orchestrator/search/exploring.py", "msgspec.json.decode(read_bytes(heads[-1]), type=Head)"),
+        ("orchestrator/search/exploring.py", "os.open(self.path / _HEAD, os.O_RDWR | os.O_CLOEXEC)"),
         ("orchestrator/search/trace_text.py", "path.open('w', encoding='utf-8')"),
     }
 )

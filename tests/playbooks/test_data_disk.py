@@ -14,7 +14,7 @@ import pytest
 
 from installation.files import PROJECT_ROOT
 from orchestrator.worlds.namespaces import requirements
-from orchestrator.worlds.namespaces.disks import DataDisk
+from orchestrator.worlds.namespaces.filesystems import DataDisk
 
 pytestmark = pytest.mark.root
 

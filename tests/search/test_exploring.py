@@ -25,7 +25,6 @@ from orchestrator.errors import Interrupted
 from orchestrator.running.runner import plan_invocation
 from orchestrator.search.campaign_document import document_of
 from orchestrator.search.coverage import Stay
-from orchestrator.search.exploration_store import Head
 from orchestrator.search.exploring import (
     GUIDED,
     RANDOM,
@@ -33,6 +32,7 @@ from orchestrator.search.exploring import (
     SUFFIX,
     Arm,
     ExploredCell,
+    Head,
     cheapest,
     explore,
     strikeable,

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.errors import Interrupted, UsageError
-from orchestrator.search.exploration_store import Exploration, Head
-from orchestrator.search.exploring import GUIDED, explore
+from orchestrator.search.exploring import GUIDED, Exploration, Head, explore
 from orchestrator.search.task import Attempted, ExplorationTask
 from orchestrator.store.directories import Store
 from tests.search.imagined import SHORT, World, arm, run_explore

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import pytest
 
 from broker.errors import ErrorCode
-from broker.log.cleaner import Cleaner, SegmentSizes
 from broker.log.epochs import EpochEntry
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.protocol.records import Record, build_batch, iter_batches, read_records, validate_batch
+from broker.replica.compactor import Cleaner, SegmentSizes
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem, SimulatedDisk

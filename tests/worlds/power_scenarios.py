@@ -16,7 +16,7 @@ from broker.disk import RealDisk
 from broker.ports import Disk
 from orchestrator.machine import syscalls
 from orchestrator.machine.sandbox import PRIVATE_ROOT
-from orchestrator.worlds.namespaces.disks import DataDisk as DataDisk
+from orchestrator.worlds.namespaces.filesystems import DataDisk as DataDisk
 from tests.simulator.power_table import MIDDLE, PAGE, ROWS, SYNCED, UNRELATED, contents, synced_and_tail
 from tests.worlds.scenarios import tell
 

@@ -27,7 +27,7 @@ from orchestrator.machine import cgroups, links, syscalls
 from orchestrator.machine.cgroups import Cgroup
 from orchestrator.worlds import node_collection
 from orchestrator.worlds.base import WorldSpec
-from orchestrator.worlds.namespaces import root_filesystem
+from orchestrator.worlds.namespaces import filesystems
 from orchestrator.worlds.namespaces import world as namespaces
 from orchestrator.worlds.namespaces.network import BridgeNetwork
 from orchestrator.worlds.namespaces.world import Machine, NamespaceWorld
@@ -372,7 +372,7 @@ def failures(run_dir: str) -> Any:
     for disk_bytes, keeping in ((4096, keep), ((128 << 20), _no_space), ((128 << 20), keep)):
         spec = replace(specification(Path(run_dir), 2), disk_bytes=disk_bytes)
         setattr(namespaces, "keep_configuration", keeping)  # noqa: B010 - as above
-        setattr(root_filesystem, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
+        setattr(filesystems, "find_program", lambda _: "/bin/false")  # noqa: B010 - a name that the module only imports
         namespaces._SSH_DEADLINE_S = 2.0
         try:
             NamespaceWorld(spec).up()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from analysis.evidence.offset_history import assignments
-from broker.log.cleaner import Compaction, RawRecord
 from broker.protocol.records import BatchHeader
+from broker.replica.compactor import Compaction, RawRecord
 from history.record.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
 from simulator.group_client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate

@@ -45,8 +45,15 @@ from orchestrator.machine.sandbox import PRIVATE_ROOT, current_sandbox
 from orchestrator.machine.ssh import ScriptUnit, SshHost
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.namespaces import disks
-from orchestrator.worlds.namespaces.disks import Attached, DataDisk, DataDiskError
+from orchestrator.worlds.namespaces import filesystems
+from orchestrator.worlds.namespaces.filesystems import (
+    Attached,
+    Bind,
+    DataDisk,
+    DataDiskError,
+    RootFilesystem,
+    choose_root,
+)
 from orchestrator.worlds.namespaces.network import (
     BRIDGE,
     MAX_NODES,
@@ -55,7 +62,6 @@ from orchestrator.worlds.namespaces.network import (
     node_address,
     node_mac,
 )
-from orchestrator.worlds.namespaces.root_filesystem import Bind, RootFilesystem, choose_root
 from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
@@ -514,8 +520,8 @@ class NamespaceWorld(ServicesOnHosts):
     time_scale = 1.0
 
     def __init__(self, spec: WorldSpec) -> None:
-        if spec.filesystem not in disks.FILESYSTEMS:
-            raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(disks.FILESYSTEMS)}")
+        if spec.filesystem not in filesystems.FILESYSTEMS:
+            raise WorldError(f"filesystem {spec.filesystem!r} is not one of: {', '.join(filesystems.FILESYSTEMS)}")
         if not 1 <= spec.node_count <= MAX_NODES:
             raise WorldError(f"{spec.node_count} nodes: the namespace world takes 1 to {MAX_NODES}")
         self.limits = list(WORLDS[self.name].limits)
@@ -649,7 +655,7 @@ class NamespaceWorld(ServicesOnHosts):
         shared = make_shared(self._spec.run_dir, [self.service(node) for node in self._nodes], _SHARED)
         for node in self._nodes:
             node.record_dir.mkdir(parents=True, exist_ok=True)
-            disk = disks.DataDisk(
+            disk = filesystems.DataDisk(
                 f"{self._spec.run_id} {node.name}", backing, self._spec.disk_bytes, self._spec.filesystem
             )
             records = Bind(str(node.record_dir), _VAR, read_only=False)

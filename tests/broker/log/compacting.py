@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from broker.disk import RealDisk
-from broker.log.cleaner import Cleaner, SegmentSizes, raw_records, rebuilt
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.segment import Segment
@@ -16,6 +15,7 @@ from broker.protocol.records import (
     build_batch,
     iter_batches,
 )
+from broker.replica.compactor import Cleaner, SegmentSizes, raw_records, rebuilt
 from tests.broker.log.making import DIRECTORY
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, compacted=True)

@@ -10,7 +10,6 @@ import pytest
 
 from broker.errors import ErrorCode, ProtocolError
 from broker.log import validation
-from broker.log.cleaner import Cleanable, cleanable
 from broker.log.deleted_files import DeletedFiles
 from broker.log.log import PartitionLog
 from broker.log.segment import Segment
@@ -22,6 +21,7 @@ from broker.protocol.records import (
     BatchHeader,
     iter_batches,
 )
+from broker.replica.compactor import Cleanable, cleanable
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
 from tests.broker.log.compacting import (

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from broker.disk import RealDisk
-from broker.log.cleaner import Cleaner, UncleanableError
 from broker.log.log_config import LogConfig
 from broker.log.recovery import DamagedLogError
 from broker.log.segment import Segment
 from broker.protocol.records import (
     iter_batches,
 )
+from broker.replica.compactor import Cleaner, UncleanableError
 from tests.broker.log.compacting import (
     DAY_MS,
     NOW_MS,
@@ -38,7 +38,7 @@ from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
 @in_loop
 async def test_a_pass_ends_when_its_segments_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    monkeypatch.setattr("broker.replica.compactor.COST_PER_TURN", 1)
     for change in ("truncate_to", "advance_start"):
         log = await open_log(tmp_path / change)
         await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(40)))
@@ -71,7 +71,7 @@ async def test_a_pass_that_read_before_a_truncation_replaces_no_segment(tmp_path
 async def test_a_failed_pass_leaves_no_file_and_no_descriptor(
     tmp_path: Path, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    monkeypatch.setattr("broker.replica.compactor.COST_PER_TURN", 1)
     log = await open_log(tmp_path)
     await write(log, 0, *(batch(("a", f"{number:050d}")) for number in range(20)))
     log.roll()
@@ -198,7 +198,7 @@ async def test_a_log_during_a_truncation_of_epochs_does_not_count_as_damaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Epochs are removed before batches: in between a pass would find no epoch for batches that are removed next."""
-    monkeypatch.setattr("broker.log.cleaner.COST_PER_TURN", 1)
+    monkeypatch.setattr("broker.replica.compactor.COST_PER_TURN", 1)
     log = await open_log(tmp_path)
     await write(log, 0, batch(("z", "0")), batch(("a", "0")))
     await write(log, 1, *(batch(("a", f"{number:050d}")) for number in range(20)))

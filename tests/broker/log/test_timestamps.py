@@ -8,12 +8,12 @@ import pytest
 from crc32c import crc32c
 
 from broker.disk import RealDisk
-from broker.log.cleaner import raw_records, rebuilt
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.log.validation import BYTES_PER_RECORD, bytes_examined
 from broker.protocol.compression import NAMES
 from broker.protocol.records import LOG_APPEND_TIME_MASK, Record, build_batch, parse_header, stamp
+from broker.replica.compactor import raw_records, rebuilt
 from tests.broker.log.making import DIRECTORY, in_loop, only_file
 
 CODECS = pytest.mark.parametrize("codec", [0, *NAMES], ids=["none", *NAMES.values()])

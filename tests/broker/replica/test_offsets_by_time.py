@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from broker.errors import ErrorCode
-from broker.log.cleaner import raw_records, rebuilt
 from broker.protocol.compression import NAMES
 from broker.protocol.messages.offset_apis import (
     MAX_TIMESTAMP,
@@ -17,6 +16,7 @@ from broker.protocol.messages.offset_apis import (
     ListOffsetsTopic,
 )
 from broker.protocol.records import Record, build_batch, parse_header
+from broker.replica.compactor import raw_records, rebuilt
 from broker.replica.queries import OffsetFound
 from broker.server.handlers.offsets_handler import OffsetsHandler
 from broker.server.work_budget import Turns
