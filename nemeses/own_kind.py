@@ -189,7 +189,10 @@ class OwnFaults(Mechanism):
     @property
     def _object(self) -> FaultKind:
         if not hasattr(self, "_made"):
-            self._made = made(self.use, self.fault_class)
+            try:
+                self._made = made(self.use, self.fault_class)
+            except OwnClassError as error:
+                raise HostError(str(error)) from error
         return self._made
 
     def _evidence(self, kind: FaultKind, node: TargetNode) -> str:

@@ -17,7 +17,7 @@ from history.journal.service_events import (
     STOOD_STILL,
     service_exits,
 )
-from history.journal.timeline import DOWN, HEALED, INJECTED, PROCESS_STATES, SUSPENDED, FaultSpan, RunClock, fault_spans
+from history.journal.timeline import DOWN, HEALED, INJECTED, SUSPENDED, FaultSpan, RunClock, fault_spans
 from history.journal.writer import FILE_NAME
 
 FILE: Final = f"history/{FILE_NAME}"
@@ -113,7 +113,7 @@ def _fault_items(fault: FaultSpan, line: Mapping[str, Any], at_s: float, number:
         yield StoryItem(at_s, lane, _K.FAULT, text, FILE, number, 1, starts=name)
     else:
         yield StoryItem(at_s, lane, _K.FAULT, f"fault {name} is healed: {shown_fault}", FILE, number, 1, ends=name)
-    if role := PROCESS_STATES.get(fault.kind):
+    if role := fault.process_state:
         text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
         for target in fault.targets:
             held = role if starts else "up"

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from analysis.evidence.run_directory import moment
 from history.journal.service_events import STOOD_STILL, STOPPED, service_exits
-from history.journal.timeline import DOWN, PROCESS_STATES, FaultSpan, RunClock, fault_spans
+from history.journal.timeline import DOWN, FaultSpan, RunClock, fault_spans
 
 NumberedEvents = Mapping[str, Sequence[tuple[int, Mapping[str, Any]]]]
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -217,7 +217,7 @@ def run_facts(journal: Iterable[Mapping[str, Any]], events: NumberedEvents, cloc
         if service_exit.way != STOOD_STILL
     ]
     ends += [(clock.of_monotonic(line["t"]), line["node"]) for line in lines if line.get("what") == STOPPED]
-    ends += [(span.start_s, node) for span in faults if PROCESS_STATES.get(span.kind) == DOWN for node in span.targets]
+    ends += [(span.start_s, node) for span in faults if span.process_state == DOWN for node in span.targets]
     votes = list[Fact]()
     for node, rows in events.items():
         for _, event in rows:

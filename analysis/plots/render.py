@@ -31,7 +31,7 @@ from analysis.plots.witness_operations import MOST_BARS, operations_of
 from analysis.replicafiles.log import NO_VALUE
 from analysis.verdict import Verdict
 from history import strict_json
-from history.journal.timeline import DOWN, PROCESS_STATES, SUSPENDED, FaultSpan
+from history.journal.timeline import DOWN, SUSPENDED, FaultSpan
 from history.record.schemas import INF
 from history.regular_files import open_regular, require_regular
 from history.topic_folders import folder_of
@@ -524,7 +524,7 @@ def _stretches(
         ends = roles[number + 1][0] if number + 1 < len(roles) else view.end
         yield Stretch(node, begins, ends, str(event.get("role", "up")), int(event.get("leader_epoch", -1)))
     for band in view.bands:
-        state = PROCESS_STATES.get(band.kind)
+        state = band.process_state
         if state and node in band.targets:
             yield Stretch(node, band.start_s, band.end_s, state, -1)
 

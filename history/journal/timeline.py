@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from history.fault_looks import FaultGroup
+
 NS: Final = 1_000_000_000
 CONFIRMED: Final = "confirmed"
 PREVENTED: Final = "prevented"
@@ -130,6 +132,13 @@ class FaultSpan:
     def is_prevented(self) -> bool:
         """Whether another fault in force prevented its injection, so that nothing was done."""
         return self.line(INJECTED).get("status") == PREVENTED
+
+    @property
+    def process_state(self) -> str:
+        """The state of its targets' processes while it is in force; empty if they run. A fault of a user's own that
+        destroys their memory ends them."""
+        ends = self.group == FaultGroup.OWN and "memory" in self.line(INVOKED).get("may_destroy", ())
+        return DOWN if ends else PROCESS_STATES.get(self.kind, "")
 
     @property
     def evidence(self) -> dict[str, Any]:

@@ -114,5 +114,14 @@ def test_a_fault_without_a_known_look_has_the_default() -> None:
     assert (fault_color(band), fault_marker(band)) == (GROUP_COLORS[FaultGroup.PROCESS], MARKERS[FaultMark.CROSS])
 
 
+def test_an_own_fault_that_ends_services_has_their_state(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        for number, damage in enumerate(([Damage.PROGRESS, Damage.MEMORY], [Damage.SYNCED], [])):
+            look = (FaultGroup.OWN, FaultMark.CIRCLE)
+            journal.fault_invoked(f"f{number}", "flip-bit", ["n1"], look=look, may_destroy=damage)
+        journal.fault_invoked("f3", "pause", ["n1"])
+    assert [each.process_state for each in read_run(tmp_path).faults] == ["down", "", "", "suspended"]
+
+
 def test_each_kind_that_stops_processes_has_their_state() -> None:
     assert PROCESS_STATES.keys() == {name for name, kind in KINDS.items() if Damage.PROGRESS in kind.destroys}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from random import Random
@@ -9,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from history.damage import Damage
 from history.own_classes import OwnClassError
+from installation.files import PROJECT_ROOT
 from nemeses import KINDS, Evidence, Fault, Nemesis, RandomDraw, Site
-from nemeses.own_kind import OwnKind, own_kind
+from nemeses.own_kind import FaultKind, OwnKind, TargetNode, own_kind
 from tests.nemeses.fakes import FakeHost, lines
 
 USE = "rules.py:Block"
@@ -224,3 +227,11 @@ def test_a_wrong_kind_is_refused_when_it_is_loaded(wrong: str) -> None:
         kind_of(text)
     assert message in str(refused.value)
     assert threading.active_count() < 100
+
+
+def test_the_page_names_every_damage_and_attribute() -> None:
+    page = (PROJECT_ROOT / "docs/own-faults.md").read_text(encoding="utf-8")
+    (row,) = re.findall(r"^\| `may_destroy` .*$", page, re.MULTILINE)
+    assert set(re.findall(r"`([a-z-]+)`", row)) == {*Damage}
+    declared = set(FaultKind.__annotations__) | set(TargetNode.__annotations__)
+    assert {f"`{name}`" for name in declared} <= set(re.findall(r"`\w+`", page))
