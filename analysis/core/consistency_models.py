@@ -3,6 +3,7 @@
 The anomalies of dependency cycles are those of Adya (PhD thesis, 1999): G0, G1c, G-single and G2-item; G-nonadjacent is
 a cycle without two anti-dependencies in succession, which snapshot isolation prohibits (Cerone and Gotsman 2016,
 theorem 9). With `-process` a cycle also needs the order of a process, with `-realtime` that of real time.
+`no-serial-order`: registers without a known cycle, after a search through all orders.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ FUTURE_READ: Final = "future-read"
 INTERNAL: Final = "internal"
 LOST_UPDATE: Final = "lost-update"
 FRACTURED_READ: Final = "fractured-read"
+NO_SERIAL_ORDER: Final = "no-serial-order"
 VANISHED: Final = "observed-transaction-vanishes"
 
 _UNCOMMITTED: Final = frozenset({"G0", DUPLICATE_ELEMENTS, GARBAGE_READ})
@@ -28,12 +30,13 @@ _COMMITTED: Final = _UNCOMMITTED | {G1A, G1B, "G1c", FUTURE_READ, INCOMPATIBLE_O
 _MONOTONIC: Final = _COMMITTED | {VANISHED}
 _ATOMIC: Final = _MONOTONIC | {INTERNAL, FRACTURED_READ}
 _SNAPSHOT: Final = _ATOMIC | {LOST_UPDATE, "G-single", "G-nonadjacent"}
-_SERIALIZABLE: Final = _SNAPSHOT | {"G2-item"}
+_SERIALIZABLE: Final = _SNAPSHOT | {"G2-item", NO_SERIAL_ORDER}
 
 
 def _with(anomalies: frozenset[str], *suffixes: str) -> frozenset[str]:
-    """The anomalies, and those cycles with the suffixes."""
-    return anomalies | {f"{name}{suffix}" for name in anomalies if name.startswith("G") for suffix in suffixes}
+    """The anomalies, and those with the suffixes that an order of time may add to."""
+    timed = [name for name in anomalies if name.startswith("G") or name == NO_SERIAL_ORDER]
+    return anomalies | {f"{name}{suffix}" for name in timed for suffix in suffixes}
 
 
 PROHIBITED: Final[Mapping[str, frozenset[str]]] = {

@@ -8,8 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from analysis.core.consistency_models import PROHIBITED, SERIAL, has_process_order, has_real_time_order
-from analysis.core.register_transactions import register_order
+from analysis.core.consistency_models import NO_SERIAL_ORDER, PROHIBITED, SERIAL, has_process_order, has_real_time_order
+from analysis.core.consistency_models import PROCESS as PROCESS_SUFFIX
+from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
+from analysis.core.register_transactions import RegisterOrder, register_order
 from analysis.core.transaction_graph import (
     PROCESS,
     REALTIME,
@@ -33,6 +35,10 @@ READ_MODELS: Final = (UNCOMMITTED, "read-committed")
 known edges proves them."""
 KEY_ORDERS: Final = ("linearizable", "sequential")
 """What a user may assume of the accesses of each register."""
+
+
+MOST_LINES: Final = 10
+"""Lines in a sentence."""
 
 
 @dataclass(frozen=True)
@@ -61,26 +67,40 @@ def check_transactions(
     if key_order is not None and not is_list:
         orders.append((order_of_accesses(observations, real_time=key_order == KEY_ORDERS[0]), 0))
     graph = dependency_graph(observations, orders, process=process, real_time=real_time)
-    source, target, _, _ = graph.edges()
-    order, is_missing = peeled(graph.nodes, source, target)
+    order, is_missing = peeled(graph.nodes, *graph.ends())
     findings = [*observations.findings, *_cycles(observations, graph, is_missing, model)]
     prohibited = tuple(finding for finding in findings if finding.name in PROHIBITED[model])
     allowed = tuple(finding for finding in findings if finding.name not in PROHIBITED[model])
-    serial: list[int] | None = None
+    serial: tuple[int, ...] | None = None
     if not findings and not is_missing.any() and not observations.doubts:
-        serial = [node for node in order if node < graph.count and observations.is_committed[node]]
-        serial = serial if is_list else register_order(graph, observations, order)
+        if is_list:
+            serial = tuple(node for node in order if node < graph.count and observations.is_committed[node])
+        else:
+            search = register_order(graph, observations, order)
+            serial = search.order
+            if search.blocked and model in SERIAL:
+                suffix = REALTIME_SUFFIX if real_time else PROCESS_SUFFIX if process else ""
+                prohibited = (_no_order(observations, search, NO_SERIAL_ORDER + suffix),)
     doubts = list(observations.doubts)
     if not len(observations.external):
         doubts.append("no transaction of type ok read a key before it wrote it: the history shows no state")
     elif not prohibited and not doubts and serial is None and not is_list and model not in READ_MODELS:
-        doubt = "an order of the versions that allows it was not found either: answers do not show the whole order"
+        doubt = "a serial order was not found either: answers do not show the whole order of the versions"
         doubts.append(f"no anomaly that {model} prohibits was found, but {doubt}")
     elif not prohibited and not doubts and serial is None and model in SERIAL:
         doubts.append("neither an anomaly nor a serial order was found")
-    return TransactionReport(
-        prohibited, allowed, None if serial is None else tuple(serial), tuple(doubts), _unread(observations)
+    return TransactionReport(prohibited, allowed, serial, tuple(doubts), _unread(observations))
+
+
+def _no_order(observations: Observations, search: RegisterOrder, name: str) -> Finding:
+    """The anomaly that no serial order exists, with the transactions at which the longest one stops."""
+    lines = [int(observations.table.line[number]) for number in search.blocked]
+    shown = ", ".join(map(str, lines[:MOST_LINES])) + (", ..." if len(lines) > MOST_LINES else "")
+    sentence = (
+        f"no serial order explains all answers; the longest one stops before {counted(len(lines), 'transaction')} "
+        f"(line {shown}): each reads a version that is not the current one, or overwrites one that is still read"
     )
+    return Finding(name, search.blocked, sentence)
 
 
 def _unread(observations: Observations) -> int:

@@ -62,7 +62,7 @@ class Graph:
         is_other = source != target
         of_version = np.broadcast_to(np.asarray(version, np.int64), source.shape)[is_other]
         source, target = source[is_other], target[is_other]
-        self._columns.append((source, target, np.full(len(source), kind, np.int64), of_version))
+        self._columns.append((source, target, np.full(len(source), kind, np.int8), of_version))
 
     def between(self, number: int) -> I64:
         """New nodes between transactions."""
@@ -71,9 +71,16 @@ class Graph:
 
     def edges(self) -> tuple[I64, I64, I64, I64]:
         """Sources, targets, kinds and versions."""
+        kind, version = (self._column(place) for place in (2, 3))
+        return *self.ends(), kind, version
+
+    def ends(self) -> tuple[I64, I64]:
+        """Sources and targets."""
+        return self._column(0), self._column(1)
+
+    def _column(self, place: int) -> I64:
         empty = np.zeros(0, np.int64)
-        source, target, kind, version = map(np.concatenate, zip((empty,) * 4, *self._columns, strict=True))
-        return source, target, kind, version
+        return np.concatenate([empty, *(columns[place] for columns in self._columns)])
 
 
 def dependency_graph(
@@ -167,18 +174,22 @@ def order_of_accesses(observations: Observations, *, real_time: bool) -> Version
     is_order = (earlier != later) & (later < len(table.txn))
     if not is_order.any():
         return VersionOrders(earlier[is_order], later[is_order])
-    pairs = np.unique(np.stack((earlier[is_order], later[is_order])), axis=1)
-    return VersionOrders(pairs[0], pairs[1])
+    pairs = np.unique(earlier[is_order] * len(table.txn) + later[is_order])
+    return VersionOrders(pairs // len(table.txn), pairs % len(table.txn))
 
 
 class Successors:
-    """The targets of each node."""
+    """The targets of each node, in flat columns: a list of Python's would need five times the memory."""
 
     def __init__(self, nodes: int, source: I64, target: I64) -> None:
         order = np.argsort(source, kind="stable")
-        self.edge = order
-        self.target = target[order].tolist()
-        self.start = np.searchsorted(source[order], np.arange(nodes + 1)).tolist()
+        self.edge = order.astype(np.int32)
+        self.target = target[order].astype(np.int32).data
+        self.start = np.searchsorted(source[order], np.arange(nodes + 1)).data
+
+    def of(self, node: int) -> list[int]:
+        """The targets of one node."""
+        return self.target[self.start[node] : self.start[node + 1]].tolist()
 
 
 def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
@@ -189,7 +200,7 @@ def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
     order = np.flatnonzero(waiting == 0).tolist()
     predecessors_left = waiting.tolist()
     for node in order:
-        for successor in targets[start[node] : start[node + 1]]:
+        for successor in targets[start[node] : start[node + 1]].tolist():
             predecessors_left[successor] -= 1
             if not predecessors_left[successor]:
                 order.append(successor)

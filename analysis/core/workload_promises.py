@@ -1,5 +1,5 @@
 """Promises of sets, queues, counters, banks and sources of numbers that do not need a search: what was acknowledged is
-not lost, nothing is there that nobody wrote, and sums and totals are possible.
+not lost, nothing is shown that was not written, and sums and totals are possible.
 
 They are those of Jepsen's workloads (`set-full`, `total-queue`, `counter`, `jepsen.tests.bank`, `unique-ids`), and need
 about linear time. An operation that returned took effect between its invocation and its return. One of unknown outcome
@@ -345,8 +345,8 @@ LOST_SUM: Final = "lost-sum"
 class CounterPromises(WorkloadPromises):
     """Numbers that are added, and a sum that is read (Jepsen's `counter`; Maelstrom's g-counter and pn-counter).
 
-    A read lies between the least and the greatest sum of the additions that took effect. With `stale-sum` allowed, a
-    read may lag. Then the last operation of each process counts, if it is a read that was invoked after all
+    A read shows a value between the least and the greatest sum of the additions that took effect. With `stale-sum`
+    allowed, a read may lag. Then the last operation of each process counts, if it is a read that was invoked after all
     acknowledged additions.
     """
 
