@@ -14,10 +14,10 @@ from orchestrator.printing import say
 
 def main(options: argparse.Namespace) -> int:
     """Describe the quorum; returns the exit code. Raises `UsageError` for an unusable address."""
-    from systems.kafka_protocol import quorum_describe
+    from systems.kafka_protocol import observer
 
     addresses = [_address(text) for text in options.bootstrap_server.split(",")]
-    state = quorum_describe.describe(addresses, timeout_s=options.timeout)
+    state = observer.describe_quorum(addresses, timeout_s=options.timeout)
     if options.json:
         print(json.dumps(state.to_json(), indent=1))
     else:

@@ -17,9 +17,8 @@ from broker.protocol.messages.quorum_apis import (
 )
 from broker.protocol.schema import Message
 from systems.errors import ClusterError
-from systems.kafka_protocol import quorum_describe, requests
-from systems.kafka_protocol.observer import METADATA_TOPIC
-from systems.kafka_protocol.quorum_describe import QuorumState, _state, describe
+from systems.kafka_protocol import observer, requests
+from systems.kafka_protocol.observer import METADATA_TOPIC, QuorumState, _state, describe_quorum
 
 NOW = 1_700_000_000_000
 
@@ -123,9 +122,9 @@ class Brokers:
 def described(brokers: Brokers, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> QuorumState:
     """The result of a query that starts with n1 only."""
     monkeypatch.setattr(requests, "ask", brokers.ask)
-    monkeypatch.setattr(quorum_describe, "time", brokers)
-    monkeypatch.setattr(quorum_describe, "random", random.Random(1))
-    return describe([("n1", 9092)], timeout_s=timeout_s)
+    monkeypatch.setattr(observer, "time", brokers)
+    monkeypatch.setattr(observer, "random", random.Random(1))
+    return describe_quorum([("n1", 9092)], timeout_s=timeout_s)
 
 
 @pytest.mark.conforms("K595-45")
