@@ -105,7 +105,12 @@ class WorkloadSource:
     text: str
 
     @property
-    def file(self) -> WorkloadFile:
+    def file(self) -> str:
+        """As the campaign names it."""
+        return self.use.rpartition(":")[0]
+
+    @property
+    def of_client(self) -> WorkloadFile:
         """For a client's process."""
         return WorkloadFile(self.use, str(self.path.absolute()), WorkloadFile.digest(self.text))
 

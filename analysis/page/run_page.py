@@ -88,6 +88,7 @@ def tested(run_dir: Path) -> Tested:
         settings=(
             *_settings("", _table(said, "settings")),
             *(("topic", key, strict_toml.written(value)) for key, value in _table(workload, "topic_settings").items()),
+            *(("workload", key, strict_toml.written(value)) for key, value in _table(workload, "own").items()),
         ),
         node_files=tuple(_node_files(_table(said, "configuration"))),
         defaults=tuple(_settings("", _table(said, "defaults"))),

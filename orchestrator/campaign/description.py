@@ -56,7 +56,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
 
     `settings` are the campaign's. `configuration` has them as the nodes get them, with the times of the world. Required
     faults are listed as in the campaign. Optional faults that the world cannot inject are not scheduled; the limits
-    mention them. `fault_kinds` has the texts of the campaign's own kinds, by file."""
+    mention them. `fault_kinds` and `workloads` have the texts of the campaign's own kinds, by file."""
     campaign, cell = planned.campaign, planned.cell
     promises, stake = deployed.system.description.promises, stake_of(campaign)
     own_faults = dict(kind.source for kind in campaign.nemesis.own_kinds.values())
@@ -96,6 +96,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "nemesis": _nemesis(campaign.nemesis, world.left_out),
         **({"checkers": dict(campaign.checkers)} if campaign.checkers else {}),
         **({"fault_kinds": own_faults} if own_faults else {}),
+        **({"workloads": {source.file: source.text}} if (source := campaign.workload.source) else {}),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "configuration": expected_files(deployed, world.time_scale),
     }
@@ -134,8 +135,6 @@ def _workload(campaign: Campaign, deployed: Deployed) -> dict[str, Any]:
     workload, serving = campaign.workload, client_nodes(campaign, deployed.system)
     kind = KINDS[workload.kind]
     content: dict[str, Any] = {"kind": workload.named, "judge": kind.judge}
-    if workload.source is not None:
-        content["source"] = workload.source.text
     if kind.partitioned:
         off = workload.placement == "off-controller"
         content |= {

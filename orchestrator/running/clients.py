@@ -341,7 +341,7 @@ class Fleet:
             parameters=dict(workload.parameters),
             polls_show_ends=campaign.checks.upper_bound == "strict",
             own=self._planned.client,
-            workload=workload.source.file if workload.source else WorkloadFile(),
+            workload=workload.source.of_client if workload.source else WorkloadFile(),
         )
         self._journal.client(
             name,

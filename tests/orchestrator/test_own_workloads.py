@@ -50,7 +50,7 @@ def test_the_banks_of_the_page_pass_and_fail_as_expected_also_by_the_stored_text
     assert answer.code == 0, answer
     assert "bank.py:Balance: wrong-total: " in answer.out
     descriptions = [tomllib.loads(each.read_text()) for each in tmp_path.glob("store/bank/*-1/run.toml")]
-    assert [each["workload"]["source"] for each in descriptions] == [FILES["bank.py"]] * 2
+    assert [each["workloads"] for each in descriptions] == [{"bank.py": FILES["bank.py"]}] * 2
     assert [each["workload"]["own"] for each in descriptions] == [{"accounts": 5, "balance": 20}] * 2
     (tmp_path / "bank.py").unlink()
     assert ask("gate", tmp_path / "store", "--again", "--engine", "in-process").code == 0
