@@ -193,8 +193,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     class_name: str | None = msgspec.field(default=None, name="class")
     """`"parser.py:Class"`, a subclass of `brownout_api.System`; most systems need no class."""
     workloads: Annotated[tuple[str, ...], Meta(min_length=1)]
-    """Needed: which workloads can test the system: `["register"]`, `["append-log"]`, or `["log"]` for systems that
-    speak the Kafka protocol."""
+    """Needed: which workloads can test the system: `["register"]`, `["append-log"]`, `["own"]` for
+    [workloads of your own](own-workloads.md), or `["log"]` for systems that speak the Kafka protocol."""
     versions: Mapping[str, _Texts] = {}
     """`[versions.VERSION]`: one table for each version. The first is the default; a campaign chooses with
     `[system] version`. Templates use `{{ version }}`."""

@@ -35,6 +35,7 @@ DRAWN: Final = 1_000
 DRAWN_S: Final = 2.0
 """The time after which no further one is drawn then."""
 HANGS_S: Final = 20.0
+"""The time after which a generator that does not yield counts as one that never will."""
 MOST_LETTERS: Final = 1_000
 """Of a key."""
 
@@ -62,6 +63,8 @@ class LoadedWorkload:
         valid default."""
         class_ = class_in(use, text, OwnWorkload, "a workload")  # type: ignore[type-abstract]
         file, defaults, name = use.rpartition(":")[0], dict[str, Any](), ""
+        if isinstance(class_.queries, str):
+            raise OwnClassError(f"{use}.queries: a list of functions is needed, such as [{class_.queries!r}]")
         try:
             hints = get_type_hints(class_, include_extras=True)
             hints = {key: hint for key, hint in hints.items() if get_origin(hint) is not ClassVar and key[0] != "_"}
@@ -129,11 +132,15 @@ class LoadedWorkload:
         thread.start()
         thread.join(HANGS_S)
         if not ended:
-            place = _place_of(self.file, sys._current_frames().get(thread.ident or 0))
-            raise OwnClassError(f"{place}: {self.class_.__name__} yields nothing: it still runs after {HANGS_S:g} s")
+            raise OwnClassError(self.hanging(thread.ident or 0, HANGS_S))
         if isinstance(ended[0], BaseException):
             raise ended[0]
         return ended[0]
+
+    def hanging(self, thread: int, limit_s: float) -> str:
+        """A sentence about a generator that a thread has been in for this time, with its line."""
+        place = _place_of(self.file, sys._current_frames().get(thread))
+        return f"{place}: {self.class_.__name__} yields nothing: it still runs after {limit_s:g} s"
 
     def _rehearsal(self, made: OwnWorkload, client_class: type[Client]) -> Rehearsal:
         asked = self.final(made, client_class).next()

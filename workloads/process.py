@@ -173,7 +173,10 @@ class ClientHandle(ABC):
 
     def _wait(self, holds: Callable[[], bool], condition: str, timeout_s: float) -> None:
         if not self._until(holds, timeout_s):
-            raise ClientError(f"client {self.name} is not {condition} after {timeout_s:.0f} s{self.where_printed}")
+            trouble = f": {self._trouble[-1]}" if self._trouble else ""
+            raise ClientError(
+                f"client {self.name} is not {condition} after {timeout_s:.0f} s{trouble}{self.where_printed}"
+            )
 
     def _hear(self, event: Event) -> None:
         match event:

@@ -115,6 +115,12 @@ WRONG: dict[str, tuple[Change, Change, str, str]] = {
         "bank.py:14: Bank.balance: Expected `int` >= 0",
     ),
     "no default": (replaced(" = 20\n", "\n"), str, "kind", "bank.py:14: Bank.balance: it has no default; add one"),
+    "queries that are a text": (
+        replaced('("read",)', '"read"'),
+        str,
+        "kind",
+        "bank.py:Bank.queries: a list of functions",
+    ),
     "a taken name": (
         replaced("balance: A", "clients: A"),
         str,

@@ -219,6 +219,16 @@ def test_a_process_issues_the_load(file: Path) -> None:
     assert (client.exit_code, client.counts.ok) == (0, 6)
 
 
+def test_a_generator_that_hangs_is_reported_with_its_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.kinds.own.HANGS_S", 0.1)
+    file.write_text(TEXT.replace('yield Operation("get", shown)', "time.sleep(0.5); yield Operation('get')"))
+    events, its_settings = io.StringIO(), its(file)
+    with open_record(its_settings, FREE) as writer:
+        process = OwnOperations(its_settings, Control(io.StringIO(), events), writer)
+        assert [process.operate() for _ in range(2)] == ["ok", "ok"]
+    assert "work.py:29: Work yields nothing: it still runs after 0.1 s" in events.getvalue()
+
+
 DRAWN = {
     "yield 7": "yielded 7; yield Operation",
     'yield Operation("close")': "yielded the function 'close', which cannot be the name",

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
 from history.strict_json import decode
 from workloads import contract
 from workloads.api import Client
-from workloads.control import Control
+from workloads.control import Control, Trouble
 from workloads.kind import MAX_CLIENTS, OWN, ClientRole, Load, Mix, PlannedClient, WorkloadKind, WorkloadParameter
-from workloads.loaded_workload import DRAWN, DrawnOperations, LoadedWorkload
+from workloads.loaded_workload import DRAWN, HANGS_S, DrawnOperations, LoadedWorkload
 from workloads.own_workload import Operation
 from workloads.settings import ClientSettings
-from workloads.user_process import RETRY_S, OwnProcess
+from workloads.user_process import IDLE_S, RETRY_S, OwnProcess
 
 if TYPE_CHECKING:
     from history.record.writer import OperationWriter
@@ -37,6 +39,8 @@ class OwnOperations(OwnProcess[Client]):
         self._workload = self._loaded.make(settings.parameters[PARAMETERS], settings.client)
         self._drawn = self._operations()
         self._result: Any = None
+        self._drawing_s = math.inf  # since when the generator has been under way
+        threading.Thread(target=self._watch, args=(threading.get_ident(),), name="watch", daemon=True).start()
 
     def operate(self) -> str | None:
         if self.connected():
@@ -67,13 +71,14 @@ class OwnOperations(OwnProcess[Client]):
     def read_all(self, place: int, give_up_s: float) -> tuple[bool, int, int]:
         del place
         drawn = self._loaded.final(self._workload, self._class)
-        operation, self._result = drawn.next(), None
+        self._result = None
+        operation = self._next(drawn)
         while operation is not None:
             if time.monotonic() >= give_up_s:
                 return False, drawn.count, drawn.count - 1
             if self.connected() is None and self._invoke(operation) == "ok":
                 self.advanced()
-                operation = drawn.next(self._result)
+                operation = self._next(drawn)
             else:
                 time.sleep(RETRY_S)
         return True, drawn.count, drawn.count
@@ -81,8 +86,19 @@ class OwnOperations(OwnProcess[Client]):
     def _operations(self) -> DrawnOperations:
         return self._loaded.operations(self._workload, self._class, self.rng)
 
-    def _next(self) -> Operation | None:
-        return self._drawn.next(self._result)
+    def _next(self, drawn: DrawnOperations | None = None) -> Operation | None:
+        """The next operation, of the load or of others."""
+        self._drawing_s = time.monotonic()
+        try:
+            return (drawn or self._drawn).next(self._result)
+        finally:
+            self._drawing_s = math.inf
+
+    def _watch(self, thread: int) -> None:
+        """Report a generator that hangs, with the line where it does."""
+        while time.monotonic() - self._drawing_s < HANGS_S:
+            time.sleep(IDLE_S)
+        self._control.tell(Trouble(self._loaded.hanging(thread, HANGS_S)))
 
     def _is_query(self, operation: Operation) -> bool:
         return operation.function in self._workload.queries
