@@ -42,7 +42,14 @@ class Kill(Kind[Services]):
     rests_on = frozenset({"machine", "process"})
     heal_rests_on = frozenset()
     mechanism = Services
-    parameters = (Word("signal", "the signal that ends it; in the simulation only the default", SIGNALS, KILL),)
+    parameters = (
+        Word(
+            "signal",
+            "the signal that ends it; a suspended service ends only by the default, and the simulation has no other",
+            SIGNALS,
+            KILL,
+        ),
+    )
     injected_by = "kill"
     healed_by = "start"
 

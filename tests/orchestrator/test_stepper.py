@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from history.journal.writer import Journal
+from nemeses import KINDS
 from nemeses.fault import Evidence, Fault
 from nemeses.mechanisms.shell import list_files_script
 from nemeses.ports import Result
@@ -29,6 +30,7 @@ class FakeWorld:
     """Three nodes; a test scripts what the cluster answers, look by look."""
 
     topic = "log"
+    kinds = KINDS
 
     def __init__(self, tmp_path: Path) -> None:
         self.directory = tmp_path
