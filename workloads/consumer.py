@@ -13,6 +13,7 @@ from random import Random
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from history.record.offset_record import LOOKUPS, OffsetWriter
 from history.record.record_payload import value_of_record
 from history.record.values import NOT_A_VALUE
 from history.record.writer import OperationWriter
@@ -31,6 +32,7 @@ from workloads.control import (
     StopLoad,
     Stopped,
 )
+from workloads.known_times import KnownTimes
 from workloads.pacing import END_QUERIES_SHARE, Pacer
 from workloads.settings import ClientSettings, consumer_config
 
@@ -360,3 +362,46 @@ def main(settings: ClientSettings, control: Control) -> None:
 def main_reader(settings: ClientSettings, control: Control) -> None:
     """Run the process of the final reads."""
     _main(ReaderClient, settings, control)
+
+
+class TieredConsumer(ConsumerClient):
+    """A consumer of the workload `tiered`: it jumps before some of its polls, to the start or by timestamp.
+    `workloads/kinds/tiered.py` has the theory of operation."""
+
+    def __init__(
+        self, settings: ClientSettings, control: Control, writer: OperationWriter, lookups: OffsetWriter
+    ) -> None:
+        super().__init__(settings, control, writer)
+        self._lookups = lookups
+        self._times = KnownTimes()
+        self._reader.on_records = self._saw
+
+    def _saw(self, partition: int, run: Sequence[Message]) -> None:
+        stamped = [(offset_of(message), message.timestamp()[1]) for message in run]
+        self._times.record(self._lookups, partition, stamped)
+
+    def _poll(self) -> None:
+        if self._rng.random() < self._settings.parameters["jumps_share"]:
+            self._jump(self._rng.randrange(self._settings.partitions))
+        super()._poll()
+
+    def _jump(self, partition: int) -> None:
+        timestamp = self._times.draw(partition, self._rng)
+        if timestamp is None:
+            self._reader.go_to(partition, 0)
+            return
+        inv = self._lookups.clock()
+        offset = self._reader.offset_of_time(partition, timestamp)
+        if offset is None:
+            self._counts.add("fail")
+            return
+        self._lookups.add("lookup", partition, inv=inv, timestamp=timestamp, offset=offset)
+        self._counts.add("ok")
+        if offset >= 0:
+            self._reader.go_to(partition, offset)
+
+
+def main_tiered(settings: ClientSettings, control: Control) -> None:
+    """Run a consumer process."""
+    with OffsetWriter(settings.directory, LOOKUPS, settings.client) as lookups, open_record(settings) as writer:
+        TieredConsumer(settings, control, writer, lookups).run()

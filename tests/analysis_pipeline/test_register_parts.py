@@ -118,7 +118,7 @@ def test_tables_of_registers_that_lost_rows_are_a_defect(tmp_path: Path, monkeyp
     def loses(shape: Shape, rows: Any, *where: Any) -> Any:
         return write_operations(shape, rows.slice(1), *where)
 
-    monkeypatch.setattr("history.record.pieces.write_operations", loses)
+    monkeypatch.setattr("history.record.client_reader.write_operations", loses)
     defects = list(read_run(run, tables=tmp_path / "tables").defects)
     assert "c1-1.registers: it has 9 operations, but its tables have 6" in defects
 
@@ -145,7 +145,7 @@ def test_an_analysis_reads_parts_only_and_gives_the_same_verdict(
     monkeypatch.setattr(reader, "MOST_BYTES_KEPT", 0)
     monkeypatch.setattr(operations, "read_parts", counted)
     monkeypatch.setattr(Operations, "rows", property(refused))
-    monkeypatch.setattr("history.record.pieces.write_operations", small_groups)
+    monkeypatch.setattr("history.record.client_reader.write_operations", small_groups)
     monkeypatch.setattr("history.record.client_reader.write_operations", small_groups)
     found = analyze(run, engine="in-process", plots=True)
     assert (found.verdict, found.reasons, found.stats) == (expected.verdict, expected.reasons, expected.stats)

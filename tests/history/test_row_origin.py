@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from history.record.announcements import RecordHeader
-from history.record.row_origin import RowOrigin
+from history.record.client_reader import RowOrigin
 from history.record.values import encode_value
 
 HEADER = RecordHeader(client="c", process=1, session=1, producer=7)

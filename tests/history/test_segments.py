@@ -170,7 +170,7 @@ def test_tables_that_lost_rows_are_a_defect(tmp_path: Path, monkeypatch: pytest.
     def loses(shape: Shape, rows: pa.Table, tables: Path, piece: str) -> list[IndexedGroup]:
         return write_operations(shape, rows.slice(1), tables, piece)
 
-    monkeypatch.setattr("history.record.pieces.write_operations", loses)
+    monkeypatch.setattr("history.record.client_reader.write_operations", loses)
     (part,) = read_recordings(LOG, [StreamRecord(first, [0, 1, 2])], tables=tmp_path / "tables")
     assert [defect for defect in part.defects if "but its tables have 22" in defect]
 

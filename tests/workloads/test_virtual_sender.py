@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast
 from broker.errors import ErrorCode
 from simulator.client import SimulatedClient, UncertainError
 from workloads.settings import ALL, ClientSettings
+from workloads.virtual.log import IN_FLIGHT, Sender, Sent
 from workloads.virtual.pipe import VirtualControl
-from workloads.virtual.sender import IN_FLIGHT, Sender, Sent
 
 ANSWERED_S = 0.01
 NOW_MS = 1_000

@@ -18,9 +18,9 @@ from workloads.settings import ClientSettings
 
 
 def _consumer(settings: ClientSettings, control: Control) -> None:
-    from workloads.tiered_consumer import main
+    from workloads.consumer import main_tiered
 
-    main(settings, control)
+    main_tiered(settings, control)
 
 
 KIND: Final = replace(
