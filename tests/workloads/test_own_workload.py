@@ -221,8 +221,18 @@ def test_a_process_issues_the_load(file: Path) -> None:
 
 def test_a_generator_that_hangs_is_reported_with_its_line(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.kinds.own.HANGS_S", 0.1)
-    file.write_text(TEXT.replace('yield Operation("get", shown)', "time.sleep(0.5); yield Operation('get')"))
-    events, its_settings = io.StringIO(), its(file)
+    reported = file.with_name("reported")
+
+    class Events(io.StringIO):
+        def write(self, text: str) -> int:
+            count = super().write(text)
+            if "yields nothing" in text:
+                reported.touch()
+            return count
+
+    hangs = f"while not __import__('os').path.exists({str(reported)!r}): pass\n            yield Operation('get')"
+    file.write_text(TEXT.replace('yield Operation("get", shown)', hangs))
+    events, its_settings = Events(), its(file)
     with open_record(its_settings, FREE) as writer:
         process = OwnOperations(its_settings, Control(io.StringIO(), events), writer)
         assert [process.operate() for _ in range(2)] == ["ok", "ok"]
