@@ -66,8 +66,7 @@ class LoadedWorkload:
         if isinstance(class_.queries, str):
             raise OwnClassError(f"{use}.queries: a list of functions is needed, such as [{class_.queries!r}]")
         try:
-            hints = get_type_hints(class_, include_extras=True)
-            hints = {key: hint for key, hint in hints.items() if get_origin(hint) is not ClassVar and key[0] != "_"}
+            hints = _parameters_of(class_)
             for name in hints:
                 defaults[name] = getattr(class_, name)
                 msgspec.convert(msgspec.to_builtins(defaults[name]), hints[name])
@@ -222,6 +221,13 @@ class DrawnOperations:
         line = "" if code is None else f":{code.co_firstlineno}"
         place = f"{self._file}{line}" if frame is None else _place_of(self._file, frame)
         return OwnClassError(f"{place}: {self._method.__qualname__} {problem}")
+
+
+def _parameters_of(class_: type[OwnWorkload]) -> dict[str, Any]:
+    """The types of the parameters by name: of the attributes that are annotated, public and the class's own."""
+    hints = get_type_hints(class_, include_extras=True)
+    own_names = [name for name in hints if not name.startswith("_") and not hasattr(OwnWorkload, name)]
+    return {name: hints[name] for name in own_names if get_origin(hints[name]) is not ClassVar}
 
 
 def _place_of(file: str, frame: FrameType | None) -> str:

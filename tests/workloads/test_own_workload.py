@@ -48,7 +48,8 @@ class Work(OwnWorkload):
     mode: Literal["fast", "slow"] = "fast"
     names: list[str] = []
     unit: ClassVar[str] = "s"
-    queries = ("get",)
+    _hidden: int = 7
+    queries: tuple[str, ...] = ("get",)
 
     def operations(self, random):
         for number in range(self.count):
@@ -236,7 +237,7 @@ def test_a_generator_that_hangs_is_reported_with_its_line(file: Path, monkeypatc
     with open_record(its_settings, FREE) as writer:
         process = OwnOperations(its_settings, Control(io.StringIO(), events), writer)
         assert [process.operate() for _ in range(2)] == ["ok", "ok"]
-    assert "work.py:29: Work yields nothing: it still runs after 0.1 s" in events.getvalue()
+    assert "work.py:30: Work yields nothing: it still runs after 0.1 s" in events.getvalue()
 
 
 DRAWN = {
@@ -252,7 +253,7 @@ DRAWN = {
     'yield Operation("put", "\\ud800")': "it is not a JSON value",
     "yield from ()": "yields nothing; yield an Operation",
     "return 7": "object is not iterable",
-    'raise KeyError("x")': "work.py:27: KeyError: 'x'",
+    'raise KeyError("x")': "work.py:28: KeyError: 'x'",
 }
 
 
