@@ -11,7 +11,7 @@ from analysis.evidence.offset_history import assignments
 from broker.protocol.records import BatchHeader
 from broker.replica.compactor import Compaction, RawRecord
 from history.record.offset_record import COMMIT, DELIVER, GROUPS, read_offsets
-from simulator.group_client import GroupClient
+from simulator.client import GroupClient
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 SHORT = """

@@ -18,7 +18,7 @@ from broker.errors import ErrorCode
 from broker.protocol.records import Record
 from history.record.offset_record import ATTEMPT_S, GROUPS, LOOKUPS, NO_OFFSET, OffsetWriter
 from history.record.writer import OperationWriter
-from simulator.group_client import LEFT, GroupClient, GroupError
+from simulator.client import LEFT, GroupClient, GroupError
 from workloads.client_record import open_record
 from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
