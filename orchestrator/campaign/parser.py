@@ -43,7 +43,7 @@ from orchestrator.campaign.model import (
 from orchestrator.campaign.steps import FORMS, StepParser
 from orchestrator.campaign.swarm import faults_of
 from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
-from orchestrator.campaign.workload_parser import read_cell_options, read_client, read_workload, with_share
+from orchestrator.campaign.workload_parser import model_of, read_cell_options, read_client, read_workload, with_share
 from systems import InputError, Settings, System, load_system
 from systems.declared_tables import read, read_key, read_keys, shapes
 from systems.description import FILE_NAME as DESCRIPTION
@@ -93,6 +93,8 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     under_test, system = tested
     settings = attempt(lambda: _role_settings(root, system, topology), dict[str, Settings]())
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
+    if checks is not None and not checks.use and not checks.model:
+        checks = replace(checks, model=model_of(workload))
     checkers = attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), dict[str, str]())
     cells = _cells(root, under_test, topology, workload, seeds)
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)

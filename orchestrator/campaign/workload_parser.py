@@ -18,15 +18,18 @@ from systems import InputError, System
 from systems.declared_tables import read, read_keys, read_optional
 from systems.description import FILE_NAME, ClientDescription
 from systems.toml_tables import Table, place_of_key
+from workloads import objects
 from workloads.api import Client
 from workloads.kind import OWN, SHARED_KEYS, LoadKeys, Workload, WorkloadSource
 from workloads.kinds import KINDS
 from workloads.kinds.own import PARAMETERS, SHARE
 from workloads.loaded_workload import LoadedWorkload
+from workloads.objects import OBJECTS
 from workloads.settings import OwnClient
 from workloads.user_module import ClientClassError, load_class
 
-WORKLOAD_WORDS: Final = {"kind": KINDS.keys() - {OWN}}
+WORKLOAD_WORDS: Final = {"kind": (KINDS.keys() | OBJECTS.keys()) - {OWN}}
+_OBJECTS_FILE: Final = Path(objects.__file__)
 _OWN_CLASS: Final = re.compile(OWN_CLASS)
 
 
@@ -34,8 +37,11 @@ def read_workload(table: Table, topology: Topology, beside: Path) -> Workload:
     """`beside`: the directory of the campaign's file. Raises `InputError`."""
     named = table.data.get("kind")
     if isinstance(named, str) and _OWN_CLASS.fullmatch(named):
-        return _own_workload(table, named, beside)
-    kind = KINDS[read_keys(table, LoadKeys, WORKLOAD_WORDS, only={"kind"})["kind"]]
+        return _own_workload(table, named, beside / named.rpartition(":")[0])
+    word = read_keys(table, LoadKeys, WORKLOAD_WORDS, only={"kind"})["kind"]
+    if word in OBJECTS:
+        return _own_workload(table, f"{_OBJECTS_FILE.name}:{OBJECTS[word][0].__name__}", _OBJECTS_FILE)
+    kind = KINDS[word]
     parameters = {each.key: read_optional(table, each.key, each.shape, each.default) for each in kind.parameters}
     if kind.partitioned:
         workload = replace(_placed(table, topology), parameters=parameters)
@@ -47,9 +53,15 @@ def read_workload(table: Table, topology: Topology, beside: Path) -> Workload:
     return workload
 
 
-def _own_workload(table: Table, use: str, beside: Path) -> Workload:
-    """A workload of the user's own. The share of queries in it is known when its client is (`with_share`)."""
-    path = beside / use.rpartition(":")[0]
+def model_of(workload: Workload) -> str:
+    """The model that judges a workload on objects; empty for any other one."""
+    if workload.source is None or workload.source.path != _OBJECTS_FILE:
+        return ""
+    return next(model for class_, model in OBJECTS.values() if workload.source.use.endswith(f":{class_.__name__}"))
+
+
+def _own_workload(table: Table, use: str, path: Path) -> Workload:
+    """A workload whose class is in a file. The share of queries in it is known when its client is (`with_share`)."""
     try:
         text = read_text(path)
         loaded = LoadedWorkload.of_text(use, text)

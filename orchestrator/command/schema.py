@@ -38,6 +38,7 @@ from systems.declared_tables import schema
 from systems.description import Description
 from workloads.kind import OWN, LoadKeys, Workload, WorkloadKind
 from workloads.kinds import KINDS
+from workloads.objects import OBJECTS
 
 Schema = dict[str, Any]
 _DRAFT: Final = "http://json-schema.org/draft-07/schema#"
@@ -99,14 +100,12 @@ def campaign_schema() -> Schema:
 
 
 def _workloads() -> Schema:
-    """By the kind. A class of the user's own has keys that only it knows."""
-    table = _by_word(
-        "kind",
-        LoadKeys().kind,
-        {name: _workload(kind) for name, kind in KINDS.items() if name in WORKLOAD_WORDS["kind"]},
-    )
+    """By the kind. A class has keys that only it knows."""
+    kinds = {name: _workload(kind) for name, kind in KINDS.items() if name in WORKLOAD_WORDS["kind"]}
+    of_class = _workload(KINDS[OWN]) | _OPEN
+    table = _by_word("kind", LoadKeys().kind, kinds | dict.fromkeys(OBJECTS, of_class))
     is_own = {"pattern": OWN_CLASS}
-    own = {"if": {"properties": {"kind": is_own}, "required": ["kind"]}, "then": _workload(KINDS[OWN]) | _OPEN}
+    own = {"if": {"properties": {"kind": is_own}, "required": ["kind"]}, "then": of_class}
     kind = {"type": "string", "anyOf": [{"enum": table["properties"]["kind"]["enum"]}, is_own]}
     return table | {"properties": {"kind": kind}, "allOf": [*table["allOf"], own]}
 

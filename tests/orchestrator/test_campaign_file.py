@@ -10,10 +10,10 @@ from analysis.verdict import Expectation
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.steps import CutStep, NodeStep, ProduceStep, WaitStep
+from orchestrator.campaign.workload_parser import WORKLOAD_WORDS
 from systems import merge
 from systems.errors import InputError
 from tests.orchestrator.campaigns import campaign
-from workloads.kinds import KINDS as WORKLOADS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -96,8 +96,8 @@ deadline_s = 5
 OWN = '[workload]\nkind = "register"\n'
 
 WRONG = {
-    '[workload]\nkind = "queue"': ("c.toml:3: [workload] kind: 'queue' is not known; known: KINDS").replace(
-        "KINDS", ", ".join(sorted(WORKLOADS.keys() - {"own"}))
+    '[workload]\nkind = "stack"': ("c.toml:3: [workload] kind: 'stack' is not known; known: KINDS").replace(
+        "KINDS", ", ".join(sorted(WORKLOAD_WORDS["kind"]))
     ),
     OWN + "keys = 0\n[client]\nclient_class = 'm:C'": "c.toml:4: [workload] keys: 0 is smaller than 1",
     OWN + "writes = 0\ncas = 0": (

@@ -155,7 +155,7 @@ def _documents() -> Iterator[tuple[str, dict[str, Any], tuple[str | int, ...]]]:
     yield "campaign", base, ()
     for table in ("topology", "system", "checks", "seeds"):
         yield table, base | {table: {}}, (table,)
-    for name in WORKLOAD_WORDS["kind"]:
+    for name in WORKLOAD_WORDS["kind"] & KINDS.keys():
         kind = KINDS[name]
         client = {"client": {"client_class": "m:C"}} if kind.own_client else {}
         yield f"workload {name}", base | {"workload": {"kind": name}} | client, ("workload",)
