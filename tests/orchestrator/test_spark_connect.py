@@ -199,7 +199,7 @@ def test_events_of_spark_name_the_work_of_a_job(server: Server, tmp_path: Path, 
     work = {description.removeprefix("brownout ") for description, _ in jobs}
     run = f"{runs[0].parent.name}/{runs[0].name}"
     assert {f"check {run}: log: examine, 1 task in 1 partition"} <= work
-    assert {f"analyze {len(runs)} runs: runs on workers: judge here, 1 task in 1 partition"} <= work
+    assert {f"analyze {len(runs)} runs: engine: judge here, 1 task in 1 partition"} <= work
     for path in runs:
         assert any(f"{path.parent.name}/{path.name}" in tags for said, tags in jobs if "judge here" in said)
 
