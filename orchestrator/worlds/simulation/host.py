@@ -63,7 +63,8 @@ class SimulatedAnswers:
         (self._cluster.stand_still if signal == "STOP" else self._cluster.go_on)(self._node.name)
         return {"start": start, "signalled": "yes", "before": before, "after": self._threads(pid)}
 
-    def terminate(self, pid: int, address: str, port: int, seconds: int) -> Answers:
+    def terminate(self, pid: int, address: str, port: int, seconds: int, signal: str = "TERM") -> Answers:
+        del signal  # the simulation refuses campaigns with another one
         start, started_s = self._start(pid), self._scheduler.monotonic()
         if not start:
             return {"start": "", **self._end(pid)}
