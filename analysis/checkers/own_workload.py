@@ -34,7 +34,8 @@ def check(run: CheckedRun) -> Outcome:
     if requirements.model:
         from analysis.engines.own_model import judge_calls
 
-        report = judge_calls(requirements.model, operations)
+        chosen = {"allowed": requirements.allow, "prohibited": requirements.prohibit}
+        report = judge_calls(requirements.model, operations, **chosen)
         details.append(report.size)
         doubts += NOT_DECIDED.say(report.doubts)
         anomalies += (Anomaly(BROKEN.name, "", -1, each.sentence, each.witness, each.count) for each in report.findings)

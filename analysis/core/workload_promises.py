@@ -15,7 +15,7 @@ import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, ClassVar, Final
@@ -523,6 +523,19 @@ PROMISES: Final[Mapping[str, WorkloadPromises]] = {
     "echo": EchoPromises(),
 }
 """The promises by the names that `--model` takes."""
+
+
+def failing_anomalies(model: str, allowed: Collection[str], prohibited: Collection[str]) -> frozenset[str]:
+    """The anomalies that fail a history of this model, if it is one of promises. Raises ValueError for a name that the
+    model does not have, and for one that is both allowed and prohibited."""
+    anomalies = PROMISES[model].anomalies if model in PROMISES else {}
+    for name in (*allowed, *prohibited):
+        if name not in anomalies:
+            known = f"it has {', '.join(anomalies)}" if anomalies else f"those of {', '.join(PROMISES)} can be chosen"
+            raise ValueError(f"the model {model} has no anomaly {name}; {known}")
+        if name in allowed and name in prohibited:
+            raise ValueError(f"{name} is allowed and prohibited; leave one out")
+    return frozenset({name for name, fails in anomalies.items() if fails} - {*allowed} | {*prohibited})
 
 
 def _answered(operations: Iterable[ModelOperation], f: str) -> Iterator[ModelOperation]:

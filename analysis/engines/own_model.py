@@ -15,7 +15,7 @@ from analysis.core.model_search import WrongOrderError, require_order, search, w
 from analysis.core.models import MODELS, Model, ModelOperation
 from analysis.core.register_operations import OutOfBudget
 from analysis.core.registers import BUDGET
-from analysis.core.workload_promises import PROMISES, WorkloadPromises
+from analysis.core.workload_promises import PROMISES, WorkloadPromises, failing_anomalies
 from analysis.engines.own_check import MOST_OPERATIONS, witness_of_call
 from history.foreign.edn import form_of_json
 from history.record.operations import Operations
@@ -51,8 +51,12 @@ def functions_of(model: str) -> Collection[str]:
     return _named(model).functions.keys()
 
 
-def judge_calls(name: str, calls: Operations) -> ModelReport:
-    """Judge each key apart. Raises KeyError for an unknown model, and TablesError."""
+def judge_calls(
+    name: str, calls: Operations, *, allowed: Collection[str] = (), prohibited: Collection[str] = ()
+) -> ModelReport:
+    """Judge each key apart. `allowed`, `prohibited`: anomalies of a model of promises that do not fail it, or that do.
+    Raises KeyError for an unknown model, ValueError for an unknown anomaly, and TablesError."""
+    failing = failing_anomalies(name, allowed, prohibited)
     model, rows = _named(name), dict[int, dict[str, Any]]()
     objects, doubts = dict[str, list[ModelOperation]](), list[str]()
     for part in calls.parts(*_COLUMNS, *_MORE):
@@ -71,7 +75,11 @@ def judge_calls(name: str, calls: Operations) -> ModelReport:
     findings = list[ModelFinding]()
     for key, operations in objects.items():
         place = f"{name} of {key}: " if key else f"{name}: "
-        judge = _by_promises(model, operations) if isinstance(model, WorkloadPromises) else _by_order(model, operations)
+        judge = (
+            _by_promises(model, operations, failing)
+            if isinstance(model, WorkloadPromises)
+            else _by_order(model, operations)
+        )
         for result in judge:
             if isinstance(result, str):
                 doubts.append(place + result)
@@ -118,9 +126,10 @@ def _by_order(model: Model, operations: list[ModelOperation]) -> Iterator[_Resul
         yield f"the order that the search named is wrong: {error}"
 
 
-def _by_promises(promises: WorkloadPromises, operations: list[ModelOperation]) -> Iterator[_Result]:
+def _by_promises(
+    promises: WorkloadPromises, operations: list[ModelOperation], failing: Collection[str]
+) -> Iterator[_Result]:
     report = promises.check(promises.initial(None), operations)
-    failing = {anomaly for anomaly, is_failing in promises.anomalies.items() if is_failing}
     for case in report.contradictions:
         if case.anomaly in failing:
             yield f"{case.anomaly}: {case.sentence}", list(case.operations), case.count

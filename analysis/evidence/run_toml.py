@@ -69,6 +69,11 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     """The model that judges a [workload of your own](own-workloads.md#models), such as `set` or `fifo-queue`: those
     of `brownout check --model`."""
+    allow: tuple[str, ...] = ()
+    """[Anomalies of the model](foreign.md) that do not fail a run, such as `"duplicate-element"` of a queue with
+    at-least-once delivery."""
+    prohibit: tuple[str, ...] = ()
+    """Anomalies of the model that fail a run, though the model leaves them to the user, such as `"stale-read"`."""
 
 
 class Requirements(Checks, frozen=True, forbid_unknown_fields=True):

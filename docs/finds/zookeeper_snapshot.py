@@ -42,17 +42,17 @@ def run(*command):
 
 def server(number, data, log):
     data.mkdir(exist_ok=True)
-    with open(data / "myid", "w") as file:
+    with open(data / "myid", "w", encoding="utf-8") as file:
         file.write(str(number))
         file.flush()
         os.fsync(file.fileno())
     peers = "\n".join(f"server.{n}=127.0.0.1:{PEER_PORT + n}:{ELECTION_PORT + n}" for n in SERVERS)
     path = log.with_suffix(".cfg")
-    path.write_text(CONFIGURATION.format(data=data, port=CLIENT_PORT + number, peers=peers))
+    path.write_text(CONFIGURATION.format(data=data, port=CLIENT_PORT + number, peers=peers), encoding="utf-8")
     logging = path.with_name("log4j.properties")
-    logging.write_text(LOGGING)
+    logging.write_text(LOGGING, encoding="utf-8")
     main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    with open(log, "w") as output:
+    with open(log, "w", encoding="utf-8") as output:
         options = ["-Xmx96m", f"-Dlog4j.configuration=file:{logging}", "-Dzookeeper.forceSync=yes"]
         command = ["java", *options, "-cp", sys.argv[1], main, str(path)]
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
@@ -104,7 +104,7 @@ def attempt(seconds, scratch):
         again = client(1, processes[1])
         if again is not None:
             again.stop()
-        lines = (scratch / "again.log").read_text().splitlines()
+        lines = (scratch / "again.log").read_text(encoding="utf-8").splitlines()
         reason = [line.strip() for line in lines if "No snapshot found" in line]
         print("it starts" if again is not None else f"IT DOES NOT START: {reason[:1]}", flush=True)
     finally:

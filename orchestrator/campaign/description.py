@@ -103,8 +103,10 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
 
 
 def _checks(checks: Checks) -> dict[str, Any]:
-    """The table [checks]; without checkers of the campaign's own, and without a model, it has no keys for them."""
-    return {key: value for key, value in asdict(checks).items() if key not in ("use", "model") or value}
+    """The table [checks]. It has the keys of own checkers and models only if the campaign uses them."""
+    return {
+        key: value for key, value in asdict(checks).items() if key not in ("use", "model", "allow", "prohibit") or value
+    }
 
 
 def _limits_of_choice(world: RunWorld) -> list[str]:

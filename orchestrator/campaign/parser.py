@@ -130,8 +130,9 @@ def _rehearsed(
 ) -> Workload:
     """The workload; one of the user's own after a rehearsal."""
     if workload.source is None:
-        if checks is not None and checks.model:
-            tables["checks"].refuse(f"model: the workload {workload.named!r} has its own; leave it out", "model")
+        for key in ("model", "allow", "prohibit"):
+            if checks is not None and getattr(checks, key):
+                tables["checks"].refuse(f"{key}: the workload {workload.named!r} has its own rules; leave it out", key)
         return workload
     if checks is not None and not checks.use and not checks.model:
         tables["checks"].refuse(
@@ -139,6 +140,16 @@ def _rehearsed(
         )
     if client is None or checks is None:
         return workload
+    if checks.allow or checks.prohibit:
+        from analysis.core.workload_promises import failing_anomalies  # it loads Arrow
+
+        key = "allow" if checks.allow else "prohibit"
+        if not checks.model:
+            tables["checks"].refuse(f"{key}: its anomalies are those of a model; name it in `model`", key)
+        try:
+            failing_anomalies(checks.model, checks.allow, checks.prohibit)
+        except ValueError as error:
+            tables["checks"].refuse(f"{key}: {error}", key)
     return with_share(tables["workload"], workload, client, checks.model)
 
 

@@ -153,7 +153,7 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _judge(history: ForeignHistory, options: argparse.Namespace) -> ForeignJudgement:
-    failing = _failing(history.model, options.allow, options.prohibit)
+    failing = _failing(history.model, options)
     if history.model in TRANSACTION_NAMES:
         from analysis.foreign.transaction_judgement import judge_transactions
 
@@ -163,18 +163,14 @@ def _judge(history: ForeignHistory, options: argparse.Namespace) -> ForeignJudge
     return judge(history, upper_bound=options.upper_bound, budget=options.budget, failing=failing)
 
 
-def _failing(model: str, allowed: Sequence[str], prohibited: Sequence[str]) -> set[str]:
+def _failing(model: str, options: argparse.Namespace) -> frozenset[str]:
     """The anomalies that fail a history of this model, if it is one of promises. Raises UsageError."""
-    from analysis.core.workload_promises import PROMISES
+    from analysis.core.workload_promises import failing_anomalies
 
-    anomalies = PROMISES[model].anomalies if model in PROMISES else {}
-    for name in (*allowed, *prohibited):
-        if name not in anomalies:
-            known = f"the model has {', '.join(anomalies)}" if anomalies else f"--model {', '.join(PROMISES)} take them"
-            raise UsageError(f"--allow and --prohibit: {model} has no anomaly {name}; {known}")
-        if name in allowed and name in prohibited:
-            raise UsageError(f"--allow {name} and --prohibit {name} contradict each other; omit one")
-    return {name for name, fails in anomalies.items() if fails} - {*allowed} | {*prohibited}
+    try:
+        return failing_anomalies(model, options.allow, options.prohibit)
+    except ValueError as error:
+        raise UsageError(f"--allow and --prohibit: {error}") from error
 
 
 def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:

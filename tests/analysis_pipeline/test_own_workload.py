@@ -45,6 +45,8 @@ class StoredBank(StoredRegisters):
 
     use: tuple[str, ...] = (USE,)
     model: str = ""
+    allow: tuple[str, ...] = ()
+    prohibit: tuple[str, ...] = ()
     wrong: bool = False
 
     def write(self) -> Path:
@@ -52,8 +54,8 @@ class StoredBank(StoredRegisters):
         description = tomllib.loads((path / "run.toml").read_text())
         description["workload"] = {"kind": "bank.py:Bank", "judge": "own", "own": {"total": 30}}
         description["plan"] |= {"changes": 24, "queries": 24}
-        description["checks"] |= {"use": list(self.use)} if self.use else {}
-        description["checks"] |= {"model": self.model} if self.model else {}
+        chosen = {"use": list(self.use), "allow": list(self.allow), "prohibit": list(self.prohibit)}
+        description["checks"] |= {key: value for key, value in (*chosen.items(), ("model", self.model)) if value}
         description["checkers"] = {"bank.py": CHECKER}
         (path / "run.toml").write_text(toml_text.dump(description))
         (path / "history" / FILE_NAME).unlink()
@@ -140,7 +142,19 @@ def test_the_tables_of_all_operations_have_the_calls(tmp_path: Path) -> None:
     }
 
 
-def modelled(path: Path, model: str, calls: Sequence[tuple[str, Any, Any, str]], final: tuple[str, Any]) -> Verdict:
+Call = tuple[str, Any, Any, str]
+"""The function, the argument, the result and the outcome."""
+
+
+def modelled(
+    path: Path,
+    model: str,
+    calls: Sequence[Call],
+    final: tuple[str, Any],
+    *,
+    allow: tuple[str, ...] = (),
+    prohibit: tuple[str, ...] = (),
+) -> Verdict:
     """The verdict on these calls in sequence: function, argument, result and outcome; and on a final one."""
 
     class Calls(StoredBank):
@@ -165,7 +179,7 @@ def modelled(path: Path, model: str, calls: Sequence[tuple[str, Any, Any, str]],
             shown = {"result": json.dumps(result)} if outcome == "ok" else {"error": "lost"}
             client.end(call, outcome, **shown)
 
-    run = Calls(path / "run", use=(), model=model, min_ok=1).write()
+    run = Calls(path / "run", use=(), model=model, min_ok=1, allow=allow, prohibit=prohibit).write()
     description = tomllib.loads((run / "run.toml").read_text())
     description["plan"] |= {"clients": ["c0"], "changes": 1, "queries": 0}
     (run / "run.toml").write_text(toml_text.dump(description))
@@ -176,7 +190,7 @@ def modelled(path: Path, model: str, calls: Sequence[tuple[str, Any, Any, str]],
 
 ADDS = [("add", number, None, "ok") for number in range(3)]
 GIVE = ("transfer", {"from": 0, "to": 1, "amount": 5}, None, "ok")
-HISTORIES: dict[str, tuple[str, list[tuple[str, Any, Any, str]], tuple[str, Any], str, str]] = {
+HISTORIES: dict[str, tuple[str, list[Call], tuple[str, Any], str, str]] = {
     "a set": ("set", ADDS, ("read", [2, 0, 1]), "pass", "set: 4 operations"),
     "a set with a loss": ("set", ADDS, ("read", [0, 1]), "fail", "set: no order of 4 operations explains"),
     "a set with an open add": ("set", [*ADDS, ("add", 9, None, "info")], ("read", [0, 1, 2]), "pass", "5 operations"),
@@ -213,3 +227,18 @@ def test_a_model_judges_the_calls(tmp_path: Path, name: str) -> None:
     assert verdict.verdict == expected, verdict.reasons
     details = [check.detail for check in verdict.checks if check.name == "own workload"]
     assert any(text in each for each in (*details, *verdict.reasons, *verdict.doubts)), (details, verdict.reasons)
+
+
+LATE: list[Call] = [("add", 1, None, "ok"), ("read", None, [], "ok")]
+CHOSEN: dict[str, tuple[dict[str, tuple[str, ...]], list[Call], tuple[str, Any], str]] = {
+    "a loss that is allowed": ({"allow": ("lost-element",)}, ADDS, ("read", [0, 1]), "pass"),
+    "another anomaly is allowed": ({"allow": ("duplicate-element",)}, ADDS, ("read", [0, 1]), "fail"),
+    "a late read": ({}, LATE, ("read", [1]), "pass"),
+    "a late read that is prohibited": ({"prohibit": ("stale-read",)}, LATE, ("read", [1]), "fail"),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_campaign_decides_which_anomaly_of_a_model_fails(tmp_path: Path, name: str) -> None:
+    chosen, calls, final, expected = CHOSEN[name]
+    assert modelled(tmp_path, "set-full", calls, final, **chosen).verdict == expected

@@ -208,6 +208,16 @@ WRONG = {
     "an unknown parameter": ("rate = 60", "rate = 60\nkeys = 3", "keys"),
     "a parameter out of bounds": ("rate = 60", "rate = 60\nreads = 2", "reads: 2: expected float < 1"),
     "a client without the function": ('kind = "set"', 'kind = "unique-ids"', "Objects has no such method"),
+    "an anomaly of another model": (
+        "min_share = 0.1",
+        'min_share = 0.1\nallow = ["out-of-order"]',
+        "[checks] allow: the model set-full has no anomaly out-of-order; it has lost-element",
+    ),
+    "an anomaly without a model": (
+        "min_share = 0.1",
+        'min_share = 0.1\nuse = ["check.py:C"]\nprohibit = ["stale-read"]',
+        "[checks] prohibit: ",
+    ),
     "another kind": ('kind = "set"', 'kind = "sett"', "did you mean 'set'?"),
 }
 

@@ -209,7 +209,7 @@ def test_a_built_in_workload_takes_no_model(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_text('name = "x"\n[checks]\nmodel = "set"\n')
     answer = run(tmp_path / "x.toml")
     assert answer.code == 64
-    assert "x.toml:3: [checks] model: the workload 'log' has its own; leave it out" in answer.err
+    assert "x.toml:3: [checks] model: the workload 'log' has its own rules; leave it out" in answer.err
 
 
 def test_the_simulation_names_the_workloads_that_it_has(tmp_path: Path) -> None:
