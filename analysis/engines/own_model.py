@@ -6,17 +6,17 @@ search finds. The promises of sets, queues, counters and banks need no search.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
 
-from analysis.core.model_search import WrongOrderError, require_order, search, witness
-from analysis.core.models import MODELS, Model, ModelOperation
-from analysis.core.register_operations import OutOfBudget
+from analysis.core.model_search import WrongOrderError, require_order
+from analysis.core.models import Model, ModelOperation
+from analysis.core.object_judgement import judge_object, model_of
 from analysis.core.registers import BUDGET
-from analysis.core.workload_promises import PROMISES, WorkloadPromises, failing_anomalies
-from analysis.engines.own_check import MOST_OPERATIONS, witness_of_call
+from analysis.core.workload_promises import WorkloadPromises, failing_anomalies
+from analysis.engines.own_check import witness_of_call
 from history.foreign.edn import form_of_json
 from history.record.operations import Operations
 from history.record.schemas import FAIL, INF, OK, OUTCOMES
@@ -24,6 +24,7 @@ from history.strict_json import decode
 from installation.counted import counted
 
 _COLUMNS: Final = ("id", "process", "session", "client", "function", "key", "type", "argument", "result", "inv", "ret")
+_REMEDY: Final = "; let fewer clients work on each key, or for less time"
 _MORE: Final = ("phase", "error", "endpoint")
 _OUTCOMES: Final = {code: name for name, code in OUTCOMES.items()}
 
@@ -48,7 +49,7 @@ class ModelReport:
 
 def functions_of(model: str) -> Collection[str]:
     """The functions that a model judges. Raises KeyError for an unknown model."""
-    return _named(model).functions.keys()
+    return model_of(model).functions.keys()
 
 
 def judge_calls(
@@ -57,7 +58,7 @@ def judge_calls(
     """Judge each key apart. `allowed`, `prohibited`: anomalies of a model of promises that do not fail it, or that do.
     Raises KeyError for an unknown model, ValueError for an unknown anomaly, and TablesError."""
     failing = failing_anomalies(name, allowed, prohibited)
-    model, rows = _named(name), dict[int, dict[str, Any]]()
+    model, rows = model_of(name), dict[int, dict[str, Any]]()
     objects, doubts = dict[str, list[ModelOperation]](), list[str]()
     for part in calls.parts(*_COLUMNS, *_MORE):
         for row in part.to_pylist():
@@ -74,24 +75,21 @@ def judge_calls(
         return ModelReport(size, doubts=(*doubts[:3], *([f"and {len(doubts) - 3:,} more"] if doubts[3:] else [])))
     findings = list[ModelFinding]()
     for key, operations in objects.items():
-        place = f"{name} of {key}: " if key else f"{name}: "
-        judge = (
-            _by_promises(model, operations, failing)
-            if isinstance(model, WorkloadPromises)
-            else _by_order(model, operations)
-        )
-        for result in judge:
-            if isinstance(result, str):
-                doubts.append(place + result)
-            else:
-                sentence, contradicting, count = result
-                shown = tuple(witness_of_call(_call(rows[each.id])) for each in contradicting[-MOST_OPERATIONS:])
-                findings.append(ModelFinding(place + sentence, shown, count))
+        place, initial = f"{name} of {key}: " if key else f"{name}: ", model.initial(None)
+        judgement = judge_object(model, initial, operations, budget=BUDGET, failing=failing)
+        doubts += [f"{place}{doubt}{_REMEDY if isinstance(model, Model) else ''}" for doubt in judgement.doubts]
+        for case in judgement.contradictions:
+            shown = tuple(witness_of_call(_call(rows[each.id])) for each in case.operations)
+            sentence = case.sentence if isinstance(model, Model) else f"{case.anomaly}: {case.sentence}"
+            findings.append(ModelFinding(place + sentence, shown, case.count))
+        if isinstance(model, Model) and not judgement.contradictions and not judgement.doubts:
+            try:
+                require_order(model, initial, operations, judgement.order)
+            except WrongOrderError as error:
+                doubts.append(f"{place}the order that the search named is wrong: {error}")
+        remarks = judgement.remarks if len(objects) == 1 else ()
+        size += "".join(f"; {remark}" for remark in (*remarks, *judgement.allowed))
     return ModelReport(size, tuple(findings), tuple(doubts))
-
-
-def _named(name: str) -> Model | WorkloadPromises:
-    return MODELS[name] if name in MODELS else PROMISES[name]
 
 
 def _operation(model: Model | WorkloadPromises, row: dict[str, Any]) -> ModelOperation:
@@ -102,38 +100,6 @@ def _operation(model: Model | WorkloadPromises, row: dict[str, Any]) -> ModelOpe
     answer = form_of_json(decode(row["result"])) if is_answered else None
     values = model.values(f, form_of_json(decode(row["argument"])), answer, is_answered=is_answered)
     return ModelOperation(row["id"], row["process"], f, *values, row["inv"], row["ret"])
-
-
-_Result = str | tuple[str, list[ModelOperation], int]
-"""A doubt, or a sentence with the operations that contradict each other, and the number of cases."""
-
-
-def _by_order(model: Model, operations: list[ModelOperation]) -> Iterator[_Result]:
-    initial = model.initial(None)
-    try:
-        order = search(model, initial, operations, BUDGET)
-    except OutOfBudget:
-        yield f"the search visited {BUDGET:,} configurations; let fewer clients work on each key, or for less time"
-        return
-    if order is None:
-        guilty, remaining = witness(model, initial, operations)
-        latest = sorted(remaining, key=lambda operation: (operation.ret, operation.inv))
-        yield f"no order of {counted(len(remaining), 'operation')} explains the last answer of {guilty.f}", latest, 1
-        return
-    try:
-        require_order(model, initial, operations, order)
-    except WrongOrderError as error:
-        yield f"the order that the search named is wrong: {error}"
-
-
-def _by_promises(
-    promises: WorkloadPromises, operations: list[ModelOperation], failing: Collection[str]
-) -> Iterator[_Result]:
-    report = promises.check(promises.initial(None), operations)
-    for case in report.contradictions:
-        if case.anomaly in failing:
-            yield f"{case.anomaly}: {case.sentence}", list(case.operations), case.count
-    yield from (doubt for anomaly, doubt in report.doubts if not anomaly or anomaly in failing)
 
 
 def _call(row: dict[str, Any]) -> SimpleNamespace:

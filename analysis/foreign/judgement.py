@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.core.anomaly import Anomaly, anomaly_count
-from analysis.core.model_search import WrongOrderError, require_order, search, witness
+from analysis.core.model_search import WrongOrderError, require_order
 from analysis.core.models import MODELS, Model, ModelOperation
-from analysis.core.register_operations import OutOfBudget, RegisterOperation, by_key
+from analysis.core.object_judgement import judge_object, model_of, words
+from analysis.core.register_operations import RegisterOperation, by_key
 from analysis.core.registers import RegisterReport, check_keys
 from analysis.core.rows import DamagedError
 from analysis.core.workload_promises import PROMISES, WorkloadPromises
@@ -48,10 +49,7 @@ SCOPE: Final = "these operations only; completeness, faults and replicas were no
 CERTIFICATE: Final = "certificate"
 ORDER_FILE: Final = "order.parquet"
 """Of the certificate for a model: the ids of the operations of each object, in an order that the model allows."""
-NOT_LINEARIZABLE: Final = "not-linearizable"
 NOT_ANSWERED: Final = "the history has no answered operation"
-MOST_SHOWN: Final = 20
-"""Operations of a witness."""
 _RECORD: Final = re.compile(r"record (\d+)\.(\d+)\.(\d+)")
 
 
@@ -74,12 +72,10 @@ def judge(history: ForeignHistory, *, upper_bound: str, budget: int, failing: Co
     tables are removed. `budget`: the configurations that the search of one register may visit; `failing`: the names of
     anomalies that fail a history of `PROMISES`."""
     try:
-        if history.model in PROMISES:
-            return _judge_promises(history, failing)
         if history.model == REGISTER.name:
             return _judge_registers(history, budget)
-        if history.model in MODELS:
-            return _judge_model(history, budget)
+        if history.model in MODELS or history.model in PROMISES:
+            return _judge_objects(history, budget, failing)
         return _judge_log(history, upper_bound)
     except DamagedError as error:
         return ForeignJudgement(UNKNOWN, f"the operations cannot be checked: {error}")
@@ -117,52 +113,33 @@ def _judge_registers(history: ForeignHistory, budget: int) -> ForeignJudgement:
     return _certified(size, lambda: verify_registers(directory, root, spread=spread))
 
 
-def _judge_model(history: ForeignHistory, budget: int) -> ForeignJudgement:
-    """Objects are judged apart: linearizability is a local property (Herlihy and Wing 1990, theorem 1)."""
-    model, anomalies, orders, doubts = MODELS[history.model], [], {}, list(history.doubts)
-    objects = _objects(history, model)
-    for key, operations in objects.items():
-        try:
-            order = search(model, history.initial, operations, budget)
-            if order is None:
-                anomalies.append(_without_order(history, key, operations))
-            else:
-                orders[key] = order
-        except OutOfBudget:
-            doubts.append(f"{_object(history.model, key)}: the search visited {budget:,} configurations (--budget)")
+def _judge_objects(history: ForeignHistory, budget: int, failing: Collection[str]) -> ForeignJudgement:
+    """By a sequential model, whose orders are the certificate, or by the promises of a workload."""
+    model, anomalies, orders, doubts = model_of(history.model), [], {}, list(history.doubts)
+    objects, is_search = _objects(history, model), isinstance(model, Model)
     size = f"{counted(history.rows, 'operation')} on {counted(len(objects), 'object')} of the model {history.model}"
+    for key, operations in objects.items():
+        judgement = judge_object(model, history.initial, operations, budget=budget, failing=failing)
+        name = _object(history.model, key)
+        for case in judgement.contradictions:
+            rows = tuple(map(_witness_row, case.operations))
+            anomalies.append(Anomaly(case.anomaly, key, -1, f"{name}: {case.sentence}", rows, case.count))
+        doubts += [f"{name}: {doubt}{' (--budget)' if is_search else ''}" for doubt in judgement.doubts]
+        remarks = judgement.remarks if len(objects) == 1 else ()
+        size += "".join(f"; {remark}" for remark in (*remarks, *judgement.allowed))
+        orders[key] = judgement.order
     if anomalies or doubts or not history.is_answered:
-        return _without_certificate(size, tuple(anomalies), tuple(doubts))
+        return _without_certificate(
+            size, tuple(anomalies), tuple(doubts), is_broken=isinstance(model, WorkloadPromises)
+        )
+    if isinstance(model, WorkloadPromises):
+        return ForeignJudgement(PASS, f"no promise is broken: {size}")
     directory = history.directory / CERTIFICATE
     directory.mkdir()
     ids = [(key, operation.id) for key, order in orders.items() for operation in order]
     columns = {"key": pa.array([key for key, _ in ids], pa.string()), "id": pa.array([id for _, id in ids], pa.int64())}
     pq.write_table(pa.table(columns), directory / ORDER_FILE)
     return _certified(size, lambda: verify_orders(history))
-
-
-def _judge_promises(history: ForeignHistory, failing: Collection[str]) -> ForeignJudgement:
-    """Judge each object. A contradiction that is not `failing` is a remark, and so is a doubt about one."""
-    promises = PROMISES[history.model]
-    objects = _objects(history, promises)
-    size = [f"{counted(history.rows, 'operation')} on {counted(len(objects), 'object')} of {history.model}"]
-    anomalies, doubts = list[Anomaly](), list(history.doubts)
-    for key, operations in objects.items():
-        report, place = promises.check(history.initial, operations), f"{key}: " if key else ""
-        size += report.remarks if len(objects) == 1 else ()
-        for case in report.contradictions:
-            if case.anomaly in failing:
-                rows = tuple(map(_witness_row, case.operations[:MOST_SHOWN]))
-                anomalies.append(Anomaly(case.anomaly, key, -1, f"{place}{case.sentence}", rows, case.count))
-            else:
-                size.append(f"{place}{case.anomaly}, which is allowed: {counted(case.count, 'case')}")
-        doubts += [f"{place}{doubt}" for anomaly, doubt in report.doubts if not anomaly or anomaly in failing]
-    if anomalies:
-        summary = f"a promise is broken: {anomaly_count(anomalies)}"
-        return ForeignJudgement(FAIL, f"{summary}; {'; '.join(size)}", tuple(anomalies), tuple(doubts))
-    if doubts or not history.is_answered:
-        return ForeignJudgement(UNKNOWN, f"undecided: {'; '.join(size)}", (), tuple(doubts) or (NOT_ANSWERED,))
-    return ForeignJudgement(PASS, f"no promise is broken: {'; '.join(size)}")
 
 
 def verify_orders(history: ForeignHistory) -> str:
@@ -204,36 +181,8 @@ def _objects(history: ForeignHistory, model: Model | WorkloadPromises) -> dict[s
     return objects
 
 
-def _without_order(history: ForeignHistory, key: str, operations: list[ModelOperation]) -> Anomaly:
-    guilty, remaining = witness(MODELS[history.model], history.initial, operations)
-    latest = sorted(remaining, key=lambda operation: (operation.ret, operation.inv))[-MOST_SHOWN:]
-    others = f" together with {counted(len(remaining) - 1, 'operation')} invoked before it returned"
-    hidden = f"; the last {MOST_SHOWN} are shown" if len(remaining) > MOST_SHOWN else ""
-    sentence = (
-        f"{_object(history.model, key)}: no order explains {_words(guilty)} of process {guilty.process} (line "
-        f"{guilty.line}){others if len(remaining) > 1 else ''}{hidden}"
-    )
-    return Anomaly(NOT_LINEARIZABLE, key, -1, sentence, tuple(map(_witness_row, latest)))
-
-
 def _object(model: str, key: str) -> str:
     return f"{model} {key}" if key else f"the {model}"
-
-
-def _words(operation: ModelOperation) -> str:
-    """An operation in words: its name, its argument, and its answer if it has one."""
-    argument_text = "" if operation.argument is None else f" {_value(operation.argument)}"
-    answer_text = "" if operation.answer is None else f" = {_value(operation.answer)}"
-    return f"{operation.f}{argument_text}{answer_text}"
-
-
-def _value(value: object) -> str:
-    """A value of a model as text; the elements of a set in their order."""
-    if isinstance(value, frozenset):
-        return f"{{{', '.join(sorted(map(str, value)))}}}"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    return str(value)
 
 
 def _witness_row(operation: ModelOperation) -> dict[str, Any]:
@@ -245,7 +194,7 @@ def _witness_row(operation: ModelOperation) -> dict[str, Any]:
         "client": client,
         "type": outcome,
         "line": operation.line,
-        "text": _words(operation),
+        "text": words(operation),
     } | times
 
 
@@ -262,9 +211,13 @@ def _with_texts(history: ForeignHistory, report: RegisterReport, budget: int) ->
     return check_keys(keys, budget=budget).anomalies
 
 
-def _without_certificate(size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...]) -> ForeignJudgement:
+def _without_certificate(
+    size: str, anomalies: tuple[Anomaly, ...], doubts: tuple[str, ...], *, is_broken: bool = False
+) -> ForeignJudgement:
+    """`is_broken`: anomalies break a promise other than linearizability."""
     if anomalies:
-        return ForeignJudgement(FAIL, f"not linearizable: {anomaly_count(anomalies)}; {size}", anomalies, doubts)
+        summary = "a promise is broken" if is_broken else "not linearizable"
+        return ForeignJudgement(FAIL, f"{summary}: {anomaly_count(anomalies)}; {size}", anomalies, doubts)
     return ForeignJudgement(UNKNOWN, f"undecided: {size}", (), doubts or (NOT_ANSWERED,))
 
 

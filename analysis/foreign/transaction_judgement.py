@@ -19,9 +19,10 @@ from analysis.core.consistency_models import (
     has_real_time_order,
     ruled_out,
 )
+from analysis.core.object_judgement import MOST_SHOWN
 from analysis.core.transaction_check import TransactionReport, check_transactions
 from analysis.core.transactions import Finding, TransactionTable
-from analysis.foreign.judgement import CERTIFICATE, MOST_SHOWN, ORDER_FILE, ForeignJudgement
+from analysis.foreign.judgement import CERTIFICATE, ORDER_FILE, ForeignJudgement
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from analysis.verifiers.log import CertificateError
 from analysis.verifiers.transactions import verify_serial_order

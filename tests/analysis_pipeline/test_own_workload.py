@@ -192,12 +192,12 @@ ADDS = [("add", number, None, "ok") for number in range(3)]
 GIVE = ("transfer", {"from": 0, "to": 1, "amount": 5}, None, "ok")
 HISTORIES: dict[str, tuple[str, list[Call], tuple[str, Any], str, str]] = {
     "a set": ("set", ADDS, ("read", [2, 0, 1]), "pass", "set: 4 operations"),
-    "a set with a loss": ("set", ADDS, ("read", [0, 1]), "fail", "set: no order of 4 operations explains"),
+    "a set with a loss": ("set", ADDS, ("read", [0, 1]), "fail", "set: no order explains read = {0, 1}"),
     "a set with an open add": ("set", [*ADDS, ("add", 9, None, "info")], ("read", [0, 1, 2]), "pass", "5 operations"),
     "a queue": ("fifo-queue", [("enqueue", "a", None, "ok")], ("dequeue", "a"), "pass", "fifo-queue: 2 operations"),
     "a queue out of order": (
         *("fifo-queue", [("enqueue", each, None, "ok") for each in "ab"], ("dequeue", "b"), "fail"),
-        "fifo-queue: no order of",
+        "fifo-queue: no order explains dequeue",
     ),
     "a counter": ("counter", [("add", 2, None, "ok")], ("read", 2), "pass", "counter: 2 operations"),
     "a set whose loss needs no search": ("set-full", ADDS, ("read", [0, 1]), "fail", "set-full: lost-element: "),

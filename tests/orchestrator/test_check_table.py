@@ -482,7 +482,7 @@ def test_the_certificate_of_a_model_is_compared_with_the_operations(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The search is not trusted: its order is read back and replayed."""
-    monkeypatch.setattr("analysis.foreign.judgement.search", lambda *given: list(reversed(search(*given) or [])))
+    monkeypatch.setattr("analysis.core.object_judgement.search", lambda *given: list(reversed(search(*given) or [])))
     options = ("--model", "fifo-queue")
     require("h.edn", edn(*QUEUED), options, UNKNOWN, "the verifier refused the certificate: the order of", capsys)
 
