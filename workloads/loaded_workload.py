@@ -110,11 +110,11 @@ class LoadedWorkload:
     def make(self, parameters: Mapping[str, Any], client: str) -> OwnWorkload:
         """The workload of a client. Raises `OwnClassError`."""
         try:
-            made = self.class_(**parameters)
+            workload = self.class_(**parameters)
         except Exception as error:
             raise OwnClassError(f"{self.class_.__name__} cannot be made: {place_in(self.file, error)}") from error
-        made.client = client  # type: ignore[misc]  # of this object
-        return made
+        workload.client = client  # type: ignore[misc]  # of this object
+        return workload
 
     def rehearse(self, parameters: Mapping[str, Any], client_class: type[Client]) -> Rehearsal:
         """Draw the first operations. Raises `OwnClassError` for a mistake in them, and for a generator that does not
@@ -142,7 +142,7 @@ class LoadedWorkload:
         return f"{place}: {self.class_.__name__} yields nothing: it still runs after {limit_s:g} s"
 
     def _rehearsal(self, made: OwnWorkload, client_class: type[Client]) -> Rehearsal:
-        asked = self.final(made, client_class).next()
+        first_query = self.final(made, client_class).next()
         drawn, give_up_s = self.operations(made, client_class, Random(0)), time.monotonic() + DRAWN_S
         functions: list[str] = []
         while len(functions) < DRAWN and (not functions or time.monotonic() < give_up_s):
@@ -150,7 +150,7 @@ class LoadedWorkload:
                 break
             functions.append(operation.function)
         queries_share = sum(function in made.queries for function in functions) / len(functions)
-        return Rehearsal(queries_share, frozenset(functions + ([asked.function] if asked else [])))
+        return Rehearsal(queries_share, frozenset(functions + ([first_query.function] if first_query else [])))
 
     def operations(self, made: OwnWorkload, client_class: type[Client], random: Random) -> DrawnOperations:
         """The operations of a client under load."""

@@ -252,48 +252,48 @@ class QueuePromises(WorkloadPromises):
     def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
         del initial
         cases = _Cases()
-        enqueued, taken = dict[str, list[ModelOperation]](), dict[str, list[ModelOperation]]()
+        enqueues_of, takes_of = dict[str, list[ModelOperation]](), dict[str, list[ModelOperation]]()
         emptied, open_takes = -1, 0
         for operation in sorted(operations, key=_invocation):
             if operation.f == "enqueue":
-                enqueued.setdefault(str(operation.argument), []).append(operation)
+                enqueues_of.setdefault(str(operation.argument), []).append(operation)
             elif not operation.is_answered:
                 open_takes += 1
             else:
                 if operation.f == "drain" or not operation.answer:
                     emptied = max(emptied, operation.inv)
                 for name in operation.answer:  # type: ignore[attr-defined]
-                    taken.setdefault(name, []).append(operation)
-        for name, takes in taken.items():
-            attempts = enqueued.get(name, [])
+                    takes_of.setdefault(name, []).append(operation)
+        for name, takes in takes_of.items():
+            attempts = enqueues_of.get(name, [])
             first = min(takes, key=_return)
             if not attempts or attempts[0].inv > first.ret:
                 cases.add(PHANTOM_ELEMENT, f"{name} was taken, without an enqueue", first)
             elif len(takes) > len(attempts):
                 times = f"{counted(len(takes), 'time')}, and enqueued {counted(len(attempts), 'time')}"
                 cases.add(DUPLICATE_ELEMENT, f"{name} was taken {times}", *attempts, *takes)
-        missing = list(_missing(enqueued, taken))
-        doubts = self._judge_missing(missing, emptied, open_takes, cases)
-        _judge_order(enqueued, taken, cases)
-        recovered = sum(1 for name in taken if all(not it.is_answered for it in enqueued.get(name, [])))
-        remarks = [f"{counted(len(enqueued), 'element')}, {len(taken):,} taken"]
+        untaken = list(_missing(enqueues_of, takes_of))
+        doubts = self._judge_missing(untaken, emptied, open_takes, cases)
+        _judge_order(enqueues_of, takes_of, cases)
+        recovered = sum(1 for name in takes_of if all(not it.is_answered for it in enqueues_of.get(name, [])))
+        remarks = [f"{counted(len(enqueues_of), 'element')}, {len(takes_of):,} taken"]
         return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were taken"])
 
     @staticmethod
     def _judge_missing(
-        missing: Sequence[ModelOperation], emptied: int, open_takes: int, cases: _Cases
+        untaken: Sequence[ModelOperation], emptied: int, open_takes: int, cases: _Cases
     ) -> Sequence[tuple[str, str]]:
         """Elements that were acknowledged and not taken. Some are in the queue still, and an operation of unknown
         outcome may have taken one."""
-        gone = [enqueue for enqueue in missing if enqueue.ret < emptied]
-        if len(gone) > open_takes:
-            for enqueue in gone:
+        lost_enqueues = [enqueue for enqueue in untaken if enqueue.ret < emptied]
+        if len(lost_enqueues) > open_takes:
+            for enqueue in lost_enqueues:
                 cases.add(LOST_ELEMENT, f"{enqueue.argument} was acknowledged, and the queue was empty later", enqueue)
             return ()
-        if not missing:
+        if not untaken:
             return ()
-        names = _some([str(enqueue.argument) for enqueue in missing])
-        if len(gone) < len(missing):
+        names = _some([str(enqueue.argument) for enqueue in untaken])
+        if len(lost_enqueues) < len(untaken):
             fate = "no later answer says that the queue is empty"
         else:
             fate = f"{counted(open_takes, 'dequeue')} of unknown outcome may have taken them"
@@ -301,25 +301,25 @@ class QueuePromises(WorkloadPromises):
 
 
 def _missing(
-    enqueued: Mapping[str, Sequence[ModelOperation]], taken: Mapping[str, Sequence[ModelOperation]]
+    enqueues_of: Mapping[str, Sequence[ModelOperation]], takes_of: Mapping[str, Sequence[ModelOperation]]
 ) -> Iterator[ModelOperation]:
     """An acknowledged operation for each element that was taken less often than it was acknowledged."""
-    for name, attempts in enqueued.items():
+    for name, attempts in enqueues_of.items():
         acknowledged = [attempt for attempt in attempts if attempt.is_answered]
-        if len(acknowledged) > len(taken.get(name, ())):
+        if len(acknowledged) > len(takes_of.get(name, ())):
             yield acknowledged[-1]
 
 
 def _judge_order(
-    enqueued: Mapping[str, Sequence[ModelOperation]], taken: Mapping[str, Sequence[ModelOperation]], cases: _Cases
+    enqueues_of: Mapping[str, Sequence[ModelOperation]], takes_of: Mapping[str, Sequence[ModelOperation]], cases: _Cases
 ) -> None:
     """Of elements that were enqueued and taken once: if `a` was enqueued before `b` in real time, `b` is not taken
     before `a` in real time. Theory of operation: by the invocation of the enqueues, a heap gives the enqueues that had
     returned before. Of these the latest invocation of a dequeue is the strictest one."""
     pairs = [
-        (attempts[0], taken[name][0])
-        for name, attempts in enqueued.items()
-        if len(attempts) == len(taken.get(name, ())) == 1 and taken[name][0].f == "dequeue"
+        (attempts[0], takes_of[name][0])
+        for name, attempts in enqueues_of.items()
+        if len(attempts) == len(takes_of.get(name, ())) == 1 and takes_of[name][0].f == "dequeue"
     ]
     returned: list[tuple[int, int, ModelOperation, ModelOperation]] = []
     latest: tuple[ModelOperation, ModelOperation] | None = None

@@ -75,14 +75,14 @@ def _own_workload(table: Table, use: str, path: Path) -> Workload:
     if taken := sorted(set(loaded.keys) & (SHARED_KEYS | {parameter.key for parameter in kind.parameters})):
         table.refuse(f"kind: {use} declares {taken[0]!r}, a key of every such workload; choose another name", "kind")
     of_kind = {each.key: read_optional(table, each.key, each.shape, each.default) for each in kind.parameters}
-    given = {key: table.raw(key, None) for key in loaded.keys}
-    given = {key: value for key, value in given.items() if key in table}
-    for key, value in given.items():
+    own_keys = {key: table.raw(key, None) for key in loaded.keys}
+    own_keys = {key: value for key, value in own_keys.items() if key in table}
+    for key, value in own_keys.items():
         try:
             loaded.parameters({key: value})
         except ValueError as error:
             table.refuse(str(error), key)
-    parameters = {**of_kind, PARAMETERS: loaded.parameters(given)}
+    parameters = {**of_kind, PARAMETERS: loaded.parameters(own_keys)}
     keys = read_keys(table, LoadKeys, only=LoadKeys.__struct_fields__[1:])
     table.raw("kind", None)
     table.done()
