@@ -21,7 +21,7 @@ from tests.house.test_rooms import rooms
 
 DATA = (*DIRECTORIES_OF_DATA, "analysis/templates", "nodeimage/guest", "nodeimage/initrd", "nodeimage/box")
 HOME = "brownout/home"
-NOT_IN_HOME = ("docs/generators/", "installation/build_hook.py", "installation/entry/")
+NOT_IN_HOME = ("docs/finds/", "docs/generators/", "installation/build_hook.py", "installation/entry/")
 MINE = """
 name = "mine"
 [topology]
