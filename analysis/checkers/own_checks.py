@@ -52,7 +52,7 @@ def check(run: CheckedRun) -> Outcome:
         promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
     detail = "; ".join(promises)
     if anomalies and run.description.judge == "own" and run.may_lack_writes:
-        doubts += (f"{each.sentence}: {LOST_CALLS}" for each in anomalies)
+        doubts += (f"{anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), tuple(doubts))

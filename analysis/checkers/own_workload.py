@@ -38,9 +38,12 @@ def check(run: CheckedRun) -> Outcome:
         report = judge_calls(requirements.model, operations, **chosen)
         details.append(report.size)
         doubts += NOT_DECIDED.say(report.doubts)
-        anomalies += (Anomaly(BROKEN.name, "", -1, each.sentence, each.witness, each.count) for each in report.findings)
+        anomalies += (
+            Anomaly(BROKEN.name, "", -1, finding.sentence, finding.witness, finding.count)
+            for finding in report.findings
+        )
     if anomalies and run.may_lack_writes:
-        doubts += NOT_DECIDED.say(f"{each.sentence}: {LOST_CALLS}" for each in anomalies)
+        doubts += NOT_DECIDED.say(f"{anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     detail = "; ".join(details)
     if anomalies:

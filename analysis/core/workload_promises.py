@@ -109,7 +109,7 @@ class _Element:
 
     added: list[ModelOperation] = field(default_factory=list)
     removed: list[ModelOperation] = field(default_factory=list)
-    known: int = INF
+    certain_since: int = INF
     """When it was certainly in the set first: the first return of an add, or of a read that shows it."""
     shown: ModelOperation | None = None
     """The read that shows it and returned last."""
@@ -143,7 +143,7 @@ class SetPromises(WorkloadPromises):
         return None, _elements(answer) if is_answered else None
 
     def check(self, initial: Any, operations: Sequence[ModelOperation]) -> PromiseReport:
-        cases, elements = _Cases(), {element: _Element(known=0) for element in initial}
+        cases, elements = _Cases(), {element: _Element(certain_since=0) for element in initial}
         reads = sorted(_answered(operations, "read"), key=_invocation)
         for operation in operations:
             if operation.f != "read":
@@ -151,7 +151,7 @@ class SetPromises(WorkloadPromises):
                 changes = element.removed if operation.f == "remove" else element.added
                 changes.append(operation)
                 if operation.f != "remove":
-                    element.known = min(element.known, operation.ret)
+                    element.certain_since = min(element.certain_since, operation.ret)
         for read in reads:
             self._take(read, elements, cases, initial)
         lacking = _last_reads_without(elements, reads)
@@ -159,8 +159,8 @@ class SetPromises(WorkloadPromises):
         for name, element in elements.items():
             if element.removed:
                 _judge_removal(name, element, reads, cases)
-            elif (without := lacking.get(name)) is None or without.inv < element.known:
-                if element.shown is None and element.known < INF:
+            elif (without := lacking.get(name)) is None or without.inv < element.certain_since:
+                if element.shown is None and element.certain_since < INF:
                     unread.append(name)
             elif element.shown is None or element.shown.ret < without.inv:
                 cases.add(
@@ -168,14 +168,16 @@ class SetPromises(WorkloadPromises):
                 )
             else:
                 late += 1
-                sentence = f"{name} was in the set {_after(without.inv - element.known)} before a read that lacks it"
+                sentence = (
+                    f"{name} was in the set {_after(without.inv - element.certain_since)} before a read that lacks it"
+                )
                 cases.add(STALE_READ, sentence, *_present(*element.added[:1], without, element.shown))
                 if element.shown_from < without.inv:  # which of the two reads saw the later set is not known
                     unread.append(name)
         doubts = [] if reads else [("", "no read was answered")]
         if unread and reads:
             fate = f"no read shows what became of {'it' if len(unread) == 1 else 'them'}"
-            doubts.append((LOST_ELEMENT, f"{_some(unread)}: {fate}"))
+            doubts.append((LOST_ELEMENT, f"{_first_names(unread)}: {fate}"))
         recovered = sum(1 for it in elements.values() if it.shown and it.added and min(map(_return, it.added)) == INF)
         remarks = [counted(len(elements), "element"), counted(len(reads), "read"), f"{late:,} were shown late"]
         return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were shown"])
@@ -191,7 +193,10 @@ class SetPromises(WorkloadPromises):
             if element is None or (name not in initial and all(add.inv > read.ret for add in element.added)):
                 cases.add(PHANTOM_ELEMENT, f"a read shows {name}, without an add", read)
                 continue
-            element.known, element.shown_from = min(element.known, read.ret), max(element.shown_from, read.inv)
+            element.certain_since, element.shown_from = (
+                min(element.certain_since, read.ret),
+                max(element.shown_from, read.inv),
+            )
             if element.shown is None or read.ret > element.shown.ret:
                 element.shown = read
 
@@ -221,7 +226,7 @@ def _judge_removal(name: str, element: _Element, reads: Sequence[ModelOperation]
 
 def _lost(name: str, element: _Element, read: ModelOperation) -> str:
     last = "no read shows it" if element.shown is None else "the reads that show it had returned before"
-    return f"{name} was in the set {_after(read.inv - element.known)} before a read that lacks it; {last}"
+    return f"{name} was in the set {_after(read.inv - element.certain_since)} before a read that lacks it; {last}"
 
 
 # ---- queues
@@ -292,7 +297,7 @@ class QueuePromises(WorkloadPromises):
             return ()
         if not untaken:
             return ()
-        names = _some([str(enqueue.argument) for enqueue in untaken])
+        names = _first_names([str(enqueue.argument) for enqueue in untaken])
         if len(lost_enqueues) < len(untaken):
             fate = "no later answer says that the queue is empty"
         else:
@@ -445,7 +450,7 @@ class BankPromises(WorkloadPromises):
         for read in reads:
             balances = dict(read.answer)  # type: ignore[call-overload]
             if balances.keys() != first.keys():
-                other = _some(sorted(balances.keys() ^ first.keys()))
+                other = _first_names(sorted(balances.keys() ^ first.keys()))
                 cases.add(OTHER_ACCOUNTS, f"two reads have different accounts: {other} is in one only", reads[0], read)
             elif sum(balances.values()) != total:
                 sentence = f"a read shows accounts with a total of {sum(balances.values()):,}, not {total:,}"
@@ -531,8 +536,8 @@ def failing_anomalies(model: str, allowed: Collection[str], prohibited: Collecti
     anomalies = PROMISES[model].anomalies if model in PROMISES else {}
     for name in (*allowed, *prohibited):
         if name not in anomalies:
-            known = f"it has {', '.join(anomalies)}" if anomalies else f"those of {', '.join(PROMISES)} can be chosen"
-            raise ValueError(f"the model {model} has no anomaly {name}; {known}")
+            choices = f"it has {', '.join(anomalies)}" if anomalies else f"those of {', '.join(PROMISES)} can be chosen"
+            raise ValueError(f"the model {model} has no anomaly {name}; {choices}")
         if name in allowed and name in prohibited:
             raise ValueError(f"{name} is allowed and prohibited; leave one out")
     return frozenset({name for name, fails in anomalies.items() if fails} - {*allowed} | {*prohibited})
@@ -558,10 +563,10 @@ def _after(duration_ns: int) -> str:
     return f"{duration_ns / 1e9:.3g} s"
 
 
-def _some(names: Sequence[str], most: int = 5) -> str:
+def _first_names(names: Sequence[str], most: int = 5) -> str:
     """The first names, and how many more there are."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    rest_text = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest_text
 
 
 def _elements(form: Any) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ def judge_calls(
         judgement = judge_object(model, initial, operations, budget=BUDGET, failing=failing)
         doubts += [f"{place}{doubt}{_REMEDY if isinstance(model, Model) else ''}" for doubt in judgement.doubts]
         for case in judgement.contradictions:
-            shown = tuple(witness_of_call(_call(rows[each.id])) for each in case.operations)
+            shown = tuple(witness_of_call(_call(rows[operation.id])) for operation in case.operations)
             sentence = case.sentence if isinstance(model, Model) else f"{case.anomaly}: {case.sentence}"
             findings.append(ModelFinding(place + sentence, shown, case.count))
         if isinstance(model, Model) and not judgement.contradictions and not judgement.doubts:
