@@ -1,9 +1,9 @@
 """The served APIs and versions, and the headers of requests and responses.
 
 The table of the served APIs is discovered: each request class in `broker.protocol.messages` declares its key, its
-versions and the operation on the cluster that its sender needs (`ServedApi`), and its response class is in the same
-module. A new API is these two classes in the module of its family, and its handler in `broker.server.routes`. Only an
-API that is allowed for each topic or group separately has a check in `broker.server.authorization`.
+versions and the operation on the cluster that its sender needs (`ServedApi`), and its response class follows in the
+same module. A new API is these two classes in the module of its family, and its handler in `broker.server.routes`.
+Only an API that is allowed for each topic or group separately has a check in `broker.server.authorization`.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class Api:
 def discover(package: ModuleType) -> dict[ApiKey, Api]:
     """The APIs that the request classes in the modules of a package declare, by key in ascending order.
 
-    Raises `DeclarationError` for an unknown key, and for a key that two classes declare.
+    Raises `DeclarationError` for an unknown key, for a key that two classes declare, and for a response class before
+    its request class.
     """
     table: dict[ApiKey, Api] = {}
     for api in sorted(_declared_in(package), key=lambda it: it.key):
@@ -172,6 +173,8 @@ def _declared_in(package: ModuleType) -> Iterator[Api]:
 def _api(request: type[Message], served: ServedApi, response: type[Message]) -> Api:
     if served.key not in set(ApiKey):
         raise DeclarationError(f"{request.__name__}: {served.key} is not an API key of Kafka")
+    if response.VERSIONS is not request.VERSIONS:
+        raise DeclarationError(f"{response.__name__} is declared before {request.__name__}, which has its versions")
     low, high = served.versions.low, served.versions.high
     advertised = served.versions if served.advertised is None else served.advertised
     is_listed = high in advertised

@@ -12,6 +12,7 @@ tagged structure is declared `| None`: None means "absent", which is the meaning
 
 from __future__ import annotations
 
+import sys
 import types
 import typing
 from dataclasses import dataclass
@@ -47,16 +48,21 @@ def v(text: str) -> Versions:
     return Versions(int(low), int(high or low))
 
 
+NO_VERSION = v("none")
 Operation: TypeAlias = Literal["", "none", "ALTER", "CLUSTER_ACTION", "DESCRIBE", "DESCRIBE_CONFIGS"]
 """See `ServedApi.operation`."""
 
 
 @dataclass(frozen=True)
 class ServedApi:
-    """The declaration of a request class whose API is served: `key`, and the served `versions`."""
+    """The declaration of a request class whose API is served: `key`, the served `versions`, and those of them that are
+    `flexible` (KIP-482)."""
 
     key: int
     versions: Versions
+    flexible: Versions = NO_VERSION
+    declared: Versions | None = None
+    """The versions that the classes declare, if they declare more than the served ones."""
     advertised: Versions | None = None
     """The versions in the ApiVersions answer; None: the served ones; `none`: not listed, as only brokers use it."""
     operation: Operation = ""
@@ -128,13 +134,20 @@ class Message(msgspec.Struct, gc=False):
     collection.
 
     A whole message (not a structure inside one) declares which versions exist and which of them are flexible (KIP-482).
-    A request class declares its `API`, if it is served.
+    A request class whose API is served declares them in its `API`, also for its response class, which follows in the
+    same module.
     """
 
     API: ClassVar[ServedApi | None] = None
 
     VERSIONS: ClassVar[Versions] = v("0+")
-    FLEXIBLE: ClassVar[Versions] = v("none")
+    FLEXIBLE: ClassVar[Versions] = NO_VERSION
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        request = getattr(sys.modules[cls.__module__], f"{cls.__name__.removesuffix('Response')}Request", cls)
+        if (api := request.API) is not None:
+            cls.VERSIONS, cls.FLEXIBLE = api.declared or api.versions, api.flexible
 
 
 class SecretMessage(Message):
@@ -188,7 +201,7 @@ def _field(cls: type[Message], info: Any, hint: Any) -> Field:
         default = None  # the field is in every version of its message, so the default is never used
     elif info.default is msgspec.NODEFAULT and info.default_factory is not list:
         raise DeclarationError(f"{cls.__name__}.{info.name}: needs a constant default or an empty list")
-    return Field(info.name, wire, versions, nullable_versions if nullable else v("none"), tag, default)
+    return Field(info.name, wire, versions, nullable_versions if nullable else NO_VERSION, tag, default)
 
 
 def _unwrap(hint: Any) -> tuple[Any, tuple[Any, ...]]:

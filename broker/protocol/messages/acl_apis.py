@@ -15,9 +15,7 @@ LITERAL = 3
 class DescribeAclsRequest(Message):
     """A filter: None and ANY match everything."""
 
-    API = ServedApi(29, v("1-3"), operation="DESCRIBE")
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
+    API = ServedApi(29, v("1-3"), v("2+"), operation="DESCRIBE")
 
     resource_type_filter: Int8 = 0
     resource_name_filter: String | None = ""
@@ -43,9 +41,6 @@ class DescribeAclsResource(Message):
 
 
 class DescribeAclsResponse(Message):
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = ""
@@ -66,9 +61,7 @@ class AclCreation(Message):
 
 
 class CreateAclsRequest(Message):
-    API = ServedApi(30, v("1-3"), operation="ALTER")
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
+    API = ServedApi(30, v("1-3"), v("2+"), operation="ALTER")
 
     creations: list[AclCreation] = []
 
@@ -79,9 +72,6 @@ class AclCreationResult(Message):
 
 
 class CreateAclsResponse(Message):
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     results: list[AclCreationResult] = []
 
@@ -100,9 +90,7 @@ class DeleteAclsFilter(Message):
 
 
 class DeleteAclsRequest(Message):
-    API = ServedApi(31, v("1-3"), operation="ALTER")
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
+    API = ServedApi(31, v("1-3"), v("2+"), operation="ALTER")
 
     filters: list[DeleteAclsFilter] = []
 
@@ -126,8 +114,5 @@ class DeleteAclsFilterResult(Message):
 
 
 class DeleteAclsResponse(Message):
-    VERSIONS = v("1-3")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     filter_results: list[DeleteAclsFilterResult] = []

@@ -37,9 +37,7 @@ class Feature(Message):
 
 
 class BrokerRegistrationRequest(Message):
-    API = ServedApi(62, v("0-4"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("0+")
+    API = ServedApi(62, v("0-4"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
     cluster_id: String = ""
@@ -53,9 +51,6 @@ class BrokerRegistrationRequest(Message):
 
 
 class BrokerRegistrationResponse(Message):
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     broker_epoch: Int64 = -1
@@ -78,9 +73,7 @@ class TieredStarts(Message):
 
 
 class BrokerHeartbeatRequest(Message):
-    API = ServedApi(63, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
+    API = ServedApi(63, v("0-1"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
@@ -93,9 +86,6 @@ class BrokerHeartbeatRequest(Message):
 
 
 class BrokerHeartbeatResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     is_caught_up: Bool = False
@@ -111,9 +101,7 @@ class BrokerHeartbeatResponse(Message):
 class EnvelopeRequest(Message):
     """`request_data`: a request with header, without the frame's length; `client_host_address`: the bytes of an IP."""
 
-    API = ServedApi(58, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(58, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     request_data: Bytes = b""
     request_principal: Bytes | None = None
@@ -122,9 +110,6 @@ class EnvelopeRequest(Message):
 
 class EnvelopeResponse(Message):
     """`response_data`: a response with header; None when the envelope was refused."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
     response_data: Bytes | None = None
     error_code: Int16 = 0

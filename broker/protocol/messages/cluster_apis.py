@@ -24,9 +24,7 @@ from broker.protocol.schema import (
 
 
 class ApiVersionsRequest(Message):
-    API = ServedApi(18, v("0-4"), operation="none")
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("3+")
+    API = ServedApi(18, v("0-4"), v("3+"), operation="none")
 
     client_software_name: Annotated[String, v("3+")] = ""
     client_software_version: Annotated[String, v("3+")] = ""
@@ -51,9 +49,6 @@ class FinalizedFeatureKey(Message):
 
 
 class ApiVersionsResponse(Message):
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("3+")
-
     error_code: Int16 = 0
     api_keys: list[ApiVersion] = []
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
@@ -77,9 +72,7 @@ class MetadataRequestTopic(Message):
 class MetadataRequest(Message):
     """`topics` None asks for all topics, an empty list for no topic (version 0: an empty list for all)."""
 
-    API = ServedApi(3, v("0-13"))
-    VERSIONS = v("0-13")
-    FLEXIBLE = v("9+")
+    API = ServedApi(3, v("0-13"), v("9+"))
 
     topics: Annotated[list[MetadataRequestTopic] | None, Nullable("1+")] = []
     allow_auto_topic_creation: Annotated[Bool, v("4+")] = True
@@ -114,9 +107,6 @@ class MetadataResponseTopic(Message):
 
 
 class MetadataResponse(Message):
-    VERSIONS = v("0-13")
-    FLEXIBLE = v("9+")
-
     throttle_time_ms: Annotated[Int32, v("3+")] = 0
     brokers: list[MetadataResponseBroker] = []
     cluster_id: Annotated[String | None, v("2+")] = None
@@ -130,9 +120,7 @@ class MetadataResponse(Message):
 
 
 class DescribeClusterRequest(Message):
-    API = ServedApi(60, v("0-2"), operation="none")
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
+    API = ServedApi(60, v("0-2"), v("0+"), operation="none")
 
     include_cluster_authorized_operations: Bool = False
     endpoint_type: Annotated[Int8, v("1+")] = 1
@@ -148,9 +136,6 @@ class DescribeClusterBroker(Message):
 
 
 class DescribeClusterResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = None
@@ -170,9 +155,7 @@ class DescribableLogDirTopic(Message):
 
 
 class DescribeLogDirsRequest(Message):
-    API = ServedApi(35, v("1-4"), operation="DESCRIBE")
-    VERSIONS = v("1-4")
-    FLEXIBLE = v("2+")
+    API = ServedApi(35, v("1-4"), v("2+"), operation="DESCRIBE")
 
     topics: list[DescribableLogDirTopic] | None = []
 
@@ -198,9 +181,6 @@ class DescribeLogDirsResult(Message):
 
 
 class DescribeLogDirsResponse(Message):
-    VERSIONS = v("1-4")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, v("3+")] = 0
     results: list[DescribeLogDirsResult] = []

@@ -16,9 +16,7 @@ class DescribeConfigsResource(Message):
 
 
 class DescribeConfigsRequest(Message):
-    API = ServedApi(32, v("1-4"))
-    VERSIONS = v("1-4")
-    FLEXIBLE = v("4+")
+    API = ServedApi(32, v("1-4"), v("4+"))
 
     resources: list[DescribeConfigsResource] = []
     include_synonyms: Annotated[Bool, v("1+")] = False
@@ -51,9 +49,6 @@ class DescribeConfigsResult(Message):
 
 
 class DescribeConfigsResponse(Message):
-    VERSIONS = v("1-4")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Int32 = 0
     results: list[DescribeConfigsResult] = []
 
@@ -73,9 +68,7 @@ class AlterConfigsResource(Message):
 
 
 class AlterConfigsRequest(Message):
-    API = ServedApi(33, v("0-2"))
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
+    API = ServedApi(33, v("0-2"), v("2+"))
 
     resources: list[AlterConfigsResource] = []
     validate_only: Bool = False
@@ -89,9 +82,6 @@ class AlterConfigsResourceResponse(Message):
 
 
 class AlterConfigsResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
 
@@ -115,18 +105,13 @@ class IncrementalAlterConfigsResource(Message):
 
 
 class IncrementalAlterConfigsRequest(Message):
-    API = ServedApi(44, v("0-1"))
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
+    API = ServedApi(44, v("0-1"), v("1+"))
 
     resources: list[IncrementalAlterConfigsResource] = []
     validate_only: Bool = False
 
 
 class IncrementalAlterConfigsResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
-
     throttle_time_ms: Int32 = 0
     responses: list[AlterConfigsResourceResponse] = []
 
@@ -140,9 +125,7 @@ TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32  # Kafka's
 class ListConfigResourcesRequest(Message):
     """An empty list of types requests all types."""
 
-    API = ServedApi(74, v("0-1"), operation="DESCRIBE_CONFIGS")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
+    API = ServedApi(74, v("0-1"), v("0+"), operation="DESCRIBE_CONFIGS")
 
     resource_types: Annotated[list[Int8], v("1+")] = []
 
@@ -153,9 +136,6 @@ class ConfigResource(Message):
 
 
 class ListConfigResourcesResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     config_resources: list[ConfigResource] = []
@@ -174,9 +154,7 @@ class ComponentData(Message):
 
 
 class DescribeClientQuotasRequest(Message):
-    API = ServedApi(48, v("0-1"), operation="DESCRIBE_CONFIGS")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
+    API = ServedApi(48, v("0-1"), v("1+"), operation="DESCRIBE_CONFIGS")
 
     components: list[ComponentData] = []
     strict: Bool = False
@@ -199,9 +177,6 @@ class EntryData(Message):
 
 class DescribeClientQuotasResponse(Message):
     """An error response has `entries` None."""
-
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
 
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0

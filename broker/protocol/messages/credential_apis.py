@@ -13,14 +13,11 @@ class SaslHandshakeRequest(Message):
     """From version 1 on SaslAuthenticate carries the tokens. In version 0 each is a bare frame."""
 
     API = ServedApi(17, v("0-1"), operation="none")
-    VERSIONS = v("0-1")
 
     mechanism: String = ""
 
 
 class SaslHandshakeResponse(Message):
-    VERSIONS = v("0-1")
-
     error_code: Int16 = 0
     mechanisms: list[String] = []
 
@@ -29,18 +26,13 @@ class SaslHandshakeResponse(Message):
 
 
 class SaslAuthenticateRequest(SecretMessage):
-    API = ServedApi(36, v("0-2"), operation="none")
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
+    API = ServedApi(36, v("0-2"), v("2+"), operation="none")
 
     auth_bytes: Bytes = b""
 
 
 class SaslAuthenticateResponse(SecretMessage):
     """`session_lifetime_ms` 0: the session does not expire."""
-
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
 
     error_code: Int16 = 0
     error_message: String | None = ""
@@ -58,9 +50,7 @@ class UserName(Message):
 class DescribeUserScramCredentialsRequest(Message):
     """Without users: all users."""
 
-    API = ServedApi(50, v("0"), operation="DESCRIBE")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(50, v("0"), v("0+"), operation="DESCRIBE")
 
     users: list[UserName] | None = []
 
@@ -78,9 +68,6 @@ class DescribeUserScramCredentialsResult(Message):
 
 
 class DescribeUserScramCredentialsResponse(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = ""
@@ -106,9 +93,7 @@ class ScramCredentialUpsertion(SecretMessage):
 
 
 class AlterUserScramCredentialsRequest(Message):
-    API = ServedApi(51, v("0"), operation="ALTER")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(51, v("0"), v("0+"), operation="ALTER")
 
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
@@ -121,8 +106,5 @@ class AlterUserScramCredentialsResult(Message):
 
 
 class AlterUserScramCredentialsResponse(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     results: list[AlterUserScramCredentialsResult] = []

@@ -38,9 +38,7 @@ class ForgottenTopic(Message):
 class FetchRequest(Message):
     """A replica's id is in `replica_id` up to version 14 and in `replica_state` from 15 on: see `fetching_replica`."""
 
-    API = ServedApi(1, v("4-17"))
-    VERSIONS = v("4-18")
-    FLEXIBLE = v("12+")
+    API = ServedApi(1, v("4-17"), v("12+"), declared=v("4-18"))
 
     cluster_id: Annotated[String | None, v("12+"), Tag(0)] = None
     replica_id: Annotated[Int32, v("0-14")] = -1
@@ -109,9 +107,6 @@ class NodeEndpoint(Message):
 
 
 class FetchResponse(Message):
-    VERSIONS = v("4-18")
-    FLEXIBLE = v("12+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Annotated[Int16, v("7+")] = 0
     session_id: Annotated[Int32, v("7+")] = 0

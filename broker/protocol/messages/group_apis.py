@@ -13,9 +13,7 @@ TRANSACTION_KEY = 1  # value of `key_type`
 
 
 class FindCoordinatorRequest(Message):
-    API = ServedApi(10, v("0-6"))
-    VERSIONS = v("0-6")
-    FLEXIBLE = v("3+")
+    API = ServedApi(10, v("0-6"), v("3+"))
 
     key: Annotated[String, v("0-3")] = ""
     key_type: Annotated[Int8, v("1+")] = 0
@@ -32,9 +30,6 @@ class Coordinator(Message):
 
 
 class FindCoordinatorResponse(Message):
-    VERSIONS = v("0-6")
-    FLEXIBLE = v("3+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Annotated[Int16, v("0-3")] = 0
     error_message: Annotated[String | None, v("1-3")] = ""
@@ -53,9 +48,7 @@ class JoinGroupRequestProtocol(Message):
 
 
 class JoinGroupRequest(Message):
-    API = ServedApi(11, v("0-9"))
-    VERSIONS = v("0-9")
-    FLEXIBLE = v("6+")
+    API = ServedApi(11, v("0-9"), v("6+"))
 
     group_id: String = ""
     session_timeout_ms: Int32 = 0
@@ -74,9 +67,6 @@ class JoinGroupResponseMember(Message):
 
 
 class JoinGroupResponse(Message):
-    VERSIONS = v("0-9")
-    FLEXIBLE = v("6+")
-
     throttle_time_ms: Annotated[Int32, v("2+")] = 0
     error_code: Int16 = 0
     generation_id: Int32 = -1
@@ -97,9 +87,7 @@ class SyncGroupRequestAssignment(Message):
 
 
 class SyncGroupRequest(Message):
-    API = ServedApi(14, v("0-5"))
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("4+")
+    API = ServedApi(14, v("0-5"), v("4+"))
 
     group_id: String = ""
     generation_id: Int32 = 0
@@ -111,9 +99,6 @@ class SyncGroupRequest(Message):
 
 
 class SyncGroupResponse(Message):
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Int16 = 0
     protocol_type: Annotated[String | None, v("5+")] = None
@@ -125,9 +110,7 @@ class SyncGroupResponse(Message):
 
 
 class HeartbeatRequest(Message):
-    API = ServedApi(12, v("0-4"))
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("4+")
+    API = ServedApi(12, v("0-4"), v("4+"))
 
     group_id: String = ""
     generation_id: Int32 = 0
@@ -136,9 +119,6 @@ class HeartbeatRequest(Message):
 
 
 class HeartbeatResponse(Message):
-    VERSIONS = v("0-4")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Int16 = 0
 
@@ -153,9 +133,7 @@ class MemberIdentity(Message):
 
 
 class LeaveGroupRequest(Message):
-    API = ServedApi(13, v("0-5"))
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("4+")
+    API = ServedApi(13, v("0-5"), v("4+"))
 
     group_id: String = ""
     member_id: Annotated[String, v("0-2")] = ""
@@ -169,9 +147,6 @@ class MemberResponse(Message):
 
 
 class LeaveGroupResponse(Message):
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Int16 = 0
     members: Annotated[list[MemberResponse], v("3+")] = []
@@ -181,9 +156,7 @@ class LeaveGroupResponse(Message):
 
 
 class DescribeGroupsRequest(Message):
-    API = ServedApi(15, v("0-6"))
-    VERSIONS = v("0-6")
-    FLEXIBLE = v("5+")
+    API = ServedApi(15, v("0-6"), v("5+"))
 
     groups: list[String] = []
     include_authorized_operations: Annotated[Bool, v("3+")] = False
@@ -210,9 +183,6 @@ class DescribedGroup(Message):
 
 
 class DescribeGroupsResponse(Message):
-    VERSIONS = v("0-6")
-    FLEXIBLE = v("5+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     groups: list[DescribedGroup] = []
 
@@ -221,9 +191,7 @@ class DescribeGroupsResponse(Message):
 
 
 class ListGroupsRequest(Message):
-    API = ServedApi(16, v("0-5"))
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("3+")
+    API = ServedApi(16, v("0-5"), v("3+"))
 
     states_filter: Annotated[list[String], v("4+")] = []
     types_filter: Annotated[list[String], v("5+")] = []
@@ -237,9 +205,6 @@ class ListedGroup(Message):
 
 
 class ListGroupsResponse(Message):
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("3+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     error_code: Int16 = 0
     groups: list[ListedGroup] = []
@@ -249,9 +214,7 @@ class ListGroupsResponse(Message):
 
 
 class DeleteGroupsRequest(Message):
-    API = ServedApi(42, v("0-2"))
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
+    API = ServedApi(42, v("0-2"), v("2+"))
 
     groups_names: list[String] = []
 
@@ -262,9 +225,6 @@ class DeletableGroupResult(Message):
 
 
 class DeleteGroupsResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     results: list[DeletableGroupResult] = []
 
@@ -282,9 +242,7 @@ class TopicPartitions(Message):
 
 
 class ConsumerGroupHeartbeatRequest(Message):
-    API = ServedApi(68, v("0-1"), operation="none")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
+    API = ServedApi(68, v("0-1"), v("0+"), operation="none")
 
     group_id: String = ""
     member_id: String = ""
@@ -299,9 +257,6 @@ class ConsumerGroupHeartbeatRequest(Message):
 
 
 class ConsumerGroupHeartbeatResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = None

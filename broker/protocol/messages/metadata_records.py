@@ -59,11 +59,17 @@ class BrokerFeature(Message):
     max_supported_version: Int16 = 0
 
 
-class RegisterBrokerRecord(Message):
+class KRaftRecord(Message):
+    """A record of the metadata log. Every version is flexible; there is one, unless a record's class names others."""
+
+    VERSIONS = v("0")
+    FLEXIBLE = v("0+")
+
+
+class RegisterBrokerRecord(KRaftRecord):
     """A broker's process has registered. Its epoch is this record's own offset when `broker_epoch` is OWN_OFFSET."""
 
     VERSIONS = v("0-3")
-    FLEXIBLE = v("0+")
 
     broker_id: Int32 = 0
     is_migrating_zk_broker: Annotated[Bool, v("2+")] = False
@@ -77,11 +83,10 @@ class RegisterBrokerRecord(Message):
     log_dirs: Annotated[list[Uuid], v("3+"), Tag(0)] = []
 
 
-class BrokerRegistrationChangeRecord(Message):
+class BrokerRegistrationChangeRecord(KRaftRecord):
     """`fenced` is -1 when the broker became unfenced, 1 when it was fenced, 0 when that did not change."""
 
     VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = 0
@@ -90,17 +95,13 @@ class BrokerRegistrationChangeRecord(Message):
     log_dirs: Annotated[list[Uuid], v("2+"), Tag(2)] = []
 
 
-class TopicRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
+class TopicRecord(KRaftRecord):
     name: String = ""
     topic_id: Uuid = NO_ID
 
 
-class PartitionRecord(Message):
+class PartitionRecord(KRaftRecord):
     VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
 
     partition_id: Int32 = -1
     topic_id: Uuid = NO_ID
@@ -117,14 +118,13 @@ class PartitionRecord(Message):
     last_known_elr: Annotated[list[Int32] | None, v("2+"), Tag(2)] = None
 
 
-class PartitionChangeRecord(Message):
+class PartitionChangeRecord(KRaftRecord):
     """A change of a partition. None, -2 (leader) and -1 (recovery state) mean "unchanged".
 
     Applying it raises the partition epoch; also the leader epoch when `leader` is given, even if it is the same.
     """
 
     VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
 
     partition_id: Int32 = -1
     topic_id: Uuid = NO_ID
@@ -139,18 +139,12 @@ class PartitionChangeRecord(Message):
     directories: Annotated[list[Uuid] | None, v("1+"), Tag(8)] = None
 
 
-class RemoveTopicRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
+class RemoveTopicRecord(KRaftRecord):
     topic_id: Uuid = NO_ID
 
 
-class ConfigRecord(Message):
+class ConfigRecord(KRaftRecord):
     """A configuration value; None removes the key."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
     resource_type: Int8 = 0
     resource_name: String = ""
@@ -158,22 +152,16 @@ class ConfigRecord(Message):
     value: String | None = ""
 
 
-class ProducerIdsRecord(Message):
+class ProducerIdsRecord(KRaftRecord):
     """A broker was assigned a block of producer ids; `next_producer_id` is the first id after the block."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
     next_producer_id: Int64 = 0
 
 
-class UserScramCredentialRecord(SecretMessage):
+class UserScramCredentialRecord(KRaftRecord, SecretMessage):
     """The verifier of a user's SCRAM password (KIP-554). It is not the password, but allows to test guesses of it."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
     name: String = ""
     mechanism: Int8 = 0
@@ -183,18 +171,12 @@ class UserScramCredentialRecord(SecretMessage):
     iterations: Int32 = 0
 
 
-class RemoveUserScramCredentialRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
+class RemoveUserScramCredentialRecord(KRaftRecord):
     name: String = ""
     mechanism: Int8 = 0
 
 
-class AccessControlEntryRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
+class AccessControlEntryRecord(KRaftRecord):
     id: Uuid = NO_ID
     resource_type: Int8 = 0
     resource_name: String | None = None
@@ -205,18 +187,12 @@ class AccessControlEntryRecord(Message):
     permission_type: Int8 = 0
 
 
-class RemoveAccessControlEntryRecord(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
+class RemoveAccessControlEntryRecord(KRaftRecord):
     id: Uuid = NO_ID
 
 
-class NoOpRecord(Message):
+class NoOpRecord(KRaftRecord):
     """Changes nothing; its commit proves that its writer was still the leader."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
 
 MetadataRecord = (

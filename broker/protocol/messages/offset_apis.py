@@ -35,9 +35,7 @@ class ListOffsetsTopic(Message):
 
 
 class ListOffsetsRequest(Message):
-    API = ServedApi(2, v("1-11"))
-    VERSIONS = v("1-11")
-    FLEXIBLE = v("6+")
+    API = ServedApi(2, v("1-11"), v("6+"))
 
     replica_id: Int32 = 0
     isolation_level: Annotated[Int8, v("2+")] = 0
@@ -59,9 +57,6 @@ class ListOffsetsTopicResponse(Message):
 
 
 class ListOffsetsResponse(Message):
-    VERSIONS = v("1-11")
-    FLEXIBLE = v("6+")
-
     throttle_time_ms: Annotated[Int32, v("2+")] = 0
     topics: list[ListOffsetsTopicResponse] = []
 
@@ -81,9 +76,7 @@ class OffsetForLeaderTopic(Message):
 
 
 class OffsetForLeaderEpochRequest(Message):
-    API = ServedApi(23, v("2-4"))
-    VERSIONS = v("2-4")
-    FLEXIBLE = v("4+")
+    API = ServedApi(23, v("2-4"), v("4+"))
 
     replica_id: Annotated[Int32, v("3+")] = -2
     topics: list[OffsetForLeaderTopic] = []
@@ -102,9 +95,6 @@ class OffsetForLeaderTopicResult(Message):
 
 
 class OffsetForLeaderEpochResponse(Message):
-    VERSIONS = v("2-4")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Annotated[Int32, v("2+")] = 0
     topics: list[OffsetForLeaderTopicResult] = []
 
@@ -127,9 +117,7 @@ class DeleteRecordsTopic(Message):
 
 
 class DeleteRecordsRequest(Message):
-    API = ServedApi(21, v("0-2"))
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
+    API = ServedApi(21, v("0-2"), v("2+"))
 
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: Int32 = 0
@@ -147,9 +135,6 @@ class DeleteRecordsTopicResult(Message):
 
 
 class DeleteRecordsResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     topics: list[DeleteRecordsTopicResult] = []
 
@@ -170,9 +155,7 @@ class OffsetCommitRequestTopic(Message):
 
 
 class OffsetCommitRequest(Message):
-    API = ServedApi(8, v("2-9"))
-    VERSIONS = v("2-9")
-    FLEXIBLE = v("8+")
+    API = ServedApi(8, v("2-9"), v("8+"))
 
     group_id: String = ""
     generation_id_or_member_epoch: Int32 = -1
@@ -193,9 +176,6 @@ class OffsetCommitResponseTopic(Message):
 
 
 class OffsetCommitResponse(Message):
-    VERSIONS = v("2-9")
-    FLEXIBLE = v("8+")
-
     throttle_time_ms: Annotated[Int32, v("3+")] = 0
     topics: list[OffsetCommitResponseTopic] = []
 
@@ -221,9 +201,7 @@ class OffsetFetchRequestGroup(Message):
 
 
 class OffsetFetchRequest(Message):
-    API = ServedApi(9, v("1-9"))
-    VERSIONS = v("1-9")
-    FLEXIBLE = v("6+")
+    API = ServedApi(9, v("1-9"), v("6+"))
 
     group_id: Annotated[String, v("0-7")] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, v("0-7"), Nullable("2-7")] = []
@@ -264,9 +242,6 @@ class OffsetFetchResponseGroup(Message):
 
 
 class OffsetFetchResponse(Message):
-    VERSIONS = v("1-9")
-    FLEXIBLE = v("6+")
-
     throttle_time_ms: Annotated[Int32, v("3+")] = 0
     topics: Annotated[list[OffsetFetchResponseTopic], v("0-7")] = []
     error_code: Annotated[Int16, v("2-7")] = 0
@@ -287,7 +262,6 @@ class OffsetDeleteRequestTopic(Message):
 
 class OffsetDeleteRequest(Message):
     API = ServedApi(47, v("0"))
-    VERSIONS = v("0")
 
     group_id: String = ""
     topics: list[OffsetDeleteRequestTopic] = []
@@ -304,8 +278,6 @@ class OffsetDeleteResponseTopic(Message):
 
 
 class OffsetDeleteResponse(Message):
-    VERSIONS = v("0")
-
     error_code: Int16 = 0
     throttle_time_ms: Int32 = 0
     topics: list[OffsetDeleteResponseTopic] = []

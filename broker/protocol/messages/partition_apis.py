@@ -31,9 +31,7 @@ class AlterPartitionTopicData(Message):
 
 
 class AlterPartitionRequest(Message):
-    API = ServedApi(56, v("2-3"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("2-3")
-    FLEXIBLE = v("0+")
+    API = ServedApi(56, v("2-3"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
@@ -56,9 +54,6 @@ class AlterPartitionTopicResult(Message):
 
 
 class AlterPartitionResponse(Message):
-    VERSIONS = v("2-3")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     topics: list[AlterPartitionTopicResult] = []
@@ -80,9 +75,7 @@ class ReassignableTopic(Message):
 
 
 class AlterPartitionReassignmentsRequest(Message):
-    API = ServedApi(45, v("0-1"), operation="ALTER")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
+    API = ServedApi(45, v("0-1"), v("0+"), operation="ALTER")
 
     timeout_ms: Int32 = 60_000
     allow_replication_factor_change: Annotated[Bool, v("1+")] = True
@@ -101,9 +94,6 @@ class ReassignableTopicResponse(Message):
 
 
 class AlterPartitionReassignmentsResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     allow_replication_factor_change: Annotated[Bool, v("1+")] = True
     error_code: Int16 = 0
@@ -120,9 +110,7 @@ class ListPartitionReassignmentsTopics(Message):
 
 
 class ListPartitionReassignmentsRequest(Message):
-    API = ServedApi(46, v("0"), operation="DESCRIBE")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(46, v("0"), v("0+"), operation="DESCRIBE")
 
     timeout_ms: Int32 = 60_000
     topics: list[ListPartitionReassignmentsTopics] | None = None
@@ -141,9 +129,6 @@ class OngoingTopicReassignment(Message):
 
 
 class ListPartitionReassignmentsResponse(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     error_message: String | None = ""
@@ -165,9 +150,7 @@ class ElectLeadersTopicPartitions(Message):
 class ElectLeadersRequest(Message):
     """`topic_partitions` None: all partitions."""
 
-    API = ServedApi(43, v("0-2"), operation="ALTER")
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
+    API = ServedApi(43, v("0-2"), v("2+"), operation="ALTER")
 
     election_type: Annotated[Int8, v("1+")] = PREFERRED
     topic_partitions: list[ElectLeadersTopicPartitions] | None = []
@@ -186,9 +169,6 @@ class ReplicaElectionResult(Message):
 
 
 class ElectLeadersResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     error_code: Annotated[Int16, v("1+")] = 0
     replica_election_results: list[ReplicaElectionResult] = []
@@ -203,9 +183,7 @@ class GetReplicaLogInfoTopicPartitions(Message):
 
 
 class GetReplicaLogInfoRequest(Message):
-    API = ServedApi(93, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(93, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
     topic_partitions: list[GetReplicaLogInfoTopicPartitions] = []
@@ -229,9 +207,6 @@ class TopicPartitionLogInfo(Message):
 
 class GetReplicaLogInfoResponse(Message):
     """`has_more_data`: the answer was cut short; request the rest separately."""
-
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
 
     throttle_time_ms: Int32 = 0
     broker_epoch: Int64 = -1

@@ -23,9 +23,7 @@ class TopicProduceData(Message):
 
 class ProduceRequest(Message):
     # Older versions of librdkafka do not compress unless Produce is advertised from version 0 (KAFKA-18659).
-    API = ServedApi(0, v("3-12"), advertised=v("0-12"))
-    VERSIONS = v("3-13")
-    FLEXIBLE = v("9+")
+    API = ServedApi(0, v("3-12"), v("9+"), declared=v("3-13"), advertised=v("0-12"))
 
     transactional_id: Annotated[String | None, v("3+")] = None
     acks: Int16 = 0
@@ -68,9 +66,7 @@ class ProduceResponse(Message):
 
 
 class InitProducerIdRequest(Message):
-    API = ServedApi(22, v("0-5"))
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("2+")
+    API = ServedApi(22, v("0-5"), v("2+"))
 
     transactional_id: String | None = ""
     transaction_timeout_ms: Int32 = 0
@@ -79,9 +75,6 @@ class InitProducerIdRequest(Message):
 
 
 class InitProducerIdResponse(Message):
-    VERSIONS = v("0-5")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id: Int64 = -1
@@ -92,18 +85,13 @@ class InitProducerIdResponse(Message):
 
 
 class AllocateProducerIdsRequest(Message):
-    API = ServedApi(67, v("0"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
+    API = ServedApi(67, v("0"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     broker_id: Int32 = 0
     broker_epoch: Int64 = -1
 
 
 class AllocateProducerIdsResponse(Message):
-    VERSIONS = v("0")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     producer_id_start: Int64 = 0

@@ -52,9 +52,7 @@ class VoteTopicData(Message):
 
 
 class VoteRequest(Message):
-    API = ServedApi(52, v("0-2"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
+    API = ServedApi(52, v("0-2"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
     voter_id: Annotated[Int32, v("1+")] = -1
@@ -83,9 +81,6 @@ class NodeEndpoint(Message):
 
 
 class VoteResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
-
     error_code: Int16 = 0
     topics: list[VoteTopicResult] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
@@ -113,9 +108,7 @@ class Listener(Message):
 
 
 class BeginQuorumEpochRequest(Message):
-    API = ServedApi(53, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
+    API = ServedApi(53, v("0-1"), v("1+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
     voter_id: Annotated[Int32, v("1+")] = 0
@@ -136,9 +129,6 @@ class QuorumEpochTopicResult(Message):
 
 
 class BeginQuorumEpochResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
-
     error_code: Int16 = 0
     topics: list[QuorumEpochTopicResult] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
@@ -168,9 +158,7 @@ class EndQuorumEpochTopicData(Message):
 
 
 class EndQuorumEpochRequest(Message):
-    API = ServedApi(54, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
+    API = ServedApi(54, v("0-1"), v("1+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: String | None = None
     topics: list[EndQuorumEpochTopicData] = []
@@ -178,9 +166,6 @@ class EndQuorumEpochRequest(Message):
 
 
 class EndQuorumEpochResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("1+")
-
     error_code: Int16 = 0
     topics: list[QuorumEpochTopicResult] = []
     node_endpoints: Annotated[list[NodeEndpoint], v("1+"), Tag(0)] = []
@@ -199,9 +184,7 @@ class DescribeQuorumTopicData(Message):
 
 
 class DescribeQuorumRequest(Message):
-    API = ServedApi(55, v("0-2"), operation="DESCRIBE")
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
+    API = ServedApi(55, v("0-2"), v("0+"), operation="DESCRIBE")
 
     topics: list[DescribeQuorumTopicData] = []
 
@@ -236,9 +219,6 @@ class Node(Message):
 
 
 class DescribeQuorumResponse(Message):
-    VERSIONS = v("0-2")
-    FLEXIBLE = v("0+")
-
     error_code: Int16 = 0
     error_message: Annotated[String | None, v("2+")] = ""
     topics: list[DescribeQuorumTopicResult] = []
@@ -269,9 +249,7 @@ class TopicSnapshot(Message):
 
 
 class FetchSnapshotRequest(Message):
-    API = ServedApi(59, v("0-1"), advertised=v("none"), operation="CLUSTER_ACTION")
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
+    API = ServedApi(59, v("0-1"), v("0+"), advertised=v("none"), operation="CLUSTER_ACTION")
 
     cluster_id: Annotated[String | None, Tag(0)] = None
     replica_id: Int32 = -1
@@ -297,9 +275,6 @@ class TopicSnapshotResult(Message):
 
 
 class FetchSnapshotResponse(Message):
-    VERSIONS = v("0-1")
-    FLEXIBLE = v("0+")
-
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     topics: list[TopicSnapshotResult] = []

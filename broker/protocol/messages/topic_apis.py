@@ -28,9 +28,7 @@ class CreatableTopic(Message):
 
 
 class CreateTopicsRequest(Message):
-    API = ServedApi(19, v("2-7"))
-    VERSIONS = v("2-7")
-    FLEXIBLE = v("5+")
+    API = ServedApi(19, v("2-7"), v("5+"))
 
     topics: list[CreatableTopic] = []
     timeout_ms: Int32 = 60_000
@@ -57,9 +55,6 @@ class CreatableTopicResult(Message):
 
 
 class CreateTopicsResponse(Message):
-    VERSIONS = v("2-7")
-    FLEXIBLE = v("5+")
-
     throttle_time_ms: Annotated[Int32, v("2+")] = 0
     topics: list[CreatableTopicResult] = []
 
@@ -75,9 +70,7 @@ class DeleteTopicState(Message):
 class DeleteTopicsRequest(Message):
     """Topics are named in `topic_names` up to version 5, in `topics` from 6 on."""
 
-    API = ServedApi(20, v("1-6"))
-    VERSIONS = v("1-6")
-    FLEXIBLE = v("4+")
+    API = ServedApi(20, v("1-6"), v("4+"))
 
     topics: Annotated[list[DeleteTopicState], v("6+")] = []
     topic_names: Annotated[list[String], v("0-5")] = []
@@ -92,9 +85,6 @@ class DeletableTopicResult(Message):
 
 
 class DeleteTopicsResponse(Message):
-    VERSIONS = v("1-6")
-    FLEXIBLE = v("4+")
-
     throttle_time_ms: Annotated[Int32, v("1+")] = 0
     responses: list[DeletableTopicResult] = []
 
@@ -115,9 +105,7 @@ class CreatePartitionsTopic(Message):
 
 
 class CreatePartitionsRequest(Message):
-    API = ServedApi(37, v("0-3"))
-    VERSIONS = v("0-3")
-    FLEXIBLE = v("2+")
+    API = ServedApi(37, v("0-3"), v("2+"))
 
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: Int32 = 0
@@ -131,8 +119,5 @@ class CreatePartitionsTopicResult(Message):
 
 
 class CreatePartitionsResponse(Message):
-    VERSIONS = v("0-3")
-    FLEXIBLE = v("2+")
-
     throttle_time_ms: Int32 = 0
     results: list[CreatePartitionsTopicResult] = []

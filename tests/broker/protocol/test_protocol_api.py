@@ -29,7 +29,7 @@ from broker.protocol.codec import DecodeError, EncodeError, decode_exactly
 from broker.protocol.messages.cluster_apis import ApiVersionsRequest, ApiVersionsResponse
 from broker.protocol.messages.fetch import FetchRequest, FetchResponse
 from broker.protocol.messages.quorum_apis import VoteRequest
-from broker.protocol.schema import DeclarationError
+from broker.protocol.schema import DeclarationError, v
 
 
 def test_every_served_version_is_declared_on_both_sides() -> None:
@@ -100,6 +100,16 @@ def test_a_key_that_two_requests_declare_or_that_kafka_does_not_have_is_refused(
         discover(package_of(tmp_path, monkeypatch, One=26, Two=26))
     with pytest.raises(DeclarationError, match="ThreeRequest: 900 is not an API key of Kafka"):
         discover(package_of(tmp_path, monkeypatch, Three=900))
+
+
+def test_a_response_has_the_versions_of_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = package_of(tmp_path, monkeypatch, EndTxn=26)
+    response = discover(package)[ApiKey.END_TXN].response
+    assert (response.VERSIONS, response.FLEXIBLE) == (v("0-1"), v("none"))
+    imports, request, answer = MODULE.format(name="Late", key=27).strip().split("\n\n\n")
+    (Path(package.__path__[0]) / "late.py").write_text("\n\n\n".join((imports, answer, request)))
+    with pytest.raises(DeclarationError, match="LateResponse is declared before LateRequest"):
+        discover(package)
 
 
 def test_the_advertised_versions_are_those_that_clients_need() -> None:

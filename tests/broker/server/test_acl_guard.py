@@ -126,8 +126,8 @@ def test_an_api_declares_an_operation_or_has_a_check_of_its_own() -> None:
 def test_an_api_without_an_operation_or_a_check_stops_the_program(tmp_path: Path) -> None:
     (tmp_path / "push_telemetry.py").write_text(
         "from broker.protocol.schema import Message, ServedApi, v\n"
-        "class PushTelemetryRequest(Message):\n    API = ServedApi(72, v('0'))\n    VERSIONS = v('0')\n"
-        "class PushTelemetryResponse(Message):\n    VERSIONS = v('0')\n"
+        "class PushTelemetryRequest(Message):\n    API = ServedApi(72, v('0'))\n"
+        "class PushTelemetryResponse(Message):\n    pass\n"
     )
     program = (
         f"from broker.protocol import messages; messages.__path__.append({str(tmp_path)!r}); "
