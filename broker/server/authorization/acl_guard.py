@@ -43,9 +43,7 @@ from broker.protocol.messages.group_apis import (
     TRANSACTION_KEY,
     Coordinator,
     DeletableGroupResult,
-    DeleteGroupsRequest,
     DescribedGroup,
-    DescribeGroupsRequest,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatResponse,
@@ -57,16 +55,12 @@ from broker.protocol.messages.group_apis import (
 from broker.protocol.messages.metadata_records import TOPIC_RESOURCE
 from broker.protocol.messages.offset_apis import (
     DeleteRecordsPartitionResult,
-    DeleteRecordsTopic,
     DeleteRecordsTopicResult,
     EpochEndOffset,
     ListOffsetsPartitionResponse,
-    ListOffsetsTopic,
     ListOffsetsTopicResponse,
-    OffsetCommitRequest,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
-    OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
@@ -164,69 +158,70 @@ def appending(name: str, denied: list[Any]) -> Callable[[Any], Any] | None:
     return amend
 
 
-# ---- The permissions of one caller, as the checks of the single APIs use them.
+def narrowed(
+    request: Any, elements: str, allowed: Callable[[Any], bool], answers: str, denied: Callable[[Any], Any]
+) -> Permit:
+    """Permits the allowed elements of the request's list in the field `elements`. The list in the field `answers` of
+    the response also has the answer that `denied` makes for each of the others."""
+    permitted, refused_elements = split(getattr(request, elements), allowed)
+    if not refused_elements:
+        return Permit(request)
+    refusals = [denied(element) for element in refused_elements]
+    return Permit(REPLACE(request, **{elements: permitted}), appending(answers, refusals))
+
 
 # ---- Permissions for requests about topics: each topic of a request is allowed or refused separately.
 
 TOPIC_DENIED_CODE = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 TOPIC_DENIED = ProtocolError(TOPIC_DENIED_CODE, "Topic authorization failed.")
+CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 FIRST_FETCH_WITH_IDS = 13
 REPLACE = msgspec.structs.replace
 
 
-def _each_topic(operation: AclOperation, answers: str, denied: Callable[[Any], Any]) -> Check:
-    """For a request with a list `topics` whose elements have a `name`; `answers`: the list of its response."""
+def _each_topic(
+    operation: AclOperation, answers: str, denied: Callable[[Any], Any], *, topics: str = "topics"
+) -> Check:
+    """For a request with a list of elements with a `name`; `answers`: the list of its response."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
-        allowed, refused_topics = split(request.topics, lambda topic: rights.topic(operation, topic.name))
-        if not refused_topics:
-            return Permit(request)
-        return Permit(REPLACE(request, topics=allowed), appending(answers, [denied(topic) for topic in refused_topics]))
+        return narrowed(request, topics, lambda topic: rights.topic(operation, topic.name), answers, denied)
 
     return check
 
 
-def _no_offsets(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
-    return ListOffsetsTopicResponse(
-        topic.name,
-        [ListOffsetsPartitionResponse(partition.partition_index, TOPIC_DENIED_CODE) for partition in topic.partitions],
+def _each_partition(
+    answer: Callable[[str, list[Any]], Any], denied: Callable[[int, ErrorCode], Any]
+) -> Callable[[Any], Any]:
+    """A function that makes a topic's `answer` with what is `denied` for each of its partitions, by its index."""
+    return lambda topic: answer(
+        topic.name, [denied(partition.partition_index, TOPIC_DENIED_CODE) for partition in topic.partitions]
     )
 
 
-def _no_deletion(topic: DeleteRecordsTopic) -> DeleteRecordsTopicResult:
-    return DeleteRecordsTopicResult(
-        topic.name,
-        [
-            DeleteRecordsPartitionResult(partition.partition_index, -1, TOPIC_DENIED_CODE)
-            for partition in topic.partitions
-        ],
-    )
+def _no_deletion(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
+    return DeleteRecordsPartitionResult(index, -1, code)
 
 
 def _no_partitions(topic: CreatePartitionsTopic) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(topic.name, TOPIC_DENIED_CODE, str(TOPIC_DENIED))
 
 
-def _produce(request: ProduceRequest, _version: int, rights: Rights) -> Permit:
+def _produce(request: ProduceRequest, version: int, rights: Rights) -> Permit:
     """A request with acks=0 gets no response: a refusal closes the connection, as in Kafka."""
-    allowed, refused_topics = split(request.topic_data, lambda topic: rights.topic(AclOperation.WRITE, topic.name))
-    if not refused_topics:
-        return Permit(request)
-    if request.acks == 0:
-        raise Rejected(f"Produce with acks=0 to {refused_topics[0].name}: {TOPIC_DENIED}")
-    return Permit(
-        REPLACE(request, topic_data=allowed), appending("responses", [_not_appended(topic) for topic in refused_topics])
-    )
 
+    def not_appended(topic: TopicProduceData) -> TopicProduceResponse:
+        if request.acks == 0:
+            raise Rejected(f"Produce with acks=0 to {topic.name}: {TOPIC_DENIED}")
+        responses = [
+            PartitionProduceResponse(
+                index=partition.index, error_code=TOPIC_DENIED_CODE, base_offset=-1, error_message=str(TOPIC_DENIED)
+            )
+            for partition in topic.partition_data
+        ]
+        return TopicProduceResponse(name=topic.name, partition_responses=responses)
 
-def _not_appended(topic: TopicProduceData) -> TopicProduceResponse:
-    responses = [
-        PartitionProduceResponse(
-            index=partition.index, error_code=TOPIC_DENIED_CODE, base_offset=-1, error_message=str(TOPIC_DENIED)
-        )
-        for partition in topic.partition_data
-    ]
-    return TopicProduceResponse(name=topic.name, partition_responses=responses)
+    return _each_topic(AclOperation.WRITE, "responses", not_appended, topics="topic_data")(request, version, rights)
 
 
 def _fetch_of_topics(request: FetchRequest, version: int, rights: Rights) -> Permit:
@@ -371,7 +366,7 @@ def _may_see(topic: MetadataRequestTopic, creates: bool, rights: Rights) -> bool
     return not missing or rights.cluster(AclOperation.CREATE) or rights.topic(AclOperation.CREATE, name)
 
 
-def _configs(operation: AclOperation, answers: str, denied: Callable[[Any, ErrorCode, str], Any]) -> Check:
+def _configs(operation: AclOperation, answers: str, denied: Callable[[ErrorCode, str, int, str], Any]) -> Check:
     """Configurations of topics need rights on the topic; those of brokers need rights on the cluster."""
 
     def check(request: Any, _version: int, rights: Rights) -> Permit:
@@ -380,45 +375,33 @@ def _configs(operation: AclOperation, answers: str, denied: Callable[[Any, Error
                 return rights.topic(operation, resource.resource_name)
             return rights.cluster(operation)
 
-        allowed, refused_resources = split(request.resources, allowed_to)
-        if not refused_resources:
-            return Permit(request)
-        refusals = []
-        for resource in refused_resources:
+        def refusal(resource: Any) -> Any:
             is_topic = resource.resource_type == TOPIC_RESOURCE
-            code = TOPIC_DENIED_CODE if is_topic else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            reason = str(TOPIC_DENIED) if is_topic else "Cluster authorization failed."
-            refusals.append(denied(resource, code, reason))
-        return Permit(REPLACE(request, resources=allowed), appending(answers, refusals))
+            error = TOPIC_DENIED if is_topic else CLUSTER_DENIED
+            return denied(error.code, str(error), resource.resource_type, resource.resource_name)
+
+        return narrowed(request, "resources", allowed_to, answers, refusal)
 
     return check
-
-
-def _not_described(resource: Any, code: ErrorCode, reason: str) -> DescribeConfigsResult:
-    return DescribeConfigsResult(code, reason, resource.resource_type, resource.resource_name)
-
-
-def _not_altered(resource: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(code, reason, resource.resource_type, resource.resource_name)
-
-
-def _not_altered_incrementally(resource: Any, code: ErrorCode, reason: str) -> AlterConfigsResourceResponse:
-    return AlterConfigsResourceResponse(code, reason, resource.resource_type, resource.resource_name)
 
 
 TOPIC_RULES: dict[ApiKey, Check] = {
     ApiKey.PRODUCE: _produce,
     ApiKey.FETCH: _fetch_of_topics,
-    ApiKey.LIST_OFFSETS: _each_topic(AclOperation.DESCRIBE, "topics", _no_offsets),
+    ApiKey.LIST_OFFSETS: _each_topic(
+        AclOperation.DESCRIBE, "topics", _each_partition(ListOffsetsTopicResponse, ListOffsetsPartitionResponse)
+    ),
     ApiKey.METADATA: _metadata,
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
-    ApiKey.DELETE_RECORDS: _each_topic(AclOperation.DELETE, "topics", _no_deletion),
+    ApiKey.DELETE_RECORDS: _each_topic(
+        AclOperation.DELETE, "topics", _each_partition(DeleteRecordsTopicResult, _no_deletion)
+    ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.CREATE_PARTITIONS: _each_topic(AclOperation.ALTER, "results", _no_partitions),
-    ApiKey.DESCRIBE_CONFIGS: _configs(AclOperation.DESCRIBE_CONFIGS, "results", _not_described),
-    ApiKey.ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", _not_altered),
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", _not_altered_incrementally),
+    ApiKey.DESCRIBE_CONFIGS: _configs(AclOperation.DESCRIBE_CONFIGS, "results", DescribeConfigsResult),
+    ApiKey.ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", AlterConfigsResourceResponse),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _configs(AclOperation.ALTER_CONFIGS, "responses", AlterConfigsResourceResponse),
 }
 
 
@@ -441,6 +424,19 @@ def _member(denied: Callable[[Any], Message]) -> Check:
     return check
 
 
+def _offsets_of(
+    operation: AclOperation, refused_group: Callable[[Any], Message], denied: Callable[[Any], Any]
+) -> Check:
+    """For a request about a group's offsets: a right on the group, and READ on each of the `topics`."""
+
+    def check(request: Any, version: int, rights: Rights) -> Permit:
+        if not rights.group(operation, request.group_id):
+            raise RefusedRequest(refused_group(request))
+        return _each_topic(AclOperation.READ, "topics", denied)(request, version, rights)
+
+    return check
+
+
 def _join(request: JoinGroupRequest, version: int, rights: Rights) -> Permit:
     if rights.group(AclOperation.READ, request.group_id):
         return Permit(request)
@@ -450,39 +446,31 @@ def _join(request: JoinGroupRequest, version: int, rights: Rights) -> Permit:
     raise RefusedRequest(response)
 
 
+def _each_group(operation: AclOperation, groups: str, answers: str, denied: Callable[[str], Any]) -> Check:
+    """For a request with the names of groups in the field `groups`; `answers`: the list of its response."""
+
+    def check(request: Any, _version: int, rights: Rights) -> Permit:
+        return narrowed(request, groups, lambda group: rights.group(operation, group), answers, denied)
+
+    return check
+
+
+def _no_coordinator(group: str) -> Coordinator:
+    return Coordinator(group, -1, "", -1, GROUP_DENIED, REASON)
+
+
 def _find_coordinator(request: FindCoordinatorRequest, version: int, rights: Rights) -> Permit:
     if request.key_type == TRANSACTION_KEY:
         return Permit(request)  # InitProducerId refuses it
     if version >= FIRST_WITH_COORDINATORS:
-        allowed, refused_keys = split(request.coordinator_keys, lambda key: rights.group(AclOperation.DESCRIBE, key))
-        if not refused_keys:
-            return Permit(request)
-        denied = [Coordinator(key, -1, "", -1, GROUP_DENIED, REASON) for key in refused_keys]
-        return Permit(REPLACE(request, coordinator_keys=allowed), appending("coordinators", denied))
+        return _each_group(AclOperation.DESCRIBE, "coordinator_keys", "coordinators", _no_coordinator)(
+            request, version, rights
+        )
     if not rights.group(AclOperation.DESCRIBE, request.key):
         raise RefusedRequest(
             FindCoordinatorResponse(error_code=GROUP_DENIED, error_message=REASON, node_id=-1, port=-1)
         )
     return Permit(request)
-
-
-def _commit(request: OffsetCommitRequest, _version: int, rights: Rights) -> Permit:
-    if not rights.group(AclOperation.READ, request.group_id):
-        raise RefusedRequest(answer_to_all(request, GROUP_DENIED))
-    allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
-    if not refused_topics:
-        return Permit(request)
-    denied = [
-        OffsetCommitResponseTopic(
-            topic.name,
-            [
-                OffsetCommitResponsePartition(partition.partition_index, TOPIC_DENIED_CODE)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in refused_topics
-    ]
-    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
 
 
 def _fetch(request: OffsetFetchRequest, version: int, rights: Rights) -> Permit:
@@ -494,11 +482,9 @@ def _fetch(request: OffsetFetchRequest, version: int, rights: Rights) -> Permit:
         raise RefusedRequest(OffsetFetchResponse(error_code=GROUP_DENIED, topics=topics))
     if requested_topics is None:
         return Permit(request, lambda answer: REPLACE(answer, topics=_seen(answer.topics, rights)))
-    allowed, refused_topics = split(requested_topics, lambda topic: rights.topic(AclOperation.DESCRIBE, topic.name))
-    if not refused_topics:
-        return Permit(request)
-    denied = [_unfetched(topic, TOPIC_DENIED_CODE) for topic in refused_topics]
-    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
+    return _each_topic(AclOperation.DESCRIBE, "topics", lambda topic: _unfetched(topic, TOPIC_DENIED_CODE))(
+        request, version, rights
+    )
 
 
 def _unfetched(topic: Any, code: ErrorCode) -> OffsetFetchResponseTopic:
@@ -540,41 +526,6 @@ def _unfetched_in_group(topic: OffsetFetchRequestTopics) -> OffsetFetchResponseT
     return OffsetFetchResponseTopics(topic.name, partitions)
 
 
-def _delete_offsets(request: OffsetDeleteRequest, _version: int, rights: Rights) -> Permit:
-    if not rights.group(AclOperation.DELETE, request.group_id):
-        raise RefusedRequest(OffsetDeleteResponse(error_code=GROUP_DENIED))
-    allowed, refused_topics = split(request.topics, lambda topic: rights.topic(AclOperation.READ, topic.name))
-    if not refused_topics:
-        return Permit(request)
-    denied = [
-        OffsetDeleteResponseTopic(
-            topic.name,
-            [
-                OffsetDeleteResponsePartition(partition.partition_index, TOPIC_DENIED_CODE)
-                for partition in topic.partitions
-            ],
-        )
-        for topic in refused_topics
-    ]
-    return Permit(REPLACE(request, topics=allowed), appending("topics", denied))
-
-
-def _describe(request: DescribeGroupsRequest, _version: int, rights: Rights) -> Permit:
-    allowed, refused_groups = split(request.groups, lambda group: rights.group(AclOperation.DESCRIBE, group))
-    if not refused_groups:
-        return Permit(request)
-    denied = [DescribedGroup(error_code=GROUP_DENIED, group_id=group) for group in refused_groups]
-    return Permit(REPLACE(request, groups=allowed), appending("groups", denied))
-
-
-def _delete(request: DeleteGroupsRequest, _version: int, rights: Rights) -> Permit:
-    allowed, refused_groups = split(request.groups_names, lambda group: rights.group(AclOperation.DELETE, group))
-    if not refused_groups:
-        return Permit(request)
-    denied = [DeletableGroupResult(group, GROUP_DENIED) for group in refused_groups]
-    return Permit(REPLACE(request, groups_names=allowed), appending("results", denied))
-
-
 def _list(request: ListGroupsRequest, _version: int, rights: Rights) -> Permit:
     if rights.cluster(AclOperation.DESCRIBE):
         return Permit(request)
@@ -592,16 +543,25 @@ GROUP_RULES: dict[ApiKey, Check] = {
     ApiKey.SYNC_GROUP: _member(lambda _: refused_sync(GROUP_DENIED)),
     ApiKey.HEARTBEAT: _member(lambda _: HeartbeatResponse(error_code=GROUP_DENIED)),
     ApiKey.LEAVE_GROUP: _member(lambda _: LeaveGroupResponse(error_code=GROUP_DENIED)),
-    ApiKey.OFFSET_COMMIT: _commit,
+    ApiKey.OFFSET_COMMIT: _offsets_of(
+        AclOperation.READ,
+        lambda request: answer_to_all(request, GROUP_DENIED),
+        _each_partition(OffsetCommitResponseTopic, OffsetCommitResponsePartition),
+    ),
     ApiKey.OFFSET_FETCH: _fetch,
-    ApiKey.OFFSET_DELETE: _delete_offsets,
-    ApiKey.DESCRIBE_GROUPS: _describe,
-    ApiKey.DELETE_GROUPS: _delete,
+    ApiKey.OFFSET_DELETE: _offsets_of(
+        AclOperation.DELETE,
+        lambda _: OffsetDeleteResponse(error_code=GROUP_DENIED),
+        _each_partition(OffsetDeleteResponseTopic, OffsetDeleteResponsePartition),
+    ),
+    ApiKey.DESCRIBE_GROUPS: _each_group(
+        AclOperation.DESCRIBE, "groups", "groups", lambda group: DescribedGroup(GROUP_DENIED, group_id=group)
+    ),
+    ApiKey.DELETE_GROUPS: _each_group(
+        AclOperation.DELETE, "groups_names", "results", lambda group: DeletableGroupResult(group, GROUP_DENIED)
+    ),
     ApiKey.LIST_GROUPS: _list,
 }
-
-
-CLUSTER_DENIED = ProtocolError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
 
 
 def _on_cluster(operation: AclOperation) -> Check:

@@ -105,7 +105,7 @@ def test_a_key_that_two_requests_declare_or_that_kafka_does_not_have_is_refused(
 def test_a_response_has_the_versions_of_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = package_of(tmp_path, monkeypatch, EndTxn=26)
     response = discover(package)[ApiKey.END_TXN].response
-    assert (response.VERSIONS, response.FLEXIBLE) == (v("0-1"), v("none"))
+    assert (v("0-1"), v("none")) == (response.VERSIONS, response.FLEXIBLE)
     imports, request, answer = MODULE.format(name="Late", key=27).strip().split("\n\n\n")
     (Path(package.__path__[0]) / "late.py").write_text("\n\n\n".join((imports, answer, request)))
     with pytest.raises(DeclarationError, match="LateResponse is declared before LateRequest"):
