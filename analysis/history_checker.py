@@ -122,15 +122,25 @@ class HistoryChecker(ABC):
         return BrokenPromise(name, sentence, operations)
 
 
+def contradictions_of(checker: HistoryChecker, history: RunHistory) -> Iterator[BrokenPromise]:
+    """What the checker finds. Raises TypeError for a wrong result, and whatever the checker raises."""
+    for broken in checker.check(history) or ():
+        if not isinstance(broken, BrokenPromise):
+            raise TypeError(f"check yielded {broken!r}; yield self.anomaly(name, sentence, *operations)")
+        if broken.name not in checker.anomalies:
+            raise TypeError(f"check yielded {broken.name!r}, which `anomalies` does not declare")
+        yield broken
+
+
 def load_checker(use: str, text: str) -> HistoryChecker:
     """The checker `parser.py:Class` whose file has this text. Raises OwnClassError."""
     checker_class = class_in(use, text, HistoryChecker, "a checker")  # type: ignore[type-abstract]
-    if problem := _wrong_declaration(checker_class):
+    if problem := declaration_problem(checker_class):
         raise OwnClassError(f"{use}.{problem}")
     return made(use, checker_class)
 
 
-def _wrong_declaration(class_: type[HistoryChecker]) -> str:
+def declaration_problem(class_: type[HistoryChecker]) -> str:
     """What is wrong with the attributes of a checker's class; empty if nothing is."""
     promise, anomalies = getattr(class_, "promise", None), getattr(class_, "anomalies", None)
     if not isinstance(promise, str) or not promise.strip():

@@ -24,6 +24,8 @@ which they run commands; a `Parameter` is a number that a step may set (`docs/ow
 A workload of a campaign's own derives from `OwnWorkload`, and its client from `Client`. The workload draws
 `Operation`s, and each names a method of the client (`docs/own-workloads.md`).
 
+`testing` plays a workload, runs a checker and proves the evidence of a fault in a unit test.
+
 `results` gives the tables of a store as DataFrames.
 
 Brownout puts this package on the path of the classes that it loads; nothing has to be installed for it.

@@ -258,7 +258,7 @@ def own_kind(use: str, text: str, number: int, taken: Collection[str]) -> OwnKin
     """The kind of fault `parser.py:Class` whose file has this text. `number`: its place among the campaign's own kinds,
     from 0. `taken`: names that it cannot have. Raises OwnClassError."""
     fault_class = class_in(use, text, FaultKind, "a kind of fault")  # type: ignore[type-abstract]
-    if problem := _wrong_declaration(fault_class, taken):
+    if problem := fault_problem(fault_class, taken):
         raise OwnClassError(f"{use}.{problem}")
     made(use, fault_class)  # each run makes its own object
     attributes: dict[str, Any] = {"name": fault_class.name, "action": fault_class.text, "injected_by": fault_class.name}
@@ -282,7 +282,7 @@ def own_kind(use: str, text: str, number: int, taken: Collection[str]) -> OwnKin
     return kind
 
 
-def _wrong_declaration(class_: type[FaultKind], taken: Collection[str]) -> str:
+def fault_problem(class_: type[FaultKind], taken: Collection[str]) -> str:
     """What is wrong with the attributes of a class; empty if nothing is."""
     name, text = getattr(class_, "name", None), getattr(class_, "text", None)
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:

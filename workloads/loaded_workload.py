@@ -66,7 +66,7 @@ class LoadedWorkload:
         if isinstance(class_.queries, str):
             raise OwnClassError(f"{use}.queries: a list of functions is needed, such as [{class_.queries!r}]")
         try:
-            hints = _parameters_of(class_)
+            hints = parameters_of(class_)
             for name in hints:
                 defaults[name] = getattr(class_, name)
                 msgspec.convert(msgspec.to_builtins(defaults[name]), hints[name])
@@ -223,7 +223,7 @@ class DrawnOperations:
         return OwnClassError(f"{place}: {self._method.__qualname__} {problem}")
 
 
-def _parameters_of(class_: type[OwnWorkload]) -> dict[str, Any]:
+def parameters_of(class_: type[OwnWorkload]) -> dict[str, Any]:
     """The types of the parameters by name: of the attributes that are annotated, public and the class's own."""
     hints = get_type_hints(class_, include_extras=True)
     own_names = [name for name in hints if not name.startswith("_") and not hasattr(OwnWorkload, name)]

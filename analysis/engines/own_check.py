@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from analysis.history_checker import FREE, FUNCTION, BrokenPromise, HistoryChecker, RunHistory, load_checker
+from analysis.history_checker import FREE, FUNCTION, HistoryChecker, RunHistory, contradictions_of, load_checker
 from history.own_classes import OwnClassError, place_in
 from installation.files import PROJECT_ROOT
 from installation.sanitize import brief
@@ -178,11 +178,7 @@ def _end_with_the_analysis() -> None:
 def _contradictions(checker: HistoryChecker, history: RunHistory, counts: Counter[str]) -> Iterator[dict[str, Any]]:
     """A line for the first contradiction of each name; `counts` has all of them. Raises TypeError for a wrong
     result."""
-    for broken in checker.check(history) or ():
-        if not isinstance(broken, BrokenPromise):
-            raise TypeError(f"check yielded {broken!r}; yield self.anomaly(name, sentence, *operations)")
-        if broken.name not in checker.anomalies:
-            raise TypeError(f"check yielded {broken.name!r}, which `anomalies` does not declare")
+    for broken in contradictions_of(checker, history):
         counts[broken.name] += 1
         if counts[broken.name] == 1:
             witness = [_witness(operation) for operation in broken.operations[:MOST_OPERATIONS]]
