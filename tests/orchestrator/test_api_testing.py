@@ -119,14 +119,14 @@ def test_outcomes_are_those_of_a_run() -> None:
     assert [row.argument for row in testing.play(Cells(), Memory(), seed=2, count=60)] == [row.argument for row in rows]
 
 
-def test_a_function_without_a_method_and_a_result_that_is_no_json_are_refused() -> None:
+def test_an_operation_without_a_method_or_json_is_refused() -> None:
     with pytest.raises(OwnClassError, match=r"Cells.operations yielded the function 'put'; Client has no such method"):
         testing.play(Cells(), Client([], 1.0, {}))
     with pytest.raises(ValueError, match="it is not a JSON value"):
         testing.play(Cells(), Memory(result={1, 2}))
 
 
-def test_contradictions_are_those_of_a_checker_whose_declaration_is_right() -> None:
+def test_a_wrong_declaration_of_a_checker_is_refused() -> None:
     history = RunHistory.of({"f": "get", "result": 7})
     assert [(each.name, each.operations[0].result) for each in testing.contradictions(Found(), history)] == [
         ("seven", 7)
