@@ -230,6 +230,16 @@ class Disks(Protocol):
         """Replace the disk of a stopped service with an empty disk or the copy; returns the old disk's file count."""
         ...
 
+    def crash_at(self, name: str, files: str, number: int, crash: str) -> None:
+        """Let the service end at the operation with this number, from 1, of those on some files (a word of the kind
+        `crash-point`): killed, or by a power loss, before the operation or after it."""
+        ...
+
+    def end_crash_point(self, name: str) -> dict[str, Any]:
+        """End the service now if that operation has not come. Returns the `operation`, or `none`, and the number of
+        `operations` until the crash; nothing without a crash point."""
+        ...
+
     def probe(self, name: str, seconds: float) -> float | None:
         """The duration of a small write and its sync; None: longer than `seconds`. Raises `OSError`."""
         ...

@@ -24,6 +24,7 @@ from broker.server.client import Address
 from broker.trace import JsonLines, Sink, Tracer, Value
 from simulator.clock import MachineClock
 from simulator.conditions import Conditions
+from simulator.crash_points import CrashPoint, CrashPoints
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.host import HostContext
 from simulator.loop import Unhandled, new_loop
@@ -242,14 +243,17 @@ class SimulatedCluster:
         self.client = self.new_host(client)
         choice = random.Random(f"{seed}/disks").choice((FileSystem.EXT4, FileSystem.XFS))
         self.machines: dict[str, SimulatedMachine] = {}
+        self.crash_points = CrashPoints(self.loop, self._process_crashed)
         for node_id in range(1, nodes + 1):
             name = f"n{node_id}"
             disk = SimulatedDisk(self.loop, random.Random(f"{seed}/{name}/disk"), conditions, file_system or choice)
+            disk.crash_points = self.crash_points
             self.machines[name] = SimulatedMachine(node_id, name, disk)
             if self._programs[name].directory:
                 disk.make_directory(self._programs[name].directory)
                 disk.commit()
         self.objects = SimulatedObjectStore(random.Random(f"{seed}/objects"))
+        self.objects.crash_points = self.crash_points
         self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()], self)
 
     def __enter__(self) -> SimulatedCluster:
@@ -358,6 +362,14 @@ class SimulatedCluster:
             machine.paused = False
             machine.disk.power_loss(rng or self.rng, commit=commit)
             self.watch.ended(machine.name, power_lost=True)
+
+    def crash(self, name: str, point: CrashPoint) -> None:
+        """End a machine's process now, as this crash point would."""
+        if point.crash.loses_power:
+            lives = self.machines[name].lives
+            self.power_loss(name, rng=random.Random(f"{self.seed}/{name}/crash of {lives}"))
+        else:
+            self.kill(name)
 
     def restore_power(self, name: str) -> None:
         """Boot a machine that is off, without starting a process."""
@@ -619,6 +631,10 @@ class SimulatedCluster:
             machine.paused = False
             machine.disk.process_died(host)
             self.watch.ended(machine.name, power_lost=False)
+
+    def _process_crashed(self, host: HostContext, point: CrashPoint) -> None:
+        if self.machines[host.name].host is host:
+            self.crash(host.name, point)
 
     def kill_process(self, host: HostContext) -> None:
         """End one process, on a machine or a client's host, immediately."""

@@ -23,6 +23,7 @@ from enum import Enum
 from broker.ports import ASIDE, Buffer, File, parent
 from history.damage import Damage
 from simulator.conditions import Conditions
+from simulator.crash_points import CrashPoints, operation, process_has_ended
 from simulator.disk_faults import DamageListener, DiskFaults, Flip
 from simulator.host import CURRENT_HOST, HostContext
 from simulator.loop import VirtualLoop
@@ -289,9 +290,14 @@ class SimulatedFile:
     def path(self) -> str:
         return self._path
 
+    @property
+    def crash_points(self) -> CrashPoints | None:
+        return self._disk.crash_points
+
     def size(self) -> int:
         return len(self._inode.data)
 
+    @operation
     def append(self, buffers: Sequence[Buffer]) -> int:
         self._refuse_after_failure()
         self._disk.faults.take(sum(memoryview(buffer).nbytes for buffer in buffers), self._path)
@@ -300,12 +306,14 @@ class SimulatedFile:
     def read(self, offset: int, length: int) -> bytes:
         return bytes(memoryview(self._inode.data)[offset : offset + length])
 
+    @operation
     def truncate(self, length: int) -> None:
         self._refuse_after_failure()
         if length == 0 and self._inode.data:
             self._rewritten = True
         self._inode.truncate(length)
 
+    @operation
     async def sync(self, *, in_background: bool = False) -> None:  # noqa: ARG002 - here syncs run one at a time
         self._refuse_after_failure()
         if self._closed:
@@ -331,7 +339,7 @@ class SimulatedFile:
 
     def close(self) -> None:
         self._closed = True
-        if self._rewritten:
+        if self._rewritten and not process_has_ended():
             # A file that was rewritten from zero is written out when it is closed (auto_da_alloc, and xfs alike).
             self._inode.allocate_on_commit = True
             self._rewritten = False
@@ -368,6 +376,7 @@ class SimulatedDisk:
         self.file_system = file_system
         self.faults = DiskFaults()
         self.listener = DamageListener()
+        self.crash_points: CrashPoints | None = None
         self._loop = loop
         self._rng = rng
         self._conditions = conditions or Conditions()
@@ -438,11 +447,13 @@ class SimulatedDisk:
         inside = (path[len(prefix) :] for path in self._names if path.startswith(prefix) and path != "")
         return sorted(name for name in inside if "/" not in name)
 
+    @operation
     def make_directory(self, path: str) -> None:
         parts = path.split("/")
         for end in range(1, len(parts) + 1):
             self._names.setdefault("/".join(parts[:end]), None)
 
+    @operation
     def rename(self, source: str, target: str) -> None:
         if source in self._names and self._names[source] is None:
             self._rename_directory(source, target)
@@ -470,6 +481,7 @@ class SimulatedDisk:
             self._durable_names[target + name.removeprefix(source)] = self._durable_names[name]
         self._moved.append((source, target))
 
+    @operation
     async def replace_file(self, path: str, content: bytes) -> None:
         """As on the real disk: its thread finishes a started replacement after a cancellation, and starts no other."""
         while path in self._given_up:
@@ -512,10 +524,12 @@ class SimulatedDisk:
         inode.truncate(0)
         inode.append([content])
 
+    @operation
     def unlink(self, path: str) -> None:
         self._file_at(path)
         del self._names[path]
 
+    @operation
     def remove_directory(self, path: str) -> None:
         if path not in self._names:
             raise _error(errno.ENOENT, path)
@@ -523,6 +537,7 @@ class SimulatedDisk:
             raise _error(errno.ENOTEMPTY, path)
         del self._names[path]
 
+    @operation
     async def sync_directory(self, path: str) -> None:
         if path not in self._names:
             raise _error(errno.ENOENT, path)

@@ -375,7 +375,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
         asyncio itself reports them when a task is freed. A host's tasks may never be freed, because reference cycles
         keep them and garbage is not collected."""
-        lost = host.lost()
+        lost = host.lost() if host.alive else []  # a crash has reported its own
         if not lost:
             return
         # A task that awaits one that has just failed has not run yet.

@@ -231,7 +231,7 @@ class SimulatedTransport(asyncio.Transport):
     # --- writing
 
     def write(self, data: Buffer) -> None:
-        if self._closing or not data:
+        if self._closing or not data or not self.host.alive:  # a process that has crashed unwinds
             return
         count = 0
         if not self._unsent:
@@ -298,7 +298,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def close(self) -> None:
         """Send buffered bytes, then disconnect."""
-        if self._closing:
+        if self._closing or not self.host.alive:
             return
         self._closing = True
         if not self._unsent:
@@ -306,7 +306,7 @@ class SimulatedTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Disconnect at once; the peer gets a reset."""
-        if self.connected:
+        if self.connected and self.host.alive:
             self._network.send_reset(self.address, self.pipe_out)
             self._disconnect(None)
 

@@ -17,6 +17,7 @@ from hashlib import sha256
 from broker.tiered.object_store import MISSING, ObjectMissingError, StoredObject, StoreError, chunks_of
 from broker.tiered.segments import LOG, SUFFIXES
 from broker.tiered.store_owner import OWNERS
+from simulator.crash_points import CrashPoints, operation
 
 PROBE_PREFIX = "probe/"
 DONE = "done"
@@ -66,6 +67,7 @@ class SimulatedObjectStore:
         self._rng = rng
         self._latency_s = latency_s
         self.faults = StoreFaults()
+        self.crash_points: CrashPoints | None = None
         self.reasons: dict[str, StoreFaults] = {}
         """Further faults, each in force until its reason is removed. The store does what all of them say."""
         self._only: StoreFaults | None = None
@@ -92,6 +94,7 @@ class SimulatedObjectStore:
         """The objects of segments: all but the markers of the store's owners."""
         return {name: data for name, data in self.objects.items() if not name.startswith(OWNERS)}
 
+    @operation
     async def put(self, name: str, chunks: AsyncIterator[bytes]) -> None:
         await self._operate("put")
         if name in self.objects:
@@ -128,6 +131,7 @@ class SimulatedObjectStore:
                 shown[damaged] = len(content)
         return [StoredObject(name, size) for name, size in sorted(shown.items()) if name.startswith(prefix)]
 
+    @operation
     async def delete(self, name: str) -> None:
         await self._operate("delete")
         if self.objects.pop(name, None) is not None:

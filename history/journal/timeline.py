@@ -19,7 +19,7 @@ PREVENTED: Final = "prevented"
 DOWN: Final = "down"
 SUSPENDED: Final = "suspended"
 PROCESS_STATES: Final[Mapping[str, str]] = {
-    **dict.fromkeys(("disk-wipe", "kill", "power-loss", "power-loss-all", "stop"), DOWN),
+    **dict.fromkeys(("crash-point", "disk-wipe", "kill", "power-loss", "power-loss-all", "stop"), DOWN),
     **dict.fromkeys(("pause", "stall", "clock-freeze"), SUSPENDED),
 }
 """By kind of fault, for those that end or suspend the processes of their targets: the state while it is in force."""

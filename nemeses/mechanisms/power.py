@@ -205,7 +205,7 @@ class Power(Mechanism):
         power = self.site.power
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
-        self._prepare(fault.targets)
+        self.prepare(fault.targets)
         if (pattern := fault.parameters.get("loses")) is not None:
             noted = combine(on_each(self.site, fault.targets, lambda host: self._note(host, pattern)))
             if not noted.confirmed:
@@ -238,7 +238,7 @@ class Power(Mechanism):
     def heal_all(self) -> Evidence | None:
         return None if self.site.power is None else switch_on(self.site, self.site.power)
 
-    def _prepare(self, targets: Collection[str]) -> None:
+    def prepare(self, targets: Collection[str]) -> None:
         """Read the boot ids of the hosts that answer, and write an unsynced mark on them; for a host without power, the
         earlier notes stay."""
 

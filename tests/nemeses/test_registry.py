@@ -113,7 +113,7 @@ def test_the_capabilities_of_a_world_decide_its_kinds_of_faults() -> None:
     assert {"kill", "pause"} <= injectable(())
     assert {KINDS[name].needs for name in injectable(())} == {frozenset()}
     power: tuple[Need, ...] = ("power",)
-    assert injectable(power) - injectable(()) == needing("power") == {"power-loss", "power-loss-all"}
+    assert injectable(power) - injectable(()) == needing("power") - needing("disk") == {"power-loss", "power-loss-all"}
     assert needing("network") == {"partition-one", "partition-halves", "partition-leader", "reject"}
     on_machines = injectable(("power", "network", "netem", "stall", "freeze", "clock"))
     assert set(KINDS) - on_machines == needing("drift") | needing("wire") | needing("disk") | needing(

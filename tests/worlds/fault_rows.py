@@ -17,6 +17,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "direction": {"out": {"direction": "out"}, "in": {"direction": "in"}},
     "replaced": {"replaced": {"replaced": 7}},
     "pairs": {"pairs": {"pairs": [["n1", "n2"]]}},
+    "files": {},
+    "crash": {"power": {"crash": "power-loss-after"}, "kill": {"crash": "kill-before"}},
     "signal": {},  # other signals do not end a suspended service, and the simulation has none
 }
 """By option: its modes, with the parameters of each. The options that are numbers have a mode for each sign."""

@@ -38,7 +38,7 @@ FIRST, SECOND = 0.3, 0.8
 """Draws of the strengths of the two faults."""
 
 OFF: Final = {"power-loss", "power-loss-all"}
-DARK: Final = OFF | {"stall", "clock-freeze"}
+DARK: Final = OFF | {"stall", "clock-freeze", "crash-point"}
 BROKEN: Final = {"disk-error", "disk-full"}
 DOWN: Final = BROKEN | {"kill", "stop", "disk-wipe", "disk-flip"}
 ANYWHERE: Final = {kind for kind in SIMULATED if kind.startswith("objects-")}
@@ -46,10 +46,10 @@ CUTS: Final = {"partition-one", "partition-halves", "partition-leader", "reject"
 PACKETS: Final = {"packet-delay", "packet-loss", "packet-duplicate", "packet-reorder", "connection-reset"}
 DISK: Final = {kind for kind in SIMULATED if kind.startswith("disk-")} | {"old-disk"}
 _DARKENING: Final = {kind: {*SIMULATED} - ANYWHERE for kind in DARK}
-_ENDING: Final = {kind: {"kill", "stop", "pause", "disk-flip", "connection-reset"} for kind in DOWN}
-_BREAKING: Final = {kind: DISK | {"kill", "stop", "pause", "connection-reset"} for kind in BROKEN}
+_ENDING: Final = {kind: {"kill", "stop", "pause", "disk-flip", "connection-reset", "crash-point"} for kind in DOWN}
+_BREAKING: Final = {kind: DISK | {"kill", "stop", "pause", "connection-reset", "crash-point"} for kind in BROKEN}
 _PARTING: Final = dict.fromkeys(CUTS, PACKETS)
-_OTHERS: Final = {"disk-hang": DISK | {"stop"}, "pause": {"pause", "stop"}}
+_OTHERS: Final = {"disk-hang": DISK | {"stop", "crash-point"}, "pause": {"pause", "stop", "crash-point"}}
 LOSING: Final = {"disk-wipe", "old-disk"}
 """They may take the last copy of a record, which an oracle then misses."""
 EMPTYING: Final = {*LOSING, "disk-flip"}
@@ -162,10 +162,12 @@ def alone(row: Row | None, draw: float) -> dict[str, Any]:
 def expected(left: Row, draw: float, *, ended: Row) -> dict[str, Any]:
     """The state under a fault that was in force together with another one, which has ended."""
     under, unchanged = dict(alone(left, draw)), alone(None, 0)
-    if left.kind == "pause" and ended.kind in DOWN | OFF | {"old-disk"}:
+    if left.kind == "pause" and ended.kind in DOWN | OFF | {"old-disk", "crash-point"}:
         under["paused"] = False  # the process that was paused has ended
     if left.kind in BROKEN | {"disk-flip"}:
         del under["process"]  # it ends if it uses the disk
+    if left.kind == "crash-point":
+        under = {key: value for key, value in under.items() if key not in ("process", "power")}  # it may have crashed
     if left.kind == "pause" and ended.kind in BROKEN:
         del under["paused"]  # the process that was paused has ended if it used the disk
     if left.kind in {"disk-hang", "stall", "clock-freeze"} and ended.kind in DOWN | OFF:

@@ -32,6 +32,7 @@ from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import Program, SimulatedCluster, SimulatedMachine
+from simulator.crash_points import WINDOWS, CrashPoint, CrashWay
 from simulator.determinism import DeterminismGuard
 from simulator.disk import FileSystem
 from simulator.messages import Recorder
@@ -247,6 +248,7 @@ class SimulatedDisks:
         self._cluster = cluster
         self._scheduler = scheduler
         self._copies: dict[str, list[tuple[str, bytes | None]]] = {}
+        self._points: dict[str, CrashPoint] = {}
 
     def fail_syncs(self, name: str, failing: bool) -> None:
         self._machine(name).disk.faults.failing = failing
@@ -293,6 +295,19 @@ class SimulatedDisks:
         directory = self._cluster.directory_of(name)
         machine.disk.replace(self._copies[name] if by_copy else _whole_path(directory))
         return had
+
+    def crash_at(self, name: str, files: str, number: int, crash: str) -> None:
+        self._points[name] = CrashPoint(number, CrashWay(crash), WINDOWS[files])
+        self._cluster.crash_points.arm(self._points[name], name)
+
+    def end_crash_point(self, name: str) -> dict[str, Any]:
+        point = self._points.pop(name, None)
+        if point is None:
+            return {}
+        self._cluster.crash_points.disarm(name)
+        if self._machine(name).host is not None:  # also if it has struck at this moment
+            self._cluster.crash(name, point)
+        return {"operation": point.seen[-1] if point.struck else "none", "operations": len(point.seen)}
 
     def probe(self, name: str, seconds: float) -> float | None:
         disk, began_s = self._machine(name).disk, self._cluster.loop.now

@@ -101,6 +101,12 @@ class FakeDisks:
         had, self.files = self.files, self.copied if by_copy else 0
         return had
 
+    def crash_at(self, name: str, files: str, number: int, crash: str) -> None:
+        raise NotImplementedError
+
+    def end_crash_point(self, name: str) -> dict[str, Any]:
+        raise NotImplementedError
+
     def probe(self, name: str, seconds: float) -> float | None:
         del name
         if self.error is not None:

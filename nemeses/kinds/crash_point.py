@@ -1,0 +1,135 @@
+"""Crash point: a service ends between two operations on its disk or on the object store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from history.damage import Damage
+from history.fault_looks import FaultGroup, FaultMark
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Evidence, Fault, combine
+from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
+from nemeses.mechanisms.disks import LACKING
+from nemeses.mechanisms.parallel import guarded, on_each
+from nemeses.mechanisms.power import Power
+from nemeses.mechanisms.service import start_and_verify
+from nemeses.parameters import Parameter, Word
+from nemeses.ports import Host
+
+FILES: Final = (
+    "any",
+    "segments",
+    "truncations",
+    "removals",
+    "recovery-points",
+    "high-watermarks",
+    "log-starts",
+    "epochs",
+    "producers",
+    "quorum-state",
+    "metadata",
+    "compaction",
+    "remote",
+)
+CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
+_NUMBER: Final = Parameter(
+    "number", "operations", "the crash comes at this one of them", 1, 10_000, default=1, drawn=(1, 30)
+)
+
+
+class CrashAtOperation(Kind[Power]):
+    """Evidence: the operation at which the service ended, or that the crash came without it at the end of the fault;
+    its process is gone, or its machine has no power. Healed: as after a kill or a power loss."""
+
+    name = "crash-point"
+    group, mark = FaultGroup.POWER, FaultMark.CROSS
+    action = (
+        "a simulated service ends at the chosen write, truncation, sync, rename or removal of some files, or upload or "
+        "deletion of an object: killed or by a power loss of its machine, before the operation or after it. If that "
+        "operation does not come, the crash comes at the end of the fault"
+    )
+    proven_by = (
+        "`operation`: where the crash came, or `none`: at the end of the fault, with the number of `operations` until "
+        "then; the service exited with 137; after a power loss as for `power-loss`; afterwards a new process answers"
+    )
+    destroys = frozenset({Damage.PROGRESS, Damage.MEMORY, Damage.UNSYNCED})
+    service = "ended"
+    seen = (EvidenceRule("armed", values=("yes",)),)
+    healed = (
+        EvidenceRule("operation", unlike=("",)),
+        EvidenceRule("exit", values=(137,)),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
+    )
+    hides = frozenset({"machine", "process"})
+    rests_on = frozenset({"machine", "process", "execution", "disk"})
+    heal_rests_on = frozenset()
+    mechanism = Power
+    needs = frozenset[Need]({"power", "disk"})
+    parameters = (
+        Word("files", "the operations that count: those on these files, or of this sort", FILES, "any"),
+        _NUMBER,
+        Word("crash", "how the service ends at the operation", CRASHES, "kill-after"),
+    )
+    proven_late = True
+    injected_by = "crash-at"
+    healed_by = "start"
+
+    def inject(self, by: Power, fault: Fault) -> Evidence:
+        disks = by.site.disks
+        if disks is None:
+            return Evidence("inconclusive", {"error": LACKING})
+        by.prepare(fault.targets)
+
+        def arm(host: Host) -> Evidence:
+            pid = host.service_pid()
+            if pid is None:
+                return Evidence("inconclusive", {"error": "no service was running"})
+            disks.crash_at(host.name, *_point(fault))
+            return Evidence("confirmed", {"armed": "yes", "pid": pid})
+
+        return combine(on_each(by.site, fault.targets, arm))
+
+    def heal(self, by: Power, fault: Fault) -> Evidence:
+        disks = by.site.disks
+        if disks is None:
+            return Evidence("inconclusive", {"error": LACKING})
+        crashes = {name: disks.end_crash_point(name) for name in fault.targets}
+        return combine({name: _back(by, fault, by.site.hosts[name], crash) for name, crash in crashes.items()})
+
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        rng = drawn.rng()
+        return {"files": rng.choice(FILES), "number": round(_NUMBER.draw(rng)), "crash": rng.choice(CRASHES)}
+
+    def sentence(self, fault: Fault) -> str:
+        files, number, crash = _point(fault)
+        way, _, moment = crash.rpartition("-")
+        verb = "is killed" if way == "kill" else "loses power"
+        return f"{listed(fault.targets)} {verb} {moment} operation {number} of {files}"
+
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        return "; ".join(f"{name}: {_tell(facts_of(heal, name))}" for name in node_facts(effect))
+
+
+def _tell(facts: Facts) -> str:
+    if "operation" not in facts:
+        return "it has not crashed yet"
+    if facts["operation"] == "none":
+        return f"it crashed at the end of the fault: only {facts.get('operations')} of the operations had come"
+    return f"it crashed at {facts['operation']}"
+
+
+def _point(fault: Fault) -> tuple[str, int, str]:
+    """The files, the number and the way of the crash."""
+    given = fault.parameters
+    return given.get("files", FILES[0]), int(given.get("number", 1)), given.get("crash", "kill-after")
+
+
+def _back(by: Power, fault: Fault, host: Host, crash: Facts) -> Evidence:
+    """Restore a host's power and its service after its crash, with the facts of that crash."""
+    ended = {**crash, "exit": host.service_exit()} if crash else {}
+    if by.site.power is not None and not by.site.power.is_on(host.name):
+        restored = by.restore(replace(fault, targets=(host.name,)))
+        return Evidence(restored.status, {**ended, **(facts_of(restored.detail, host.name) or restored.detail)})
+    service = guarded(lambda host: start_and_verify(host, by.site, by.in_force), host)
+    return Evidence(service.status, {**ended, "service": service.detail})
