@@ -18,23 +18,25 @@ from typing import Final, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from analysis.replicafiles.compression import CODECS, DamagedSetError, LargeSetError, decompressed
 from analysis.replicafiles.digest import PADDING, Bytes, are_derived, digest_of, mix, words_of
 from analysis.replicafiles.log import CONTROL_RECORD, I64, NO_VALUE, U64, Bools, EndOfLog, LogColumns, joined
 from analysis.replicafiles.records import Records, parse
+from history.kafka.compression import CODECS, DamagedSetError, LargeSetError, decompressed
+from history.kafka.record_batches import (
+    APPEND_TIME,
+    COMPRESSION,
+    CONTROL,
+    CRC_FROM,
+    HEADER,
+    LENGTH_FROM,
+    MAGIC,
+    TRANSACTIONAL,
+)
 from history.record.values import VALUE_BYTES
 from history.regular_files import read_bytes
 from installation.counted import counted
 
-MAGIC: Final = 2
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 MAGIC_AT: Final = 16
-CRC_FROM: Final = 21  # the CRC covers everything from the attributes on
-LENGTH_FROM: Final = 12  # the length counts everything behind itself
-COMPRESSION: Final = 0x07
-APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40  # the base timestamp field holds the time when compaction may remove the tombstones
 KNOWN_ATTRIBUTES: Final = COMPRESSION | APPEND_TIME | TRANSACTIONAL | CONTROL
 LAST_OFFSET: Final = 1 << 62  # sums with larger ones could overflow

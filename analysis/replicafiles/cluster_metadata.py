@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from analysis.replicafiles import batches
-from analysis.replicafiles.flexible_messages import FlexibleReader
 from analysis.replicafiles.keyed_records import keyed_records
 from analysis.replicafiles.kraft import PARTITION, TOPIC
 from analysis.replicafiles.log import ReplicaFileError
+from history.kafka.flexible_messages import FlexibleReader
 from history.regular_files import read_bytes
 
 NO_LEADER: Final = -1

@@ -41,6 +41,7 @@ from analysis.replicafiles.log import (
 from analysis.replicafiles.remote_metadata import KAFKA, read_metadata
 from analysis.replicafiles.remote_segments import SegmentContent, StoredLog, cover, objects_in
 from analysis.replicafiles.sequences import fold
+from history.kafka.record_batches import MAGIC
 from history.regular_files import read_bytes
 
 Key = tuple[str, int]
@@ -279,7 +280,7 @@ def _assembled(
     if remote is not None:
         content.prepend(remote, epochs or (), start)
     content.begin_at(start)
-    if batches.MAGIC in content.formats and not (directory / EPOCHS).exists():
+    if MAGIC in content.formats and not (directory / EPOCHS).exists():
         content.doubts.append(f"has no {EPOCHS}")
     marks_read = content.noting("has a damaged", lambda: None if marks is None else read_high_watermarks(marks))
     high_watermark = (marks_read or {}).get((topic, partition), -1)
@@ -439,7 +440,7 @@ class SegmentContents:
                 self.stop = EndOfLog("damage", f"{len(data) - position} bytes of a torn batch at {position}")
                 break
             offset, size, _, magic = _FRAME.unpack_from(data, position)
-            if magic == batches.MAGIC:
+            if magic == MAGIC:
                 position = self._batches(data, position)
             elif magic in messages.MAGICS:
                 position = self._messages(data, position)
@@ -460,7 +461,7 @@ class SegmentContents:
             position, end = batches.place_of(table[intact]), int(table[intact, batches.BASE])
             table = table[:intact]
         if len(table):
-            self.formats.add(batches.MAGIC)
+            self.formats.add(MAGIC)
         self.pieces.append(records)
         self.sequences.append(batches.sequences(table))
         self.opaque += opaque

@@ -11,6 +11,7 @@ import numpy as np
 from analysis.replicafiles import batches, records
 from analysis.replicafiles.digest import PADDING
 from analysis.replicafiles.log import ReplicaFileError
+from history.kafka.record_batches import COMPRESSION, CONTROL, TRANSACTIONAL
 
 
 class KeyedRecord(NamedTuple):
@@ -24,9 +25,9 @@ class KeyedRecord(NamedTuple):
 def keyed_records(data: bytes, table: Any, *, transactional: bool = True) -> Iterator[KeyedRecord]:
     """The records of a table of batches (`batches.scan`), without control records. `transactional`: also those of
     transactions. Raises ReplicaFileError."""
-    left_out = batches.CONTROL | (0 if transactional else batches.TRANSACTIONAL)
+    left_out = CONTROL | (0 if transactional else TRANSACTIONAL)
     plain = table[(table[:, batches.ATTRIBUTES] & left_out) == 0]
-    if (plain[:, batches.ATTRIBUTES] & batches.COMPRESSION).any():
+    if (plain[:, batches.ATTRIBUTES] & COMPRESSION).any():
         raise ReplicaFileError("a batch is compressed")
     buffer = np.frombuffer(data + bytes(PADDING), np.uint8)
     last = plain[:, batches.NEXT] - plain[:, batches.BASE] - 1

@@ -20,6 +20,8 @@ import numpy.typing as npt
 from analysis.replicafiles import batches, kafka
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 from history import strict_json
+from history.kafka.flexible_messages import FlexibleReader
+from history.kafka.record_batches import CONTROL, HEADER, batches_in, records_in
 from history.regular_files import read_bytes, read_text
 
 TOPIC: Final = "__cluster_metadata"
@@ -34,8 +36,6 @@ _ROWS: Final = 1 << 12
 _DIGESTED: Final = struct.Struct(">qqiI")
 _ID_KEYS: Final = ("node.id", "broker.id")
 _KEY: Final = struct.Struct(">hh")
-_VALUE: Final = struct.Struct(">hi")
-_DIRECTORY_ID_BYTES: Final = 16
 
 
 class LeaderChange(NamedTuple):
@@ -202,9 +202,10 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
                 _DIGESTED.pack(row[batches.BASE], row[batches.NEXT], row[batches.EPOCH], row[batches.CRC]), digest
             )
             digest_of[row[batches.NEXT]] = digest
-            if row[batches.ATTRIBUTES] & batches.CONTROL:
+            if row[batches.ATTRIBUTES] & CONTROL:
+                start = row[batches.RECORDS_AT] - HEADER.size
                 try:
-                    changes += _leader_changes(data, row)
+                    changes += _leader_changes(data[start : row[batches.END_AT]])
                 except (ValueError, IndexError, struct.error):
                     doubts.append(f"a control record at offset {row[batches.BASE]} of {node} cannot be understood")
         digests.append(Digests.of(digest_of))
@@ -218,66 +219,24 @@ def _batches(node: str, directory: Path, doubts: list[str]) -> tuple[tuple[Leade
     return tuple(changes), Digests(*columns)
 
 
-def _records(data: bytes, row: list[int]) -> Iterator[tuple[int, bytes, bytes]]:
-    """The offset, key and value of each record of a batch; an absent key is empty. Raises ValueError or IndexError for
-    a malformed one."""
-    reader = _Reader(data, row[batches.RECORDS_AT])
-    for _ in range(row[batches.COUNT]):
-        size = reader.zigzag()
-        end = reader.at + size
-        reader.at += 1  # the record's attributes
-        reader.zigzag()  # the timestamp's delta
-        offset = row[batches.BASE] + reader.zigzag()
-        key = reader.bytes(max(0, reader.zigzag()))
-        yield offset, key, reader.bytes(max(0, reader.zigzag()))
-        reader.at = end
-
-
-def _leader_changes(data: bytes, row: list[int]) -> Iterator[LeaderChange]:
+def _leader_changes(batch: bytes) -> Iterator[LeaderChange]:
     """The leader changes in a control batch. Raises ValueError, IndexError or struct.error for a malformed one."""
-    for offset, key, value in _records(data, row):
-        if _KEY.unpack_from(key)[1] in _LEADER_CHANGE:
-            version, leader = _VALUE.unpack_from(value)
-            inner = _Reader(value, _VALUE.size)
-            voters, granting = inner.voters(version), inner.voters(version)
-            yield LeaderChange(offset, row[batches.EPOCH], leader, voters, granting)
+    for header, content in batches_in(batch):
+        for record in records_in(header, content):
+            if _KEY.unpack_from(record.key or b"")[1] in _LEADER_CHANGE:
+                reader = FlexibleReader(record.value or b"")
+                version, leader = reader.number(">h"), reader.number(">i")
+                voters, granting = _voters(reader, version), _voters(reader, version)
+                yield LeaderChange(record.offset, header.epoch, leader, voters, granting)
 
 
-class _Reader:
-    """Reads Kafka's primitive types in sequence."""
+def _voters(reader: FlexibleReader, version: int) -> tuple[int, ...]:
+    """A compact array of voters; from version 1 on each also has the id of its directory."""
 
-    def __init__(self, data: bytes, at: int) -> None:
-        self.data = data
-        self.at = at
+    def voter() -> int:
+        node = reader.number(">i")
+        if version >= 1:
+            reader.uuid()
+        return node
 
-    def varint(self) -> int:
-        value, shift = 0, 0
-        while True:
-            byte = self.data[self.at]
-            self.at += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def zigzag(self) -> int:
-        raw = self.varint()
-        return (raw >> 1) ^ -(raw & 1)
-
-    def bytes(self, size: int) -> bytes:
-        if size < 0 or self.at + size > len(self.data):
-            raise ValueError(f"{size} bytes at {self.at} are not there")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def voters(self, version: int) -> tuple[int, ...]:
-        """A compact array of voters; from version 1 on each also has the id of its directory."""
-        ids = []
-        for _ in range(self.varint() - 1):
-            ids.append(int.from_bytes(self.bytes(4), "big", signed=True))
-            if version >= 1:
-                self.bytes(_DIRECTORY_ID_BYTES)
-            for _ in range(self.varint()):  # tagged fields: number, size, content
-                self.varint()
-                self.bytes(self.varint())
-        return tuple(ids)
+    return tuple(reader.array(lambda: reader.tagged(voter)))

@@ -23,6 +23,7 @@ from analysis.replicafiles import batches
 from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
 from analysis.replicafiles.keyed_records import KeyedRecord, keyed_records
 from analysis.replicafiles.log import I64, ReplicaFileError
+from history.kafka.record_batches import CONTROL, TRANSACTIONAL
 from history.record.offset_record import NO_OFFSET
 from history.regular_files import read_bytes
 
@@ -109,7 +110,7 @@ def _log(node: str, number: int, directory: Path, high_watermark: int) -> Offset
 
 def _others(table: I64) -> I64:
     """The offsets of batches whose records are not read: control records, and records of transactions."""
-    unread = table[(table[:, batches.ATTRIBUTES] & (batches.CONTROL | batches.TRANSACTIONAL)) != 0]
+    unread = table[(table[:, batches.ATTRIBUTES] & (CONTROL | TRANSACTIONAL)) != 0]
     ranges = [np.arange(batch[batches.BASE], batch[batches.NEXT]) for batch in unread]
     return np.concatenate([np.empty(0, np.int64), *ranges])
 

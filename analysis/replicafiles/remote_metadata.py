@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from analysis.replicafiles import batches
 from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
-from analysis.replicafiles.flexible_messages import UUID_BYTES, FlexibleReader, text_id
 from analysis.replicafiles.keyed_records import keyed_records
 from analysis.replicafiles.log import ReplicaFileError
 from history import strict_json
+from history.kafka.flexible_messages import UUID_BYTES, FlexibleReader, text_id
 from history.regular_files import read_bytes
 
 TOPIC: Final = "__remote_log_metadata"

@@ -26,6 +26,7 @@ from analysis.replicafiles import batches
 from analysis.replicafiles.checkpoints import read_epochs
 from analysis.replicafiles.log import I64, ReplicaFileError
 from analysis.replicafiles.remote_metadata import BROWNOUT, BROWNOUT_OBJECTS, KAFKA, DeclaredSegment
+from history.kafka.record_batches import CONTROL, HEADER
 from history.regular_files import read_bytes
 
 LOG: Final = ".log"
@@ -101,7 +102,7 @@ class SegmentObjects:
         """The last batch of each idempotent producer in the segment, without control batches."""
         batch_of = {}
         for row in self.batches.tolist():
-            if row[batches.PRODUCER] >= 0 and not row[batches.ATTRIBUTES] & batches.CONTROL:
+            if row[batches.PRODUCER] >= 0 and not row[batches.ATTRIBUTES] & CONTROL:
                 batch_of[row[batches.PRODUCER]] = _of_batch(row)
         return batch_of
 
@@ -255,7 +256,7 @@ def _first_unlike(entries: Sequence[Sequence[int]], fits: Callable[[Sequence[int
 
 
 def _places(table: I64) -> I64:
-    return np.asarray(table[:, batches.RECORDS_AT] - batches.HEADER.size)
+    return np.asarray(table[:, batches.RECORDS_AT] - HEADER.size)
 
 
 def _epochs(path: Path) -> tuple[tuple[int, int], ...]:

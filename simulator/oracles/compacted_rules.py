@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from broker.log.log import PartitionLog
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.oracles.batches import Header, batches_in, records_in
+from history.kafka.record_batches import Header, batches_in, records_in
 from simulator.oracles.findings import EPOCHS_DIFFER, LOGS_DIFFER, PREFIX_CHANGED, OracleFindings
 from simulator.oracles.machine_view import MachineView
 

@@ -35,7 +35,7 @@ from broker.protocol.messages.offset_apis import (
 )
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
-from simulator.oracles.batches import ReadRecord, batches_in, records_in
+from history.kafka.record_batches import ReadRecord, batches_in, records_in
 from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, OracleFindings
 from simulator.oracles.machine_view import MachineView
 

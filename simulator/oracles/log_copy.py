@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from broker.log.log import PartitionLog
+from history.kafka.record_batches import DamagedBatchError, Header, batches_in, flaw_of, voters_in
 from simulator.disk import SimulatedDisk
-from simulator.oracles.batches import BatchSequence, DamagedBatchError, Header, batches_in, flaw_of, voters_in
 
 SUFFIX = ".log"
+MAX_SEQUENCE: Final = (1 << 31) - 1
+"""0 follows it (KIP-98)."""
+
+
+class BatchSequence(NamedTuple):
+    """A batch's fields about its idempotent producer. `delta`: of its last record, relative to its first."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+    delta: int
+
+    @classmethod
+    def of(cls, header: Header) -> BatchSequence | None:
+        """None for a batch without an idempotent producer."""
+        if header.producer_id < 0 or header.is_control:
+            return None
+        return cls(header.producer_id, header.producer_epoch, header.sequence, header.last_delta)
+
+    @property
+    def last_sequence(self) -> int:
+        return (self.sequence + self.delta) & MAX_SEQUENCE
+
+    @property
+    def next_sequence(self) -> int:
+        return (self.sequence + self.delta + 1) & MAX_SEQUENCE
 
 
 class CopiedBatch(NamedTuple):
@@ -189,7 +215,7 @@ class CopiedLog:
     def _add(self, header: Header, segment: int, end: int) -> None:
         self.batches.append(CopiedBatch(header.base, header.next, header.epoch, header.crc))
         self._places.append(BatchEnd(segment, end))
-        self._sequenced.append(header.sequenced)
+        self._sequenced.append(BatchSequence.of(header))
 
 
 def _is_segment(name: str) -> bool:

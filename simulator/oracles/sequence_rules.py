@@ -10,9 +10,8 @@ checked where producers may have been forgotten (K98-5).
 
 from __future__ import annotations
 
-from simulator.oracles.batches import BatchSequence
 from simulator.oracles.findings import SEQUENCE_GAP, OracleFindings
-from simulator.oracles.log_copy import CopiedLog
+from simulator.oracles.log_copy import BatchSequence, CopiedLog
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import EXPIRATION
 

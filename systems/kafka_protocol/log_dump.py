@@ -1,4 +1,4 @@
-"""Reads the batches in a partition's segment files and prints them as `kafka-dump-log` does."""
+"""Prints the batches in a partition's segment files as `kafka-dump-log` does."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from broker.protocol.records import (
-    BatchHeader,
-    CorruptBatch,
-    Record,
-    UnsupportedCompression,
-    iter_batches,
-    read_records,
-    validate_batch,
+from history.kafka.compression import CODECS
+from history.kafka.record_batches import (
+    APPEND_TIME,
+    COMPRESSION,
+    TRANSACTIONAL,
+    DamagedBatchError,
+    Header,
+    ReadRecord,
+    batches_in,
+    flaw_of,
+    records_in,
 )
 from history.regular_files import read_bytes
 from systems.errors import InputError
-
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_TRANSACTIONAL = 0x10
-_APPEND_TIME = 0x08
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,8 @@ class DumpedBatch:
     """One batch with its position in the file; `problem`: what is wrong with its bytes."""
 
     position: int
-    header: BatchHeader
+    header: Header
+    content: bytes
     problem: str
 
 
@@ -38,7 +38,6 @@ class DumpedSegment:
     """One `.log` file. `torn`: describes the bytes after its last whole batch; empty if nothing follows it."""
 
     path: Path
-    data: bytes
     batches: tuple[DumpedBatch, ...]
     torn: str
 
@@ -63,22 +62,12 @@ def _read(path: Path) -> DumpedSegment:
     batches: list[DumpedBatch] = []
     end, torn = 0, ""
     try:
-        for position, header in iter_batches(data):
-            batches.append(DumpedBatch(position, header, _problem(data, position)))
-            end = position + header.size
-    except CorruptBatch as error:
-        torn = str(error)
-    if not torn and end < len(data):
-        torn = f"position {end}: {len(data) - end} bytes of an incomplete batch"
-    return DumpedSegment(path, data, tuple(batches), torn)
-
-
-def _problem(data: bytes, position: int) -> str:
-    try:
-        validate_batch(data, position, compacted=True)
-    except CorruptBatch as error:
-        return str(error)
-    return ""
+        for header, content in batches_in(data):
+            batches.append(DumpedBatch(end, header, content, flaw_of(header, content, compacted=True) or ""))
+            end += header.size
+    except DamagedBatchError as error:
+        torn = f"position {end}: {error}"
+    return DumpedSegment(path, tuple(batches), torn)
 
 
 def lines(segment: DumpedSegment, *, records: bool) -> Iterator[str]:
@@ -88,9 +77,9 @@ def lines(segment: DumpedSegment, *, records: bool) -> Iterator[str]:
     for batch in segment.batches:
         yield " ".join(f"{name}: {_text(value)}" for name, value in _fields(batch).items())
         if batch.problem:
-            yield f"  {batch.problem}"
+            yield f"  position {batch.position}: {batch.problem}"
         elif records:
-            yield from (f"| {line}" for line in _record_lines(segment.data, batch))
+            yield from (f"| {line}" for line in _record_lines(batch))
     if segment.torn:
         yield f"Found bytes that are not a batch: {segment.torn}"
 
@@ -101,45 +90,43 @@ def to_json(segment: DumpedSegment, *, records: bool) -> dict[str, Any]:
         "segment": str(segment.path),
         "torn": segment.torn,
         "batches": [
-            _fields(batch) | ({"records": list(_record_lines(segment.data, batch))} if records else {})
-            for batch in segment.batches
+            _fields(batch) | ({"records": list(_record_lines(batch))} if records else {}) for batch in segment.batches
         ],
     }
 
 
 def _fields(batch: DumpedBatch) -> dict[str, Any]:
     header = batch.header
-    codec = header.compression
+    codec = header.attributes & COMPRESSION
     return {
-        "baseOffset": header.base_offset,
-        "lastOffset": header.last_offset,
-        "count": header.records_count,
-        "baseSequence": header.base_sequence,
+        "baseOffset": header.base,
+        "lastOffset": header.next - 1,
+        "count": header.records,
+        "baseSequence": header.sequence,
         "producerId": header.producer_id,
         "producerEpoch": header.producer_epoch,
-        "partitionLeaderEpoch": header.leader_epoch,
-        "isTransactional": bool(header.attributes & _TRANSACTIONAL),
+        "partitionLeaderEpoch": header.epoch,
+        "isTransactional": bool(header.attributes & TRANSACTIONAL),
         "isControl": header.is_control,
         "position": batch.position,
-        "LogAppendTime" if header.attributes & _APPEND_TIME else "CreateTime": header.max_timestamp,
+        "LogAppendTime" if header.attributes & APPEND_TIME else "CreateTime": header.max_timestamp,
         "size": header.size,
         "magic": header.magic,
-        "compresscodec": _CODECS[codec] if codec < len(_CODECS) else str(codec),
+        "compresscodec": CODECS.get(codec, str(codec)) if codec else "none",
         "crc": header.crc,
         "isvalid": not batch.problem,
     }
 
 
-def _record_lines(data: bytes, batch: DumpedBatch) -> Iterator[str]:
+def _record_lines(batch: DumpedBatch) -> Iterator[str]:
     try:
-        records = read_records(data, batch.position)
-    except (UnsupportedCompression, CorruptBatch) as error:
+        for record in records_in(batch.header, batch.content):
+            yield _record_line(record)
+    except DamagedBatchError as error:
         yield str(error)
-        return
-    yield from (_record_line(record) for record in records)
 
 
-def _record_line(record: Record) -> str:
+def _record_line(record: ReadRecord) -> str:
     key = -1 if record.key is None else len(record.key)
     value = b"" if record.value is None else record.value
     size = -1 if record.value is None else len(value)

@@ -11,9 +11,9 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from analysis.replicafiles import compression
 from analysis.replicafiles.kafka import read_replica
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
+from history.kafka import compression
 from tests.analysis.compressed_sets import ALL, GZIP, JAVA, LZ4, NAMES, SNAPPY, ZSTD, compressed
 from tests.analysis.segment_files import batch, log_bytes, record, value, write_replica
 from tests.broker.clients.harness import PATIENCE, Cluster, cluster

@@ -17,35 +17,46 @@ def text_id(identity: bytes) -> str:
 
 
 class FlexibleReader:
-    """Reads the fields of one message. Every function raises ValueError, IndexError or struct.error at its end."""
+    """Reads the fields of one message; `at` is the position. Every function raises ValueError, IndexError or
+    struct.error at its end."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, at: int = 0) -> None:
         self._data = data
-        self._at = 0
+        self.at = at
 
     def number(self, form: str) -> int:
         """A number of a fixed size, in a format of `struct`."""
-        (value,) = struct.unpack_from(form, self._data, self._at)
-        self._at += struct.calcsize(form)
+        (value,) = struct.unpack_from(form, self._data, self.at)
+        self.at += struct.calcsize(form)
         return int(value)
 
     def varint(self) -> int:
         """An unsigned varint."""
         value = shift = 0
         while True:
-            byte = self._data[self._at]
-            self._at += 1
+            byte = self._data[self.at]
+            self.at += 1
             value |= (byte & 0x7F) << shift
             shift += 7
             if byte < 0x80:
                 return value
 
+    def zigzag(self) -> int:
+        """A signed varint."""
+        raw = self.varint()
+        return (raw >> 1) ^ -(raw & 1)
+
+    def zigzag_bytes(self) -> bytes | None:
+        """Bytes after their length as a signed varint; None for null."""
+        size = self.zigzag()
+        return None if size < 0 else self.take(size)
+
     def take(self, size: int) -> bytes:
         """This many bytes."""
-        if size < 0 or self._at + size > len(self._data):
-            raise ValueError(f"{size} bytes at {self._at} are not there")
-        self._at += size
-        return self._data[self._at - size : self._at]
+        if size < 0 or self.at + size > len(self._data):
+            raise ValueError(f"{size} bytes at {self.at} are not there")
+        self.at += size
+        return self._data[self.at - size : self.at]
 
     def compact_bytes(self) -> bytes | None:
         """Bytes after their length; None for null."""
