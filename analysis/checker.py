@@ -159,16 +159,13 @@ class CheckedRun:
     def forgetting(self) -> tuple[str, ...]:
         """The settings that allow the system to remove committed records; a missing record is then not necessarily
         lost. Empty for a system whose node files have no reader: its settings are not understood and excuse nothing."""
-        from analysis.replicafiles.formats import FORMATS
+        from analysis.replicafiles.kafka import compacts, may_delete
 
-        format = FORMATS.get(self.description.replica_format)
-        if format is None:
+        if not self.description.has_replica_files:
             return ()
         settings = dict.fromkeys(pair for each in self.description.settings for pair in each.items())
         return tuple(
-            f"{name} = {value}"
-            for name, value in settings
-            if format.may_delete({name: value}) or format.compacts({name: value})
+            f"{name} = {value}" for name, value in settings if may_delete({name: value}) or compacts({name: value})
         )
 
     @property

@@ -27,7 +27,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         write_replicas(Path(scratch), options.megabytes)
         before = own_cpu_s()
-        tasks = tasks_of(Path(scratch), {}, {KEY: NODES}, Circumstances(quiet=True), format="kafka")
+        tasks = tasks_of(Path(scratch), {}, {KEY: NODES}, Circumstances(quiet=True))
         spread = WorkerProcesses(options.workers) if options.workers else in_sequence
         report = check_replicas(tasks, spread)
         assert report.ok

@@ -240,16 +240,15 @@ def _unread(run: CheckedRun, line: Line) -> Iterator[str]:
 def _files(run: CheckedRun, node: str, partition: int) -> _Files | str:
     """The collected files of a node's replica, or why they cannot be read."""
     from analysis.replicafiles.checkpoints import read_epochs, read_high_watermarks
-    from analysis.replicafiles.formats import FORMATS
-    from analysis.replicafiles.kafka import EPOCHS, LOG_STARTS
+    from analysis.replicafiles.kafka import EPOCHS, LOG_STARTS, segments_of
     from analysis.replicafiles.log import ReplicaFileError
 
     key = (run.description.topic, partition)
     replica = f"the replica of {key[0]}-{partition} on {node}"
-    if run.description.replica_format not in FORMATS:
+    if not run.description.has_replica_files:
         return f"{replica} cannot be read: its files have no reader"
     data = run.directory / "nodes" / node / "data"
-    segments = FORMATS[run.description.replica_format].segments(key, data)
+    segments = segments_of(key, data)
     try:
         epochs = read_epochs(data / f"{key[0]}-{partition}" / EPOCHS)
         starts = read_high_watermarks(data / LOG_STARTS) or {}

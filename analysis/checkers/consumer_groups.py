@@ -97,12 +97,11 @@ def check(run: CheckedRun) -> Outcome:
 def _on_disk(run: CheckedRun, commits: Sequence[OffsetOperation]) -> tuple[list[Anomaly], list[str]]:
     """The violations that the offsets log on the nodes' disks shows, and why it shows nothing."""
     from analysis.core.offsets_on_disk import violations
-    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.offset_commits import read_offsets_logs
 
-    format = FORMATS.get(run.description.replica_format)
-    if format is None or not any(commit.acknowledged for commit in commits):
+    if not run.description.has_replica_files or not any(commit.acknowledged for commit in commits):
         return [], []
-    logs = format.committed_offsets({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
+    logs = read_offsets_logs({node: run.directory / "nodes" / node / "data" for node in run.plan.nodes})
     if doubts := list(_unread(run, logs)):
         return [], doubts
     return violations(run.description.topic, commits, logs), list(_short(logs))

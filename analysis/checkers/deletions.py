@@ -91,20 +91,19 @@ def _starts(run: CheckedRun, doubts: list[str]) -> Iterator[ReplicaStart]:
     """Where the replicas' logs start in the end, for partitions with deletions."""
     from analysis.core.deletion_rules import ReplicaStart
     from analysis.engines.replica import STORE
-    from analysis.replicafiles.formats import FORMATS
-    from analysis.replicafiles.kafka import LOG_STARTS, log_start
+    from analysis.replicafiles.kafka import LOG_STARTS, log_start, read_remote, segments_of
     from analysis.replicafiles.log import ReplicaFileError
 
-    format, deletions = FORMATS.get(run.description.replica_format), run.deletions
-    if format is None or "final" not in run.history.phase_names:
+    deletions = run.deletions
+    if not run.description.has_replica_files or "final" not in run.history.phase_names:
         return
     places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
     for key in sorted(deletions.requested):
         is_remote = is_tiered(run.description)
-        remote = format.read_remote(places, run.directory / STORE, key) if is_remote else None
+        remote = read_remote(places, run.directory / STORE, key) if is_remote else None
         for node in run.plan.replicas.get(key, ()):
             place = places[node]
-            segments = format.segments(key, place) if place.is_dir() else []
+            segments = segments_of(key, place) if place.is_dir() else []
             if not segments:
                 continue  # the checker of replicas reports that the replica is missing
             try:

@@ -31,7 +31,6 @@ ISR_NOT_SHRUNK: Final = AnomalyKind(
     "A replica that a fault had stopped for longer than the bound stayed in the ISR, while a "
     "majority of the nodes and the leader were unaffected.",
 )
-KAFKA: Final = "kafka"
 LEAST_S, SLACK_S, ROUNDS = 20.0, 10.0, 2
 _TIMES: Final[Mapping[str, float]] = {"broker.session.timeout.ms": 9_000, "replica.lag.time.max.ms": 30_000}
 """The time in which a system gives up a broker and a replica; Apache Kafka's defaults if run.toml names none."""
@@ -53,7 +52,7 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.core.progress import gaps, kept
 
     description = run.description
-    if description.replica_format != KAFKA or description.judge != "log":
+    if not description.has_replica_files or description.judge != "log":
         return Outcome(NOT_APPLICABLE, "the run has no replicated log with a known bound on progress")
     if any(move in step for step in description.steps for move in MOVES):
         return Outcome(NOT_APPLICABLE, "replicas were moved: which nodes had to go on is not known")

@@ -82,17 +82,17 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.core import remote_trace_rules as traces
     from analysis.engines.remote_store import compare_store
     from analysis.engines.replica import STORE
-    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import stores_elsewhere
     from analysis.replicafiles.remote_metadata import read_metadata
     from analysis.replicafiles.remote_segments import objects_in
 
     if not is_tiered(run.description):
         return Outcome(NOT_APPLICABLE, "the topic is not in remote storage")
-    if run.description.replica_format not in FORMATS:
+    if not run.description.has_replica_files:
         return Outcome(UNKNOWN, "this system's replicas cannot be read", doubts=NOT_READ.say(["no reader"]))
-    format, nodes = FORMATS[run.description.replica_format], _places(run)
+    nodes = _places(run)
     metadata, objects = read_metadata(nodes, _earlier(run)), objects_in(run.directory / STORE)
-    is_elsewhere = any(map(format.stores_elsewhere, run.description.settings))
+    is_elsewhere = any(map(stores_elsewhere, run.description.settings))
     required = run.description.requirements.min_remote_segments
     # A run that needs no remote segment may end before its first upload, which creates the metadata topic.
     is_unused = required == 0 and not is_elsewhere and not metadata.ends and not any(objects.values())
@@ -134,7 +134,7 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
     """One for each partition. `is_known`: the metadata are whole, so what they do not have was never in the store."""
     from analysis.engines.remote_store import StoreTask
     from analysis.engines.replica import STORE
-    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import forgets_producers
     from history.record.schemas import INF
 
     for key, names in run.plan.replicas.items():
@@ -143,13 +143,12 @@ def _tasks(run: CheckedRun, nodes: Mapping[str, Path], *, is_known: bool) -> Ite
         intact = frozenset(names) - lost if is_known else frozenset[str]()
         yield StoreTask(
             key,
-            run.description.replica_format,
             {node: place.resolve() for node, place in nodes.items()},
             tuple(names),
             (run.directory / STORE).resolve(),
             intact,
             keeps_committed(run, names),
-            any(map(FORMATS[run.description.replica_format].forgets_producers, run.description.settings)),
+            any(map(forgets_producers, run.description.settings)),
             deleted_to,
         )
 
@@ -158,8 +157,7 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
     """Replicas whose files start above their log's start, although `local.retention.bytes` keeps more than they have.
     This setting decides if it is the only retention, and if no fault or truncation cost a replica records."""
     from analysis.engines.replica import STORE
-    from analysis.replicafiles.formats import FORMATS
-    from analysis.replicafiles.kafka import log_start
+    from analysis.replicafiles.kafka import log_start, read_remote, segments_of
     from analysis.replicafiles.log import ReplicaFileError
 
     retention = run.description.topic_settings.get("local.retention.bytes", "")
@@ -170,9 +168,9 @@ def _dropped_early(run: CheckedRun, nodes: Mapping[str, Path]) -> Iterator[str]:
         return
     faults = frozenset(Damage) - {Damage.PROGRESS, Damage.SPEED, Damage.PACKETS}
     for key, names in run.plan.replicas.items():
-        remote = FORMATS[run.description.replica_format].read_remote(nodes, run.directory / STORE, key)
+        remote = read_remote(nodes, run.directory / STORE, key)
         for node in names:
-            segments = FORMATS[run.description.replica_format].segments(key, nodes[node]) if node in nodes else []
+            segments = segments_of(key, nodes[node]) if node in nodes else []
             reports = [
                 event for event in run.events.get(node, ()) if (event.get("topic"), event.get("partition")) == key
             ]

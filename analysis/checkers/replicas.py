@@ -16,6 +16,7 @@ from analysis.checkers.partition_logs import DUPLICATE, LOST, PHANTOM
 from analysis.core.anomaly import AnomalyKind, Promise, anomaly_count
 from analysis.doubt import Reason
 from analysis.evidence.run_directory import moment
+from analysis.evidence.run_toml import KAFKA_FORMAT, NO_FORMAT
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from history.record.values import FROM_ZERO
 from installation.counted import counted
@@ -82,25 +83,25 @@ def check(run: CheckedRun) -> Outcome:
     from analysis.engines.replica import DATA, EARLIER, check_replicas, rows_of, tasks_of
     from analysis.engines.row_groups import row_groups_of
     from analysis.evidence.earlier_dumps import demanded
-    from analysis.replicafiles.formats import FORMATS, NONE
+    from analysis.replicafiles import kafka, kafka_nodes
     from history.record.schemas import INF
 
     description = run.description
-    if description.replica_format == NONE:
+    if description.replica_format == NO_FORMAT:
         return Outcome(NOT_APPLICABLE, "this system's replicas are not read")
-    if description.replica_format not in FORMATS:
-        formats = ", ".join((*FORMATS, NONE))
+    if not description.has_replica_files:
+        formats = f"{KAFKA_FORMAT}, {NO_FORMAT}"
         return Outcome(
             UNKNOWN, f"replicas of the format {description.replica_format!r} cannot be read; known are {formats}"
         )
-    plan, format, settings = run.plan, FORMATS[description.replica_format], description.settings
+    plan, settings = run.plan, description.settings
     circumstances = _circumstances(
         run,
-        deleted_to=INF if any(map(format.may_delete, settings)) else 0,
-        compacts=any(map(format.compacts, settings)),
-        forgets_producers=any(map(format.forgets_producers, settings)),
+        deleted_to=INF if any(map(kafka.may_delete, settings)) else 0,
+        compacts=any(map(kafka.compacts, settings)),
+        forgets_producers=any(map(kafka.forgets_producers, settings)),
     )
-    interval_s = max(map(format.mark_interval_s, settings or ({},))) * description.time_scale
+    interval_s = max(map(kafka.mark_interval_s, settings or ({},))) * description.time_scale
     dumps = demanded(run.history.journal, plan.nodes, description.world, interval_s)
     tasks = tasks_of(
         run.directory,
@@ -109,18 +110,17 @@ def check(run: CheckedRun) -> Outcome:
         circumstances,
         dumps,
         deleted=run.deletions.requested,
-        format=description.replica_format,
-        preallocates=any(map(format.preallocates, settings)),
-        has_objects=not any(map(format.stores_elsewhere, settings)),
+        preallocates=any(map(kafka.preallocates, settings)),
+        has_objects=not any(map(kafka.stores_elsewhere, settings)),
     )
     report = check_replicas(tasks, run.spread(rows_of(tasks)))
     collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}
     doubts = (
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),
         *(() if report.records else ("no record was compared",)),
-        *format.survey(collected[DATA]),
+        *kafka_nodes.survey(collected[DATA]),
         *_earlier(dumps, collected[EARLIER]),
-        *format.survey_earlier(
+        *kafka_nodes.survey_earlier(
             {node: collected[EARLIER][node] for node in plan.nodes if node in dumps.nodes and node not in dumps.lost},
             collected[DATA],
         ),
@@ -270,6 +270,6 @@ CHECKER: Final = Checker(
     ANOMALIES,
     check,
     (UNDECIDED,),
-    may_rest=lambda description: description.replica_format == "none",
+    may_rest=lambda description: description.replica_format == NO_FORMAT,
     reads="|".join((PLAN, JOURNAL, OPERATIONS, FILES)),
 )

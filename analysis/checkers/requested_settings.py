@@ -34,19 +34,16 @@ NONE: Final = "none"
 
 @dataclass(frozen=True)
 class TraitsTask:
-    """A replica: the partition and the node's collected data directory, and the format of its files."""
+    """A replica: the partition and the node's collected data directory."""
 
     key: tuple[str, int]
     data: Path
-    format: str
 
 
 def check(run: CheckedRun) -> Outcome:
     """Compare the settings with the replicas' files and with the metadata log."""
-    from analysis.replicafiles.formats import FORMATS
-
     description = run.description
-    if description.replica_format not in FORMATS or not run.plan.replicas:
+    if not description.has_replica_files or not run.plan.replicas:
         return Outcome(NOT_APPLICABLE, "the files of this system's replicas cannot be read")
     brokers = [description.node_settings.get(name, {}) for names in run.plan.replicas.values() for name in names]
     requested = Requested(description.traced_settings, description.topic_settings, brokers)
@@ -71,23 +68,23 @@ def _traits(run: CheckedRun) -> Mapping[tuple[str, int], BatchTraits]:
     """The traits of each replica, by node and partition."""
     nodes = {node: (run.directory / "nodes" / node / "data").resolve() for node in run.plan.nodes}
     places = [(node, key) for key, names in run.plan.replicas.items() for node in names if nodes[node].is_dir()]
-    tasks = [TraitsTask(key, nodes[node], run.description.replica_format) for node, key in places]
+    tasks = [TraitsTask(key, nodes[node]) for node, key in places]
     traits = run.spread(sum(_weight(task) for task in tasks))(_read, tasks, [_weight(task) for task in tasks])
     return {(node, key[1]): replica_traits for (node, key), replica_traits in zip(places, traits, strict=True)}
 
 
 def _weight(task: TraitsTask) -> int:
     from analysis.engines.replica_parts import BYTES_PER_ROW
-    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import segments_of
 
-    return sum(path.stat().st_size for path in FORMATS[task.format].segments(task.key, task.data)) // BYTES_PER_ROW
+    return sum(path.stat().st_size for path in segments_of(task.key, task.data)) // BYTES_PER_ROW
 
 
 def _read(task: TraitsTask) -> BatchTraits:
     from analysis.replicafiles.batches import read_traits
-    from analysis.replicafiles.formats import FORMATS
+    from analysis.replicafiles.kafka import segments_of
 
-    return read_traits(FORMATS[task.format].segments(task.key, task.data))
+    return read_traits(segments_of(task.key, task.data))
 
 
 def _topic(run: CheckedRun) -> TopicMetadata | None:

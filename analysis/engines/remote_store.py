@@ -17,19 +17,18 @@ from analysis.core.explain import Key
 from analysis.core.remote_object_rules import wrong_objects
 from analysis.engines.replica_parts import BYTES_PER_ROW
 from analysis.engines.task_map import TaskMap
-from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles.kafka import read_partition, read_remote, segments_of
 from analysis.replicafiles.remote_objects import read_objects
 
 
 @dataclass(frozen=True)
 class StoreTask:
-    """A partition: the format of its files, the data directories of all nodes, the nodes with a replica, and the
+    """A partition: the data directories of all nodes, the nodes with a replica, and the
     directory of the objects. `intact`: the nodes whose replica lacks only what it removed; `keeps_committed`: no
     replica can have lost a committed record; `forgets_producers`: a replica may forget a producer. `deleted_to`:
     records of lower offsets may have been deleted, INF without a bound."""
 
     key: Key
-    format: str
     nodes: Mapping[str, Path]
     replicas: tuple[str, ...]
     store: Path
@@ -42,7 +41,7 @@ class StoreTask:
     def rows(self) -> int:
         """About how many records the replicas have."""
         places = [self.nodes[name] for name in self.replicas if name in self.nodes]
-        files = [file for place in places for file in FORMATS[self.format].segments(self.key, place)]
+        files = [file for place in places for file in segments_of(self.key, place)]
         return sum(file.stat().st_size for file in files) // BYTES_PER_ROW
 
 
@@ -67,12 +66,11 @@ def compare_store(tasks: Sequence[StoreTask], spread: TaskMap) -> StoreFindings:
 
 
 def _compare(task: StoreTask) -> StoreFindings:
-    format = FORMATS[task.format]
-    remote = format.read_remote(task.nodes, task.store, task.key)
+    remote = read_remote(task.nodes, task.store, task.key)
     if remote is None:
         return StoreFindings(0, ())
     logs = [
-        format.read(name, task.key, task.nodes[name], remote=remote) for name in task.replicas if name in task.nodes
+        read_partition(name, task.key, task.nodes[name], remote=remote) for name in task.replicas if name in task.nodes
     ]
     anomalies = [*rules.incomplete(remote), *rules.differing(remote, logs)]
     objects = [read_objects(segment, remote.objects.get(segment.id, {})) for segment in remote.finished]

@@ -65,7 +65,7 @@ from analysis.engines.replica_tables import EPOCHS, REPLICAS, SCRATCH, cuts, rea
 from analysis.engines.row_groups import read_row_groups
 from analysis.engines.task_map import TaskMap, in_sequence
 from analysis.evidence.earlier_dumps import Demanded
-from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles.kafka import partitions, read_remote, segments_of
 from analysis.replicafiles.log import ReplicaLog, no_records
 from analysis.replicafiles.remote_segments import StoredLog
 from history.record.schemas import ACKS_ALL, APPEND, END, FAIL, INF, OK, OPERATIONS, PHASE_FINAL
@@ -218,7 +218,7 @@ NO_DUMPS: Final = Demanded()
 
 @dataclass(frozen=True)
 class ReplicaTask:
-    """One partition: the format and location of its replicas' files, and the records of its clients.
+    """One partition: the location of its replicas' files, and the records of its clients.
 
     `replicas`, `earlier`: by node, its data directory as collected at the end, and as dumped earlier. `missing`: the
     nodes that should have a replica and do not; `strays`: those that have one and should not. `undumped`: the nodes
@@ -228,7 +228,6 @@ class ReplicaTask:
     """
 
     key: Key
-    format: str
     replicas: tuple[tuple[str, str], ...]
     earlier: tuple[tuple[str, str], ...]
     missing: tuple[str, ...]
@@ -254,15 +253,13 @@ def tasks_of(
     circumstances: Circumstances,
     dumps: Demanded = NO_DUMPS,
     *,
-    format: str,
     preallocates: bool = False,
     has_objects: bool = True,
     deleted: Mapping[Key, int] = NOTHING_DELETED,
 ) -> list[ReplicaTask]:
     """A task for every partition that is assigned to nodes or has files on some. `deleted`: by partition, the offset
-    below which clients asked for the deletion of records. Raises KeyError for a format without a
-    reader."""
-    data_directories, earlier = (_replicas(run_dir, name, format) for name in (DATA, EARLIER))
+    below which clients asked for the deletion of records."""
+    data_directories, earlier = (_replicas(run_dir, name) for name in (DATA, EARLIER))
     tables = str((run_dir / "tables").resolve())
     places = sorted((run_dir / "nodes").glob(f"*/{DATA}"))
     nodes_data = tuple((place.parent.name, str(place.resolve())) for place in places)
@@ -271,7 +268,6 @@ def tasks_of(
         nodes, here, dumped = assigned.get(key, ()), data_directories.get(key, {}), earlier.get(key, {})
         task = ReplicaTask(
             key,
-            format,
             replicas=tuple((node, data) for node, data in here.items() if node in nodes),
             earlier=tuple((node, data) for node, data in dumped.items() if node in nodes),
             missing=tuple(node for node in nodes if node not in here),
@@ -289,11 +285,11 @@ def tasks_of(
     return tasks
 
 
-def _replicas(run_dir: Path, name: str, format: str) -> dict[Key, dict[str, str]]:
+def _replicas(run_dir: Path, name: str) -> dict[Key, dict[str, str]]:
     """By partition, the nodes that hold a replica, and their data directories."""
     replicas: dict[Key, dict[str, str]] = {}
     for data in sorted((run_dir / "nodes").glob(f"*/{name}")):
-        for key in FORMATS[format].partitions(data):
+        for key in partitions(data):
             replicas.setdefault(key, {})[data.parent.name] = str(data.resolve())
     return replicas
 
@@ -401,13 +397,13 @@ class Judgement:
     def plan_segments(self) -> Iterator[SegmentsTask | ObjectTask]:
         task = self.task
         nodes = {node: Path(data) for node, data in task.nodes}
-        self.remote = FORMATS[task.format].read_remote(nodes, Path(task.store), task.key) if task.store else None
+        self.remote = read_remote(nodes, Path(task.store), task.key) if task.store else None
         current, earlier, stored = (folder_of(Path(task.tables) / name, *task.key) for name in (REPLICAS, *SCRATCH))
         for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
             folder = current if place < len(task.replicas) else earlier
             compacted = task.circumstances.compacts
             yield from segment_tasks(
-                task.format, place, node, task.key, Path(data), folder, compacted=compacted, most=self.part_bytes
+                place, node, task.key, Path(data), folder, compacted=compacted, most=self.part_bytes
             )
         yield from object_tasks(self.remote, stored)
 
@@ -420,7 +416,7 @@ class Judgement:
         mine = [part for part in self.parts if isinstance(part, LogPart)]
         for place, (node, data) in enumerate((*task.replicas, *task.earlier)):
             parts = tuple(part for part in mine if part.place == place)
-            yield LogTask(task.format, node, task.key, data, parts, self.remote, stored)
+            yield LogTask(node, task.key, data, parts, self.remote, stored)
 
     def take_logs(self, logs: Sequence[LaidOut]) -> None:
         laid_out = [replace(log, log=self._without_zeros(log.log)) for log in logs]
@@ -548,7 +544,7 @@ STAGES: Final[Sequence[tuple[Plan, Callable[[Any], Any], Take]]] = (
 def rows_of(tasks: Sequence[ReplicaTask]) -> int:
     """About how many records the tasks' replicas and dumps have."""
     logs = [(task, data) for task in tasks for _, data in (*task.replicas, *task.earlier)]
-    files = [file for task, data in logs for file in FORMATS[task.format].segments(task.key, Path(data))]
+    files = [file for task, data in logs for file in segments_of(task.key, Path(data))]
     return sum(file.stat().st_size for file in files) // BYTES_PER_ROW
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.core.explain import Key
 from analysis.engines.replica_tables import RecordFile, overlapping, read_piece, write_piece
-from analysis.replicafiles.formats import FORMATS
+from analysis.replicafiles import kafka
 from analysis.replicafiles.kafka import SegmentContents
 from analysis.replicafiles.log import ReplicaLog, joined, no_records, no_sequences
 from analysis.replicafiles.remote_segments import ReadObject, SegmentContent, StoredLog
@@ -29,7 +29,6 @@ class SegmentsTask:
     """Consecutive segments of a node's log: those with the numbers `first` .. `behind` - 1 of all. `table`: the file
     for their records; `place`: the log's number in its plan."""
 
-    format: str
     place: int
     node: str
     segments: tuple[str, ...]
@@ -41,7 +40,7 @@ class SegmentsTask:
 
     def decode(self) -> LogPart:
         segments = [Path(path) for path in self.segments]
-        content = FORMATS[self.format].read_segments(segments, self.first, self.behind, compacted=self.compacted)
+        content = kafka.read_segments(segments, self.first, self.behind, compacted=self.compacted)
         piece = write_piece(Path(self.table), self.node, joined(content.pieces))
         return LogPart(self.place, content.folded(), piece)
 
@@ -113,7 +112,6 @@ class LaidOut:
 class LogTask:
     """A replica, or an earlier dump of it, in the data directory `data`, and its parts in their order."""
 
-    format: str
     node: str
     key: Key
     data: str
@@ -125,7 +123,7 @@ class LogTask:
     def lay_out(self) -> LaidOut:
         remote = None if self.remote is None else replace(self.remote, read=StoredParts(self.stored), keeps=False)
         contents = [part.content for part in self.parts]
-        log, used_parts = FORMATS[self.format].assemble(self.node, self.key, Path(self.data), contents, remote=remote)
+        log, used_parts = kafka.assemble(self.node, self.key, Path(self.data), contents, remote=remote)
         pieces = [part.piece for part in self.parts[:used_parts]]
         if remote is not None:
             remote_pieces = [
@@ -137,10 +135,10 @@ class LogTask:
 
 
 def segment_tasks(
-    format: str, place: int, node: str, key: Key, data: Path, tables: Path, *, compacted: bool, most: int = PART_BYTES
+    place: int, node: str, key: Key, data: Path, tables: Path, *, compacted: bool, most: int = PART_BYTES
 ) -> Iterator[SegmentsTask]:
     """The tasks that decode a replica; `most`: bytes of one task, unless it has only one file."""
-    segments = FORMATS[format].segments(key, data)
+    segments = kafka.segments_of(key, data)
     names, sizes = tuple(map(str, segments)), [path.stat().st_size for path in segments]
     first = 0
     while first < len(segments):
@@ -149,7 +147,7 @@ def segment_tasks(
             size += sizes[end]
             end += 1
         table = str(tables / f"{node}-{segments[first].stem}.parquet")
-        yield SegmentsTask(format, place, node, names, first, end, compacted, table, size // BYTES_PER_ROW + 1)
+        yield SegmentsTask(place, node, names, first, end, compacted, table, size // BYTES_PER_ROW + 1)
         first = end
 
 

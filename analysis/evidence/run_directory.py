@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analysis.evidence.run_toml import (
+    KAFKA_FORMAT,
     NO_FORMAT,
     RANDOM,
     SETTLED_LATE,
@@ -41,8 +42,8 @@ class RunDescription:
 
     `run`: the name of the run's directory; `id`: its name when the run was made. `kind`: the workload's, empty if
     unknown. `judge`: what the clients' operations act on; it selects the checker. `time_scale`: how much slower than
-    others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files, a name in
-    `replicafiles.formats` or `none`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
+    others the world was; every time bound is multiplied by it. `replica_format`: of the nodes' files,
+    `KAFKA_FORMAT` or `NO_FORMAT`; `sequences`: one of `FIRST_SEQUENCES`. `records`: the form of records, one of
     `history.RECORD_FORMS`, empty if unknown; `record_bytes`: the size of each, 0 if unknown. `settings`: the services'
     settings, a table for each role, one for each node with settings of its own, one for the topic, and one for what the
     script changes; `topic_settings`: that of the topic; `node_settings`: those of each node. `traced_settings`: those
@@ -103,6 +104,11 @@ class RunDescription:
     steps: tuple[str, ...]
     checkers: Mapping[str, str]
     defects: tuple[str, ...]
+
+    @property
+    def has_replica_files(self) -> bool:
+        """Whether its replicas' files have a reader."""
+        return self.replica_format == KAFKA_FORMAT
 
 
 def describe(run_dir: Path) -> RunDescription:

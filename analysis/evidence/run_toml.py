@@ -28,6 +28,7 @@ RANDOM, STEPS = "random", "steps"
 SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""
 NO_FORMAT: Final = "none"
+KAFKA_FORMAT: Final = "kafka"
 
 _Factor = Annotated[float, Meta(gt=0, le=sys.float_info.max)]
 _UpperBound = Annotated[str, one_of(UPPER_BOUNDS)]

@@ -59,7 +59,7 @@ def judged(tmp_path: Path) -> Judge:
             topic_settings=topic or {},
             node_settings={"n3": {"follower.fetch.last.tiered.offset.enable": feature}},
             metadata_traced=events is not None,
-            replica_format="kafka",
+            has_replica_files=True,
         )
         history = SimpleNamespace(journal=journal)
         run = SimpleNamespace(directory=tmp_path, history=history, description=described, events=events or {})

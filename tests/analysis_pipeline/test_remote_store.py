@@ -22,7 +22,6 @@ def task(place: Path, **changes: Any) -> StoreTask:
     nodes = {each.name: each for each in sorted(place.glob("n*"))}
     fields: dict[str, Any] = {
         "key": ("log", 0),
-        "format": "kafka",
         "nodes": nodes,
         "replicas": ("n1", "n2", "n3"),
         "store": place / "store",

@@ -21,7 +21,7 @@ SEEDS = 40
 
 def by_ranges(run: RandomReplicas, span: int, part_bytes: int, spread: TaskMap = in_sequence) -> ReplicaReport:
     groups = row_groups_of(run.run / "tables")
-    tasks = tasks_of(run.run, groups, {KEY: NODES}, run.around, run.dumps, format="kafka")
+    tasks = tasks_of(run.run, groups, {KEY: NODES}, run.around, run.dumps)
     return check_replicas(tasks, spread, span=span, part_bytes=part_bytes)
 
 
