@@ -27,6 +27,7 @@ from typing import Final
 from analysis.checker_registry import CHECKERS, CLASSES, STANDING_ALONE
 from analysis.checkers.partition_logs import CHECKER as PARTITION_LOGS
 from analysis.checkers.partition_logs import NOT_READ
+from analysis.core.anomaly import OWN
 from analysis.doubt import CHECKER_CRASHED
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN, Expectation, Verdict
 from installation.counted import counted
@@ -52,7 +53,12 @@ DEMANDS: Final = (
 
 def contradicts(demand: str, anomaly: str | None) -> bool:
     """Whether the expected anomaly itself violates this demand."""
-    return anomaly is not None and demand in (f"{NO}{anomaly}", CLASSES.get(anomaly))
+    return anomaly is not None and demand in (f"{NO}{anomaly}", _class_of(anomaly))
+
+
+def _class_of(anomaly: str) -> str:
+    """The class of an anomaly, by its name; a name that no checker declares is the campaign's own."""
+    return CLASSES.get(anomaly, OWN.code)
 
 
 def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
@@ -65,7 +71,7 @@ def unmet(expected: Expectation, verdict: Verdict) -> tuple[str, ...]:
         return tuple(_other_reasons(expected, verdict))
     if verdict.verdict != FAIL:
         return ()
-    names = {anomaly.name for anomaly in verdict.anomalies}
+    names = {name for anomaly in verdict.anomalies for name in (anomaly.name, anomaly.kind)}
     if expected.anomaly not in (None, *names):
         return (f"the expected anomaly {expected.anomaly} was not found",)
     broken = (sentence for demand in expected.must_hold for sentence in _broken(demand, expected, verdict))
@@ -85,8 +91,8 @@ def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
     if expected.anomaly is None:
         return
     for name in sorted(names - set(expected.may_show)):
-        klass = CLASSES[name]
-        if klass in STANDING_ALONE and klass != CLASSES[expected.anomaly]:
+        klass = _class_of(name)
+        if klass in STANDING_ALONE and klass != _class_of(expected.anomaly):
             yield f"{name} was found, which is not a consequence of {expected.anomaly}"
 
 
@@ -98,13 +104,15 @@ def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[st
     if demand == ABOVE_UPLOADS:
         yield from _lost_above_uploads(verdict)
         return
+    accepted = set[str | None]()
     if demand == NO_OTHER:
-        forbidden = set(CLASSES) - {expected.anomaly, *expected.may_show}
+        accepted = {expected.anomaly, *expected.may_show}
+        forbidden = set(CLASSES) - accepted
     else:
         forbidden = {name for name, klass in CLASSES.items() if demand in (f"{NO}{name}", klass)}
     if not forbidden:
         yield f"{demand} is not a known demand, so it cannot be checked"
-    found = sorted(forbidden & {anomaly.name for anomaly in verdict.anomalies})
+    found = sorted({each.name for each in verdict.anomalies if each.kind in forbidden and each.name not in accepted})
     if found:
         yield f"{demand} must hold, but {', '.join(found)} was found"
     elif open_checks := _undecided(forbidden, verdict):

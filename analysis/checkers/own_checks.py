@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.checker import OPERATIONS, PLAN, CheckedRun, Checker, Outcome
-from analysis.core.anomaly import Anomaly, AnomalyKind, Promise, anomaly_count
+from analysis.core.anomaly import BROKEN, OWN, Anomaly, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, NOT_APPLICABLE, PASS, UNKNOWN
 from installation.counted import counted
@@ -14,13 +14,6 @@ from installation.counted import counted
 if TYPE_CHECKING:
     from analysis.engines.own_check import OwnCheck
 
-OWN: Final = Promise("OWN", "what the campaign's own checkers promise")
-BROKEN: Final = AnomalyKind(
-    "own-promise-broken",
-    OWN,
-    "A checker of the campaign's own (`[checks] use`), or its model (`[checks] model`), found a contradiction, and "
-    "names it.",
-)
 NOT_DECIDED: Final = Reason(
     "own-check-undecided",
     "A checker of the campaign's own failed, did not end in time, or has too few answered operations; or its model "
@@ -52,7 +45,7 @@ def check(run: CheckedRun) -> Outcome:
         promises.append(f"{result.promise} ({counted(sum(result.answered.values()), 'answered operation')})")
     detail = "; ".join(promises)
     if anomalies and run.description.judge == "own" and run.may_lack_writes:
-        doubts += (f"{anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
+        doubts += (f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), tuple(doubts))
@@ -66,8 +59,8 @@ def _anomalies(use: str, result: OwnCheck) -> Iterator[Anomaly]:
         partitions = {row.get("partition", -1) for row in witness}
         topic = topics.pop() if len(topics) == len(partitions) == 1 else ""
         partition = partitions.pop() if topic else -1
-        sentence = f"{use}: {name}: {contradiction['sentence']}"
-        yield Anomaly(BROKEN.name, topic, partition, sentence, witness, result.counts[name])
+        sentence = f"{use}: {contradiction['sentence']}"
+        yield Anomaly(name, topic, partition, sentence, witness, result.counts[name], OWN.code)
 
 
 def _lacking(result: OwnCheck) -> Iterator[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.checker import OPERATIONS, PLAN, CheckedRun, Checker, Outcome
-from analysis.checkers.own_checks import BROKEN, LOST_CALLS, NOT_DECIDED
-from analysis.core.anomaly import Anomaly, anomaly_count
+from analysis.checkers.own_checks import LOST_CALLS, NOT_DECIDED
+from analysis.core.anomaly import BROKEN, OWN, Anomaly, anomaly_count
 from analysis.doubt import Reason
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from installation.counted import counted
@@ -35,15 +35,15 @@ def check(run: CheckedRun) -> Outcome:
         from analysis.engines.own_model import judge_calls
 
         chosen = {"allowed": requirements.allow, "prohibited": requirements.prohibit}
-        report = judge_calls(requirements.model, operations, **chosen)
+        report = judge_calls(requirements.model, operations, initial=requirements.initial, **chosen)
         details.append(report.size)
         doubts += NOT_DECIDED.say(report.doubts)
         anomalies += (
-            Anomaly(BROKEN.name, "", -1, finding.sentence, finding.witness, finding.count)
+            Anomaly(finding.anomaly, "", -1, finding.sentence, finding.witness, finding.count, OWN.code)
             for finding in report.findings
         )
     if anomalies and run.may_lack_writes:
-        doubts += NOT_DECIDED.say(f"{anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
+        doubts += NOT_DECIDED.say(f"{anomaly.name}: {anomaly.sentence}: {LOST_CALLS}" for anomaly in anomalies)
         anomalies.clear()
     detail = "; ".join(details)
     if anomalies:

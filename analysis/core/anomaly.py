@@ -36,6 +36,15 @@ class AnomalyKind:
     guards: tuple[str, ...] = ()
 
 
+OWN: Final = Promise("OWN", "what the campaign's own checkers promise")
+BROKEN: Final = AnomalyKind(
+    "own-promise-broken",
+    OWN,
+    "A checker of the campaign's own (`[checks] use`), or its model (`[checks] model`), found a contradiction. "
+    "Verdicts have the name that the checker or the model has for it; this name stands for all of them.",
+)
+
+
 @dataclass(frozen=True)
 class Anomaly:
     """One proven contradiction, in one partition or in one register (then `topic` is its key and `partition` -1). If it
@@ -43,7 +52,8 @@ class Anomaly:
 
     `witness` holds exactly the operations (or records, for replicas) that contradict each other, as flat mappings;
     `count`: how many such contradictions the partition has (of real-time anomalies only the worst is named). `promise`:
-    the code of the broken promise; the checker that declares the anomaly fills it (`Checker.judged`). `cause`: by the
+    the code of the broken promise; the checker that declares the anomaly fills it (`Checker.judged`). An anomaly of a
+    campaign's own checker or model has the promise `OWN` and a name that only this campaign knows. `cause`: by the
     nodes' events, in one sentence (`analysis.page.causes`); empty until the analysis has derived it.
     """
 
@@ -55,6 +65,11 @@ class Anomaly:
     count: int = 1
     promise: str = ""
     cause: str = ""
+
+    @property
+    def kind(self) -> str:
+        """The name of its `AnomalyKind`."""
+        return BROKEN.name if self.promise == OWN.code else self.name
 
     @property
     def where(self) -> str:

@@ -272,7 +272,7 @@ MODELS: Final[Mapping[str, Model]] = {
 
 def _nothing_stated(form: Any, state: Hashable) -> Hashable:
     if form is not None:
-        raise ValueError("this model has no initial value; omit --initial")
+        raise ValueError("this model has no initial value; leave it out")
     return state
 
 

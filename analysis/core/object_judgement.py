@@ -20,6 +20,11 @@ MOST_SHOWN: Final = 20
 """Operations of a witness."""
 
 
+def anomalies_of(name: str) -> Collection[str]:
+    """The names of the anomalies that a model can find. Raises KeyError for an unknown model."""
+    return (NOT_LINEARIZABLE,) if name in MODELS else PROMISES[name].anomalies
+
+
 @dataclass(frozen=True)
 class ObjectJudgement:
     """What the operations on one object prove."""

@@ -81,7 +81,7 @@ class WorkloadPromises(ABC):
         """What the object has at the start; `form`: what the user stated, or None. Raises ValueError with the
         remedy."""
         if form is not None:
-            raise ValueError("this workload has no initial value; omit --initial")
+            raise ValueError("this workload has no initial value; leave it out")
         return None
 
     @abstractmethod

@@ -6,7 +6,7 @@ search finds. The promises of sets, queues, counters and banks need no search.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Final
@@ -17,7 +17,8 @@ from analysis.core.object_judgement import judge_object, model_of
 from analysis.core.registers import BUDGET
 from analysis.core.workload_promises import WorkloadPromises, failing_anomalies
 from analysis.engines.own_check import witness_of_call
-from history.foreign.edn import form_of_json
+from history.foreign.edn import form_of, form_of_json
+from history.foreign.history import ForeignError
 from history.record.operations import Operations
 from history.record.schemas import FAIL, INF, OK, OUTCOMES
 from history.strict_json import decode
@@ -31,8 +32,10 @@ _OUTCOMES: Final = {code: name for name, code in OUTCOMES.items()}
 
 @dataclass(frozen=True)
 class ModelFinding:
-    """A contradiction: its sentence, the operations as rows of a witness, and the number of such cases."""
+    """A contradiction: the name of its anomaly, its sentence, the operations as rows of a witness, and the number of
+    such cases."""
 
+    anomaly: str
     sentence: str
     witness: tuple[dict[str, Any], ...]
     count: int = 1
@@ -52,13 +55,28 @@ def functions_of(model: str) -> Collection[str]:
     return model_of(model).functions.keys()
 
 
+def initial_of(model: str, text: str) -> Hashable:
+    """What each object has before the load. `text`: stated as EDN; empty if it is not stated. Raises KeyError for an
+    unknown model, and ValueError for a value that the model does not have."""
+    try:
+        return model_of(model).initial(form_of(text) if text else None)
+    except ForeignError as error:
+        raise ValueError(f"{error}; state one value as EDN") from error
+
+
 def judge_calls(
-    name: str, calls: Operations, *, allowed: Collection[str] = (), prohibited: Collection[str] = ()
+    name: str,
+    calls: Operations,
+    *,
+    initial: str = "",
+    allowed: Collection[str] = (),
+    prohibited: Collection[str] = (),
 ) -> ModelReport:
-    """Judge each key apart. `allowed`, `prohibited`: anomalies of a model of promises that do not fail it, or that do.
-    Raises KeyError for an unknown model, ValueError for an unknown anomaly, and TablesError."""
+    """Judge each key apart. `initial`: as `initial_of` takes it; `allowed`, `prohibited`: anomalies of a model of
+    promises that do not fail it, or that do. Raises KeyError for an unknown model, ValueError for an unknown anomaly or
+    initial value, and TablesError."""
     failing = failing_anomalies(name, allowed, prohibited)
-    model, rows = model_of(name), dict[int, dict[str, Any]]()
+    model, at_first, rows = model_of(name), initial_of(name, initial), dict[int, dict[str, Any]]()
     objects, doubts = dict[str, list[ModelOperation]](), list[str]()
     for part in calls.parts(*_COLUMNS, *_MORE):
         for row in part.to_pylist():
@@ -75,16 +93,15 @@ def judge_calls(
         return ModelReport(size, doubts=(*doubts[:3], *([f"and {len(doubts) - 3:,} more"] if doubts[3:] else [])))
     findings = list[ModelFinding]()
     for key, operations in objects.items():
-        place, initial = f"{name} of {key}: " if key else f"{name}: ", model.initial(None)
-        judgement = judge_object(model, initial, operations, budget=BUDGET, failing=failing)
+        place = f"{name} of {key}: " if key else f"{name}: "
+        judgement = judge_object(model, at_first, operations, budget=BUDGET, failing=failing)
         doubts += [f"{place}{doubt}{_REMEDY if isinstance(model, Model) else ''}" for doubt in judgement.doubts]
         for case in judgement.contradictions:
             shown = tuple(witness_of_call(_call(rows[operation.id])) for operation in case.operations)
-            sentence = case.sentence if isinstance(model, Model) else f"{case.anomaly}: {case.sentence}"
-            findings.append(ModelFinding(place + sentence, shown, case.count))
+            findings.append(ModelFinding(case.anomaly, place + case.sentence, shown, case.count))
         if isinstance(model, Model) and not judgement.contradictions and not judgement.doubts:
             try:
-                require_order(model, initial, operations, judgement.order)
+                require_order(model, at_first, operations, judgement.order)
             except WrongOrderError as error:
                 doubts.append(f"{place}the order that the search named is wrong: {error}")
         remarks = judgement.remarks if len(objects) == 1 else ()

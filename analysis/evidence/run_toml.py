@@ -70,6 +70,9 @@ class Checks(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: str = ""
     """The model that judges a [workload of your own](own-workloads.md#models), such as `set` or `fifo-queue`: those
     of `brownout check --model`."""
+    initial: str = ""
+    """What each object of the model has before the load, as EDN: `"0"`, `'#{"a" "b"}'`; of a bank its total, `"400"`.
+    Default: nothing, and of a bank the total of its first read."""
     allow: tuple[str, ...] = ()
     """[Anomalies of the model](foreign.md) that do not fail a run, such as `"duplicate-element"` of a queue with
     at-least-once delivery."""

@@ -35,7 +35,7 @@ def with_causes(anomalies: Sequence[Anomaly], facts: RunFacts) -> tuple[Anomaly,
 
 def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
     """The cause of an anomaly; `NOT_SHOWN` with a reason if the facts do not show it."""
-    explain = EXPLAINED_BY.get(anomaly.name)
+    explain = EXPLAINED_BY.get(anomaly.kind)
     if explain is None:
         return f"{NOT_SHOWN}no facts are known that explain {anomaly.name}"
     partition = facts.of_partition(anomaly.topic, anomaly.partition)

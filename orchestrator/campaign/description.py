@@ -105,7 +105,9 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
 def _checks(checks: Checks) -> dict[str, Any]:
     """The table [checks]. It has the keys of own checkers and models only if the campaign uses them."""
     return {
-        key: value for key, value in asdict(checks).items() if key not in ("use", "model", "allow", "prohibit") or value
+        key: value
+        for key, value in asdict(checks).items()
+        if key not in ("use", "model", "initial", "allow", "prohibit") or value
     }
 
 

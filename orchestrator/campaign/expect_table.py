@@ -6,6 +6,7 @@ inconclusive run, would meet the expectation.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from analysis.checker_registry import CLASSES as ANOMALIES
@@ -21,10 +22,16 @@ COMES_WITH: Final = {"anomaly": FAIL, "at_least": FAIL, "must_hold": FAIL, "may_
 EXPECT_WORDS: Final = {"anomaly": ANOMALIES, "reason": REASONS, "must_hold": DEMANDS, "may_show": ANOMALIES}
 
 
-def read_expect(table: Table, judge: str = LOG, *, is_tiered: bool = True) -> Expectation:
+def read_expect(
+    table: Table, judge: str = LOG, *, is_tiered: bool = True, own_anomalies: Collection[str] | None = None
+) -> Expectation:
     """The expectation of a cell. `judge`: the data type of its workload's operations. `is_tiered`: its topic uses
-    remote storage. Raises `InputError`."""
-    expected = read(table, Expectation, EXPECT_WORDS)
+    remote storage. `own_anomalies`: those of the campaign's own checkers and of its model; None if they are not known,
+    so that an anomaly may have any name. Raises `InputError`."""
+    words = {key: named for key, named in EXPECT_WORDS.items() if named is not ANOMALIES}
+    if own_anomalies is not None:
+        words["anomaly"] = words["may_show"] = ANOMALIES.keys() | own_anomalies
+    expected = read(table, Expectation, words)
     verdict, anomaly, must_hold = expected.verdict, expected.anomaly, expected.must_hold
     for key, comes_with in COMES_WITH.items():
         if key in table and verdict != comes_with:

@@ -6,12 +6,13 @@ An error names the file, the line and the key (`InputError`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec.structs import replace
 
+from analysis.checker_registry import CLASSES as ANOMALIES
 from analysis.evidence.run_toml import Checks
 from analysis.history_checker import load_checker
 from history.damage import Damage
@@ -95,13 +96,13 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     checks = None if nemesis is None else attempt(lambda: _checks(tables["checks"], nemesis, system), None)
     if checks is not None and not checks.use and not checks.model:
         checks = replace(checks, model=model_of(workload))
-    checkers = attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), dict[str, str]())
-    cells = _cells(root, under_test, topology, workload, seeds)
+    own = None if checks is None else attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), None)
+    cells = _cells(root, under_test, topology, workload, seeds, own and own[1])
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
     swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
     root.done()
     rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
-    if source.complained or head is None or nemesis is None or checks is None or client is None:
+    if source.complained or head is None or nemesis is None or checks is None or client is None or own is None:
         return None
     campaign = Campaign(
         name=head.name,
@@ -118,7 +119,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         text=source.text,
         client=client,
         swarm=swarm,
-        checkers=checkers,
+        checkers=own[0],
     )
     for each in _complaints(root, campaign, system):
         source.complain(_place_of(root, each).error(each.message, each.key))
@@ -130,7 +131,7 @@ def _rehearsed(
 ) -> Workload:
     """The workload; one of the user's own after a rehearsal."""
     if workload.source is None:
-        for key in ("model", "allow", "prohibit"):
+        for key in ("model", "initial", "allow", "prohibit"):
             if checks is not None and getattr(checks, key):
                 tables["checks"].refuse(f"{key}: the workload {workload.named!r} has its own rules; leave it out", key)
         return workload
@@ -140,13 +141,15 @@ def _rehearsed(
         )
     if client is None or checks is None:
         return workload
-    if checks.allow or checks.prohibit:
+    if key := next((key for key in ("initial", "allow", "prohibit") if getattr(checks, key)), ""):
         from analysis.core.workload_promises import failing_anomalies  # it loads Arrow
+        from analysis.engines.own_model import initial_of
 
-        key = "allow" if checks.allow else "prohibit"
         if not checks.model:
-            tables["checks"].refuse(f"{key}: its anomalies are those of a model; name it in `model`", key)
+            tables["checks"].refuse(f"{key}: it is for a model; name it in `model`", key)
         try:
+            initial_of(checks.model, checks.initial)
+            key = "allow" if checks.allow else "prohibit"
             failing_anomalies(checks.model, checks.allow, checks.prohibit)
         except ValueError as error:
             tables["checks"].refuse(f"{key}: {error}", key)
@@ -349,17 +352,25 @@ def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:
     return checks
 
 
-def _own_checkers(table: Table, checks: Checks | None, directory: Path) -> dict[str, str]:
-    """The texts of the campaign's own checkers by file. Raises `InputError` for one that cannot be loaded."""
-    texts = dict[str, str]()
-    for use in () if checks is None else checks.use:
+def _own_checkers(table: Table, checks: Checks, directory: Path) -> tuple[dict[str, str], set[str]]:
+    """The texts of the campaign's own checkers by file, and the anomalies that these and its model can find. Raises
+    `InputError` for a checker that cannot be loaded."""
+    texts, anomalies = dict[str, str](), set[str]()
+    if checks.model:
+        from analysis.core.object_judgement import anomalies_of  # it loads Arrow
+
+        anomalies.update(anomalies_of(checks.model))
+    for use in checks.use:
         file = use.rpartition(":")[0]
         texts[file] = _own_text(table, "use", directory / file)
         try:
-            load_checker(use, texts[file])
+            declared = load_checker(use, texts[file]).anomalies
         except OwnClassError as error:
             table.refuse(f"use: {error}", "use")
-    return texts
+        if taken := sorted(declared.keys() & ANOMALIES.keys()):
+            table.refuse(f"use: {use} declares {taken[0]!r}, an anomaly of Brownout; choose another name", "use")
+        anomalies.update(declared)
+    return texts, anomalies
 
 
 def _own_kinds(table: Table, kinds: Sequence[str], topology: Topology, directory: Path) -> dict[str, OwnKind]:
@@ -399,11 +410,19 @@ def read_seeds(table: Table) -> Seeds:
 
 
 def _cells(
-    root: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload, seeds: Seeds
+    root: Table,
+    under_test: SystemUnderTest,
+    topology: Topology,
+    workload: Workload,
+    seeds: Seeds,
+    own_anomalies: Collection[str] | None,
 ) -> tuple[Cell, ...]:
     cells: list[Cell] = []
     for table in root.tables("cell"):
-        cell = root.source.attempt(lambda this=table: _cell(this, under_test, topology, workload), None)  # type: ignore[misc]
+        cell = root.source.attempt(
+            lambda this=table: _cell(this, under_test, topology, workload, own_anomalies),  # type: ignore[misc]
+            None,
+        )
         if cell is None:
             continue
         if cell.name in {other.name for other in cells}:
@@ -417,7 +436,13 @@ def _cells(
     return tuple(cells) or (Cell(),)
 
 
-def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workload: Workload) -> Cell:
+def _cell(
+    table: Table,
+    under_test: SystemUnderTest,
+    topology: Topology,
+    workload: Workload,
+    own_anomalies: Collection[str] | None,
+) -> Cell:
     version = read_keys(table, CellKeys, only={"version"})["version"]
     try:
         system = load_system(under_test.name, version=version or under_test.version, directory=under_test.directory)
@@ -429,7 +454,8 @@ def _cell(table: Table, under_test: SystemUnderTest, topology: Topology, workloa
     settings = _role_settings(table, system, topology)
     options = read_cell_options(table.table("client"), workload.kind)
     is_tiered = workload.topic_settings.get("remote.storage.enable") == "true"
-    expect = read_expect(table.table("expect"), WORKLOADS[workload.kind].judge, is_tiered=is_tiered)
+    judge = WORKLOADS[workload.kind].judge
+    expect = read_expect(table.table("expect"), judge, is_tiered=is_tiered, own_anomalies=own_anomalies)
     cell = Cell(given.name, given.mutants, settings, version, expect, options)
     table.done()
     return cell

@@ -13,6 +13,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from analysis.checker_registry import CLASSES as ANOMALIES
+from analysis.core.anomaly import BROKEN
 from history.field_types import COMPUTED, AtLeastZero, Positive, Share, one_of
 from orchestrator.campaign.model import FaultName
 from orchestrator.errors import UsageError
@@ -67,7 +68,7 @@ class KnownFailure(msgspec.Struct, frozen=True):
     """[[known]] of a policy: a failure that is accepted for a while."""
 
     anomaly: Annotated[str, one_of(ANOMALIES)]
-    """Needed: the [anomaly](anomalies.md)."""
+    """Needed: the [anomaly](anomalies.md); `own-promise-broken` for those of your own checkers, and of models."""
     reason: Annotated[str, Meta(pattern=r".*\S.*", title="a reason; say why this failure is allowed")]
     """Needed: why the failure is allowed."""
     expires: date
@@ -78,7 +79,8 @@ class KnownFailure(msgspec.Struct, frozen=True):
     """Only of this system. Default: of any."""
 
     def fits(self, anomaly: str, system: str, cell: str) -> bool:
-        return self.anomaly == anomaly and self.cell in ("", cell) and self.system in ("", system)
+        kind = anomaly if anomaly in ANOMALIES else BROKEN.name
+        return self.anomaly in (anomaly, kind) and self.cell in ("", cell) and self.system in ("", system)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):

@@ -176,7 +176,7 @@ def test_an_initial_state_can_be_stated(model: str, stated: Any, state: Hashable
 
 @pytest.mark.parametrize("model", ["mutex", "fifo-queue", "unordered-queue"])
 def test_a_model_without_an_initial_value_refuses_one(model: str) -> None:
-    with pytest.raises(ValueError, match="omit --initial"):
+    with pytest.raises(ValueError, match="leave it out"):
         MODELS[model].initial(FormMap({}))
 
 

@@ -68,8 +68,8 @@ def test_contradictions_of_a_name_are_one_anomaly_with_the_first_witness(tmp_pat
     verdict = judged(tmp_path, FAR, plots=True)
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
-    assert (anomaly.name, anomaly.promise, anomaly.count) == ("own-promise-broken", "OWN", 2)
-    assert (anomaly.where, anomaly.sentence) == ("log-0", f"{USE}: far: producer-0's append is at offset 38")
+    assert (anomaly.name, anomaly.promise, anomaly.count) == ("far", "OWN", 2)
+    assert (anomaly.where, anomaly.sentence) == ("log-0", f"{USE}: producer-0's append is at offset 38")
     (row,) = anomaly.witness
     assert (row["op"], row["type"], row["offset"]) == ("append", "ok", 38)
     assert anomaly.sentence.replace("'", "&#39;") in render_run(tmp_path / "run").read_text()
@@ -87,7 +87,7 @@ def test_a_checker_that_fails_leaves_the_run_unknown_with_file_and_line(tmp_path
 def test_a_contradiction_stays_one_if_the_checker_fails_later(tmp_path: Path, ends: str) -> None:
     verdict = judged(tmp_path, f"{FAR}        {ends}\n", "limit_s = 1")
     assert verdict.verdict == "fail"
-    assert [anomaly.name for anomaly in verdict.anomalies] == ["own-promise-broken"]
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["far"]
     assert verdict.codes == ("own-check-undecided",)
 
 

@@ -45,6 +45,7 @@ class StoredBank(StoredRegisters):
 
     use: tuple[str, ...] = (USE,)
     model: str = ""
+    initial: str = ""
     allow: tuple[str, ...] = ()
     prohibit: tuple[str, ...] = ()
     wrong: bool = False
@@ -55,7 +56,9 @@ class StoredBank(StoredRegisters):
         description["workload"] = {"kind": "bank.py:Bank", "judge": "own", "own": {"total": 30}}
         description["plan"] |= {"changes": 24, "queries": 24}
         chosen = {"use": list(self.use), "allow": list(self.allow), "prohibit": list(self.prohibit)}
-        description["checks"] |= {key: value for key, value in (*chosen.items(), ("model", self.model)) if value}
+        description["checks"] |= {
+            key: value for key, value in (*chosen.items(), ("model", self.model), ("initial", self.initial)) if value
+        }
         description["checkers"] = {"bank.py": CHECKER}
         (path / "run.toml").write_text(toml_text.dump(description))
         (path / "history" / FILE_NAME).unlink()
@@ -101,7 +104,7 @@ def test_a_contradiction_fails_the_run_and_its_page_shows_the_operation(tmp_path
     verdict = judged(tmp_path, wrong=True)
     assert verdict.verdict == "fail"
     (anomaly,) = verdict.anomalies
-    assert anomaly.sentence == "bank.py:Balance: wrong-total: c1 read [10, 10, 11]"
+    assert (anomaly.name, anomaly.sentence) == ("wrong-total", "bank.py:Balance: c1 read [10, 10, 11]")
     assert anomaly.witness[0]["text"] == "read = [10, 10, 11]"
     page = render_run(tmp_path / "run").read_text()
     assert "c1: read = [10, 10, 11]: ok" in page
@@ -129,7 +132,9 @@ def test_a_contradiction_beside_a_lost_record_is_a_doubt(tmp_path: Path) -> None
         (path / "history" / "operations" / name).unlink()
     verdict = analyze(path, engine="in-process", plots=False)
     assert verdict.verdict == "unknown"
-    assert any("wrong-total: c1 read [10, 10, 11]: the record of a client" in each for each in verdict.doubts)
+    assert any(
+        "wrong-total: bank.py:Balance: c1 read [10, 10, 11]: the record of a client" in each for each in verdict.doubts
+    )
 
 
 def test_the_tables_of_all_operations_have_the_calls(tmp_path: Path) -> None:
@@ -152,6 +157,7 @@ def modelled(
     calls: Sequence[Call],
     final: tuple[str, Any],
     *,
+    initial: str = "",
     allow: tuple[str, ...] = (),
     prohibit: tuple[str, ...] = (),
 ) -> Verdict:
@@ -179,7 +185,8 @@ def modelled(
             shown = {"result": json.dumps(result)} if outcome == "ok" else {"error": "lost"}
             client.end(call, outcome, **shown)
 
-    run = Calls(path / "run", use=(), model=model, min_ok=1, allow=allow, prohibit=prohibit).write()
+    chosen: dict[str, Any] = {"model": model, "initial": initial, "allow": allow, "prohibit": prohibit}
+    run = Calls(path / "run", use=(), min_ok=1, **chosen).write()
     description = tomllib.loads((run / "run.toml").read_text())
     description["plan"] |= {"clients": ["c0"], "changes": 1, "queries": 0}
     (run / "run.toml").write_text(toml_text.dump(description))
@@ -200,7 +207,7 @@ HISTORIES: dict[str, tuple[str, list[Call], tuple[str, Any], str, str]] = {
         "fifo-queue: no order explains dequeue",
     ),
     "a counter": ("counter", [("add", 2, None, "ok")], ("read", 2), "pass", "counter: 2 operations"),
-    "a set whose loss needs no search": ("set-full", ADDS, ("read", [0, 1]), "fail", "set-full: lost-element: "),
+    "a set whose loss needs no search": ("set-full", ADDS, ("read", [0, 1]), "fail", "lost-element: set-full: "),
     "a bank": (
         "bank",
         [("read", {"0": 9, "1": 1}, {"0": 9, "1": 1}, "ok"), GIVE],
@@ -229,8 +236,26 @@ def test_a_model_judges_the_calls(tmp_path: Path, name: str) -> None:
     assert any(text in each for each in (*details, *verdict.reasons, *verdict.doubts)), (details, verdict.reasons)
 
 
+INITIAL: dict[str, tuple[str, str, list[Call], tuple[str, Any], str]] = {
+    "a set that has what it had": ("set", '#{9 "a"}', ADDS, ("read", [0, 1, 2, 9, "a"]), "pass"),
+    "a set that lost what it had": ("set-full", "#{9}", ADDS, ("read", [0, 1, 2]), "fail"),
+    "a counter": ("counter", "40", [("add", 2, None, "ok")], ("read", 42), "pass"),
+    "a counter without what it had": ("counter", "40", [("add", 2, None, "ok")], ("read", 2), "fail"),
+    "a text": ("key-value", '"x"', [("append", "y", None, "ok")], ("get", "xy"), "pass"),
+    "a bank with the total": ("bank", "10", [GIVE], ("read", {"0": 4, "1": 6}), "pass"),
+    "a bank with another total": ("bank", "11", [GIVE], ("read", {"0": 4, "1": 6}), "fail"),
+}
+
+
+@pytest.mark.parametrize("name", INITIAL)
+def test_a_campaign_states_what_objects_have_at_first(tmp_path: Path, name: str) -> None:
+    model, initial, calls, final, expected = INITIAL[name]
+    verdict = modelled(tmp_path, model, calls, final, initial=initial)
+    assert verdict.verdict == expected, verdict.reasons
+
+
 LATE: list[Call] = [("add", 1, None, "ok"), ("read", None, [], "ok")]
-CHOSEN: dict[str, tuple[dict[str, tuple[str, ...]], list[Call], tuple[str, Any], str]] = {
+CHOSEN: dict[str, tuple[dict[str, Any], list[Call], tuple[str, Any], str]] = {
     "a loss that is allowed": ({"allow": ("lost-element",)}, ADDS, ("read", [0, 1]), "pass"),
     "another anomaly is allowed": ({"allow": ("duplicate-element",)}, ADDS, ("read", [0, 1]), "fail"),
     "a late read": ({}, LATE, ("read", [1]), "pass"),

@@ -432,7 +432,7 @@ MODELS: dict[str, tuple[str, Events | str, tuple[str, ...], int, str]] = {
         "h.edn:2: the argument of add is :a",
     ),
     "an initial value of another model": ("counter", read("1"), ("--initial", ":a"), REFUSED, "--initial :a"),
-    "an initial value of a mutex": ("mutex", ACQUIRED, ("--initial", "1"), REFUSED, "omit --initial"),
+    "an initial value of a mutex": ("mutex", ACQUIRED, ("--initial", "1"), REFUSED, "leave it out"),
     "nothing was answered": ("mutex", did("acquire", "nil", "info", "nil"), (), UNKNOWN, "no answered operation"),
     "no operation": ("mutex", "", (), REFUSED, "has no operation of a client"),
     "times against the order of lines": (

@@ -171,8 +171,17 @@ name = "disk"
 [[cell]]
 name = "memory"
 server = { mode = "memory" }
-expect = { verdict = "fail", anomaly = "own-promise-broken" }
+expect = { verdict = "fail", anomaly = "ANOMALY" }
 """
+
+
+ANOMALY = {
+    "set": "lost-element",
+    "queue": "lost-element",
+    "counter": "lost-sum",
+    "bank": "wrong-total",
+    "unique-ids": "duplicate-id",
+}
 
 
 def written(directory: Path, kind: str, campaign: str = CAMPAIGN) -> Path:
@@ -180,7 +189,7 @@ def written(directory: Path, kind: str, campaign: str = CAMPAIGN) -> Path:
         (directory / name).write_text(text)
     (directory / "objects-server").chmod(0o755)
     path = directory / "objects.toml"
-    path.write_text(campaign.replace("KIND", kind))
+    path.write_text(campaign.replace("KIND", kind).replace("ANOMALY", ANOMALY[kind]))
     return path
 
 
@@ -199,7 +208,8 @@ def test_objects_on_a_disk_pass_and_objects_in_memory_fail(tmp_path: Path, kind:
 
 @pytest.mark.parametrize("kind", OBJECTS)
 def test_another_model_may_judge_an_object(tmp_path: Path, kind: str) -> None:
-    path = written(tmp_path, kind, CAMPAIGN.replace("min_share = 0.1", 'min_share = 0.1\nmodel = "fifo-queue"'))
+    campaign = CAMPAIGN.replace("min_share = 0.1", 'min_share = 0.1\nmodel = "fifo-queue"')
+    path = written(tmp_path, kind, campaign.replace("ANOMALY", "not-linearizable"))
     answer = run(path, "--dry-run")
     assert answer.code == (0 if kind == "queue" else 64), answer
 
@@ -217,6 +227,21 @@ WRONG = {
         "min_share = 0.1",
         'min_share = 0.1\nuse = ["check.py:C"]\nprohibit = ["stale-read"]',
         "[checks] prohibit: ",
+    ),
+    "an initial value that the model does not have": (
+        "min_share = 0.1",
+        'min_share = 0.1\ninitial = "1"',
+        "[checks] initial: 1 has no elements: #{1 2} or a vector is needed",
+    ),
+    "an initial value that is no form": (
+        "min_share = 0.1",
+        "min_share = 0.1\ninitial = '#{1'",
+        "[checks] initial: ",
+    ),
+    "an initial value without a model": (
+        "min_share = 0.1",
+        'min_share = 0.1\nuse = ["check.py:C"]\ninitial = "1"',
+        "[checks] initial: it is for a model; name it in `model`",
     ),
     "another kind": ('kind = "set"', 'kind = "sett"', "did you mean 'set'?"),
 }

@@ -19,6 +19,7 @@ PAGE = (PROJECT_ROOT / "docs/own-checkers.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"^```\w+ file=(\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 STRICT = "took_s > 5"
 NEVER = "took_s > 0"
+CELL = '\n[[cell]]\nname = "main"\nexpect = { verdict = "fail", anomaly = "late-append" }\n'
 
 
 def written(directory: Path, change: Callable[[str], str] = str, campaign: Callable[[str], str] = str) -> Path:
@@ -40,8 +41,9 @@ def test_the_example_of_the_page_passes_and_is_judged_by_the_stored_text(tmp_pat
     assert ask("gate", tmp_path / "store", "--again", "--engine", "in-process").code == 0
 
 
-def test_an_expected_contradiction_meets_its_cell(tmp_path: Path) -> None:
-    cell = '\n[[cell]]\nname = "main"\nexpect = { verdict = "fail", anomaly = "own-promise-broken" }\n'
+@pytest.mark.parametrize("name", ["late-append", "own-promise-broken"])
+def test_an_expected_contradiction_meets_its_cell(tmp_path: Path, name: str) -> None:
+    cell = CELL.replace("late-append", name)
     path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: text + cell)
     answer = run(path)
     assert answer.code == 0, answer
@@ -51,7 +53,7 @@ def test_an_expected_contradiction_meets_its_cell(tmp_path: Path) -> None:
 def test_a_contradiction_fails_a_cell_that_must_pass(tmp_path: Path) -> None:
     answer = run(written(tmp_path, lambda text: text.replace(STRICT, NEVER)))
     assert answer.code == 1
-    assert "prompt.py:Prompt: late-append:" in answer.out
+    assert "late-append: prompt.py:Prompt: " in answer.out
 
 
 def test_a_checker_that_fails_leaves_the_campaign_unknown(tmp_path: Path) -> None:
@@ -67,6 +69,11 @@ WRONG: dict[str, tuple[Callable[[str], str], Callable[[str], str], str]] = {
     "a syntax error": (lambda text: text.replace("def check", "def"), str, "prompt.py:11: "),
     "a file beside it": (lambda text: "import prompt_helper\n" + text, str, "prompt.py:1: ModuleNotFoundError"),
     "not UTF-8": (str, str, "save it as UTF-8"),
+    "the name of an anomaly of Brownout": (
+        lambda text: text.replace("late-append", "not-converged"),
+        str,
+        "prompt.py:Prompt declares 'not-converged', an anomaly of Brownout; choose another name",
+    ),
 }
 
 
@@ -85,6 +92,21 @@ def test_a_wrong_checker_ends_the_command_before_anything_starts(tmp_path: Path,
     assert not (tmp_path / "store").exists()
 
 
+def test_a_cell_expects_only_what_a_checker_declares(tmp_path: Path) -> None:
+    path = written(tmp_path, campaign=lambda text: text + CELL.replace("late-append", "late-apend"))
+    answer = run(path)
+    assert answer.code == 64
+    assert "anomaly: 'late-apend' is not known; did you mean 'late-append'?" in answer.err
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_expectation_is_no_second_error_of_a_checker_that_cannot_be_loaded(tmp_path: Path) -> None:
+    answer = run(written(tmp_path, lambda text: text.replace("def check", "def"), lambda text: text + CELL))
+    assert answer.code == 64
+    assert "prompt.py:11: " in answer.err
+    assert "late-append" not in answer.err
+
+
 def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
     written(tmp_path)
     done = subprocess.run(
@@ -99,8 +121,7 @@ def test_the_test_of_the_page_passes_without_a_run(tmp_path: Path) -> None:
 
 
 def test_a_reduced_schedule_has_the_checker_wherever_it_is_written(tmp_path: Path) -> None:
-    cell = '\n[[cell]]\nname = "main"\nexpect = { verdict = "fail", anomaly = "own-promise-broken" }\n'
-    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: text + cell)
+    path = written(tmp_path, lambda text: text.replace(STRICT, NEVER), lambda text: text + CELL)
     assert run(path).code == 0
     (stored,) = tmp_path.glob("store/prompt/*-main-1")
     (tmp_path / "elsewhere").mkdir()

@@ -48,7 +48,7 @@ def test_the_banks_of_the_page_pass_and_fail_as_expected_also_by_the_stored_text
     path = written(tmp_path)
     answer = run(path)
     assert answer.code == 0, answer
-    assert "bank.py:Balance: wrong-total: " in answer.out
+    assert "wrong-total: bank.py:Balance: " in answer.out
     descriptions = [tomllib.loads(each.read_text()) for each in tmp_path.glob("store/bank/*-1/run.toml")]
     assert [each["workloads"] for each in descriptions] == [{"bank.py": FILES["bank.py"]}] * 2
     assert [each["workload"]["own"] for each in descriptions] == [{"accounts": 5, "balance": 20}] * 2
