@@ -100,7 +100,7 @@ def test_a_cell_expects_only_what_a_checker_declares(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_an_expectation_is_no_second_error_of_a_checker_that_cannot_be_loaded(tmp_path: Path) -> None:
+def test_a_wrong_checker_causes_one_error(tmp_path: Path) -> None:
     answer = run(written(tmp_path, lambda text: text.replace("def check", "def"), lambda text: text + CELL))
     assert answer.code == 64
     assert "prompt.py:11: " in answer.err
