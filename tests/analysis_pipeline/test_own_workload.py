@@ -248,7 +248,7 @@ INITIAL: dict[str, tuple[str, str, list[Call], tuple[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", INITIAL)
-def test_a_campaign_states_what_objects_have_at_first(tmp_path: Path, name: str) -> None:
+def test_objects_may_have_an_initial_value(tmp_path: Path, name: str) -> None:
     model, initial, calls, final, expected = INITIAL[name]
     verdict = modelled(tmp_path, model, calls, final, initial=initial)
     assert verdict.verdict == expected, verdict.reasons

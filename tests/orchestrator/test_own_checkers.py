@@ -92,7 +92,7 @@ def test_a_wrong_checker_ends_the_command_before_anything_starts(tmp_path: Path,
     assert not (tmp_path / "store").exists()
 
 
-def test_a_cell_expects_only_what_a_checker_declares(tmp_path: Path) -> None:
+def test_a_cell_expects_declared_anomalies_only(tmp_path: Path) -> None:
     path = written(tmp_path, campaign=lambda text: text + CELL.replace("late-append", "late-apend"))
     answer = run(path)
     assert answer.code == 64
