@@ -258,6 +258,25 @@ ANOMALIES: Final = (
         "A leader's log starts before an offset below which DeleteRecords has deleted the records, as it was answered.",
         ("K107-1", "K107-2"),
     ),
+    AnomalyKind(
+        "assignment-contradicts-log",
+        SAFE_STATE,
+        "A coordinator would have shown an assignment that is not committed, or the log of groups has two assignments "
+        "of one generation, an older generation after a newer one, or a partition with two owners.",
+        ("CG-1",),
+    ),
+    AnomalyKind(
+        "producer-id-shared",
+        SAFE_STATE,
+        "Two processes of brokers may have assigned the same producer id.",
+        ("K98-1",),
+    ),
+    AnomalyKind(
+        "log-start-fell",
+        SAFE_STATE,
+        "The start of a replica's log decreased during the life of its process, and the log was not replaced.",
+        ("K107-1",),
+    ),
 )
 
 
@@ -303,6 +322,9 @@ MAY_REST: Final[Mapping[str, Rest]] = {
     "stands-still": Rest("no majority was untouched for as long as the bound"),
     "recovery-point-ahead": Rest("no recovery point was written, or compacted logs are not looked at"),
     "answered-start-fell": Rest("no deletion of records was answered"),
+    "assignment-contradicts-log": Rest("no group had a member", _no_member),
+    "producer-id-shared": Rest("no broker had ids of producers to assign"),
+    "log-start-fell": Rest("no log's start has moved"),
     "isr-keeps-unreachable": Rest("no member of an ISR was out of reach while a majority was untouched"),
 }
 """Oracles that may have compared nothing in a complete run, and when. Every other one compares in each run that elects

@@ -532,17 +532,18 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     _own_promise: "own-promise-broken",
     _stale_register: "stale-register-read non-linearizable-register register-phantom",
     _repeated: "duplicate duplicate-on-replica sequence-gap sequence-gap-on-replica producer-order append-reorder "
-    "producers-contradict-log phantom-on-replica",
+    "producers-contradict-log producer-id-shared phantom-on-replica",
     _election: "two-leaders two-votes elected-by-minority vote-not-on-disk election-state-regression epoch-fell "
     "two-leaders-of-one-epoch committed-without-majority vote-before-disk vote-against-log committed-old-epoch "
     "led-without-votes leads-unheard isr-not-granted election-not-allowed isr-too-narrow "
     "metadata-high-watermark-regression epoch-never-led leader-not-elected",
     _reported_less: "reported-value-fell",
-    _start_fell: "answered-start-fell deletion-undone deletion-beyond-request",
+    _start_fell: "answered-start-fell log-start-fell deletion-undone deletion-beyond-request",
     _lookup: "wrong-offset-for-timestamp",
     _remote_states: "remote-metadata-contradicts",
     _at_rest: "not-converged final-read-stalled final-end-mismatch no-acknowledgement isr-not-shrunk stands-still "
-    "isr-keeps-unreachable fetch-would-be-counted commit-would-be-taken isr-would-be-granted",
+    "isr-keeps-unreachable fetch-would-be-counted commit-would-be-taken isr-would-be-granted "
+    "assignment-contradicts-log",
     _remote: "remote-segment-incomplete remote-object-differs remote-record-differs orphaned-object "
     "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
     "wrong-bootstrap-offset object-removed-unasked",

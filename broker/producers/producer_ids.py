@@ -27,6 +27,11 @@ class ProducerIds:
     def empty(self) -> bool:
         return self._next == self._end
 
+    @property
+    def unused(self) -> range:
+        """The ids that are left of the block."""
+        return range(self._next, self._end)
+
     def add(self, first: int, count: int) -> None:
         """Add a block that was assigned to this broker. Requires that the last one is used up."""
         assert self.empty, "the ids of the last block are not used up"

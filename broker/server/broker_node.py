@@ -256,6 +256,14 @@ class BrokerNode:
         )
         self.watch = DeathWatch(node_id=config.node_id, image=lambda: image, controller=self.controller, tracer=tracer)
         self.replicas = self._replicas()
+        self.producer_ids = ProducerIdsHandler(
+            node_id=config.node_id,
+            peers=self.connector,
+            controller_id=self._controller_id,
+            broker_epoch=lambda: self.lifecycle.broker_epoch,
+            first_unused=lambda: self.image.next_producer_id,
+            timeout_s=config.quorum_request_timeout_ms / 1000,
+        )
         self.groups = GroupCoordinator(
             config=config,
             replicas=self.replicas,
@@ -370,14 +378,7 @@ class BrokerNode:
                 request_timeout_s=timeout_s,
                 guard=self._security.guard,
             ),
-            producer_ids=ProducerIdsHandler(
-                node_id=node_id,
-                peers=self.connector,
-                controller_id=self._controller_id,
-                broker_epoch=lambda: self.lifecycle.broker_epoch,
-                first_unused=lambda: self.image.next_producer_id,
-                timeout_s=timeout_s,
-            ),
+            producer_ids=self.producer_ids,
         )
         add_controller_routes(self.doors.of_controllers, parts)
         for door in self.doors.for_brokers:

@@ -23,6 +23,7 @@ from simulator.oracles.health import MachineStates
 from simulator.oracles.liveness_rules import LivenessRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.partition_rules import PartitionRules
+from simulator.oracles.producer_id_rules import ProducerIdRules
 from simulator.oracles.quorum_rules import QuorumRules
 from simulator.oracles.settings import OracleSettings
 
@@ -41,6 +42,7 @@ class Watch:
         self._loop = loop
         self._partitions = PartitionRules(by_id, self.findings)
         self._quorum = QuorumRules(by_id, self.findings)
+        self._producer_ids = ProducerIdRules(self.findings)
         self._liveness = LivenessRules(by_id, self.findings, states)
         for machine in self.machines.values():
             machine.disk.listener = DamageListener(partial(self._damaging, machine), partial(self._damaged, machine))
@@ -111,6 +113,7 @@ class Watch:
             node = machine.node
             self.looks += 1
             self._partitions.look(machine, node.replicas.partitions.values())
+            self._producer_ids.look(machine)
             if machine.running:
                 self._quorum.look(machine, node.quorum)
             if machine.suffered:

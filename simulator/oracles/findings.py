@@ -44,6 +44,9 @@ STANDS_STILL: Final = "stands-still"
 ISR_KEEPS: Final = "isr-keeps-unreachable"
 POINT_AHEAD: Final = "recovery-point-ahead"
 START_FELL: Final = "answered-start-fell"
+ASSIGNMENT_DIFFERS: Final = "assignment-contradicts-log"
+ID_SHARED: Final = "producer-id-shared"
+START_BACK: Final = "log-start-fell"
 
 ORACLES: Final = (
     EPOCH_FELL,
@@ -82,6 +85,9 @@ ORACLES: Final = (
     ISR_KEEPS,
     POINT_AHEAD,
     START_FELL,
+    ASSIGNMENT_DIFFERS,
+    ID_SHARED,
+    START_BACK,
 )
 """The oracles, each named as the anomaly that it finds (`analysis/checkers/oracles.py` says what they mean)."""
 

@@ -7,6 +7,10 @@ commits the lower offset seems to be the last one. So the coordinator is asked a
 An offset that is shown before it is committed, or is not shown though it is, harms a group only if a member asks just
 then, or when the coordinator is replaced. So the offsets that each coordinator would show are compared with its log at
 every step.
+
+The log of groups has one assignment for each generation, which gives each partition to one member, and generations only
+rise. A coordinator that has loaded the log shows no assignment before it is committed: the next coordinator would
+not know it, and could give the same partitions to others.
 """
 
 from __future__ import annotations
@@ -36,11 +40,13 @@ from broker.protocol.messages.offset_apis import (
 from broker.replica.leader import PartitionLeader
 from broker.replica.partition import Partition
 from history.kafka.record_batches import ReadRecord, batches_in, records_in
-from simulator.oracles.findings import OFFSETS_DIFFER, WOULD_TAKE, OracleFindings
+from simulator.client import BY_TURNS
+from simulator.oracles.findings import ASSIGNMENT_DIFFERS, OFFSETS_DIFFER, WOULD_TAKE, OracleFindings
 from simulator.oracles.machine_view import MachineView
 
 Offsets = dict[tuple[str, int], int]
 """A group's offsets, by topic and partition."""
+_STABLE = "Stable"  # as Kafka names the state of a group whose members all have their assignment
 Shown = tuple[LedPartition, int, int]
 """A coordinator, its high watermark and the end of its log."""
 
@@ -54,6 +60,8 @@ class GroupRules:
         """By partition, the offset up to which records have been checked."""
         self._committed: dict[int, dict[str, Offsets]] = {}
         """By partition and group, the offsets that result from those records."""
+        self._generations: dict[int, dict[str, GroupMetadataValue]] = {}
+        """By partition and group, the last generation in those records."""
         self._shown: dict[tuple[str, int], Shown] = {}
         """By machine and partition, the state in which its coordinator was asked last."""
 
@@ -69,6 +77,7 @@ class GroupRules:
             committed = self._committed.setdefault(partition.index, {})
             for record in records:
                 _take(committed, record)
+                self._follows(partition.index, record)
                 self._asked(machine, partition, record)
         self._show(machine, partition, role)
 
@@ -98,6 +107,46 @@ class GroupRules:
                 witness = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
                 self._findings.report(OFFSETS_DIFFER, OFFSETS_TOPIC, partition.index, sentence, witness)
                 return
+        generations = self._generations.get(partition.index, {})
+        for group in sorted(entry.group_id for entry in led.shard.listed()):
+            described, last = led.shard.describe(group, 0), generations.get(group)
+            if described.group_state != _STABLE:
+                continue
+            shares, due_shares = sorted(it.member_assignment for it in described.members), _shares(last)
+            self._findings.compared(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC)
+            if shares != due_shares:
+                sentence = (
+                    f"{machine.name} coordinates group {group} and shows its members {shares}, and below "
+                    f"{role.high_watermark} {due_shares} are committed"
+                )
+                witness = {"node": machine.name, "group": group, "high_watermark": role.high_watermark}
+                self._findings.report(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC, partition.index, sentence, witness)
+
+    def _follows(self, index: int, record: ReadRecord) -> None:
+        """A committed generation is newer than the last one of its group, or has the same assignment, as when a static
+        member returns; each partition has one owner."""
+        generations = self._generations.setdefault(index, {})
+        match read_record(record.key or b"", record.value):
+            case (GroupMetadataKey() as its, None):
+                generations.pop(its.group, None)
+            case (GroupMetadataKey() as its, GroupMetadataValue() as now):
+                before = generations.get(its.group, now)
+                generations[its.group] = now
+                self._findings.compared(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC)
+                owned = (
+                    [number for share in _shares(now) for number in share.split()] if now.protocol == BY_TURNS else []
+                )
+                problems = {
+                    f"comes after generation {before.generation}": now.generation < before.generation,
+                    f"has the shares {_shares(before)} and {_shares(now)}": now.generation == before.generation
+                    and bool(now.members and before.members)
+                    and _shares(now) != _shares(before),
+                    f"gives a partition to two members: {_shares(now)}": len(owned) != len(set(owned)),
+                }
+                for problem in [text for text, is_there in problems.items() if is_there]:
+                    sentence = f"generation {now.generation} of group {its.group} {problem}"
+                    witness = {"group": its.group, "generation": now.generation}
+                    self._findings.report(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC, index, sentence, witness)
 
     def _asked(self, machine: MachineView, partition: Partition, record: ReadRecord) -> None:
         read = read_record(record.key or b"", record.value)
@@ -118,6 +167,11 @@ class GroupRules:
                 )
                 witness = {"node": machine.name, "group": group, "generation": metadata.generation, "asked": generation}
                 self._findings.report(WOULD_TAKE, OFFSETS_TOPIC, partition.index, sentence, witness)
+
+
+def _shares(generation: GroupMetadataValue | None) -> list[bytes]:
+    """The assignments of a generation, sorted, because a static member may return with another id."""
+    return [] if generation is None else sorted(member.assignment for member in generation.members)
 
 
 def _told(offsets: Offsets) -> str:

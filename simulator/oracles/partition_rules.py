@@ -43,6 +43,7 @@ from simulator.oracles.findings import (
     NOT_DURABLE,
     POINT_AHEAD,
     PRODUCERS_DIFFER,
+    START_BACK,
     UNMATCHED,
     OracleFindings,
     members_text,
@@ -126,6 +127,15 @@ def note_begin(replica: ObservedReplica, log: PartitionLog, end: int) -> None:
     if cuts != log.truncations and not replica.start < log.log_start_offset <= end:
         is_remote = log.log_start_offset < log.local_start_offset
         replica.restarted_at = 0 if is_remote else log.log_start_offset
+
+
+def start_rises(rules: LogRules, replica: ObservedReplica, log: PartitionLog, before: int) -> None:
+    """The start of a log has moved: it rises, unless the whole log was replaced."""
+    _, cuts, _ = replica.producers_of or (log, -1, None)
+    rules.checked(START_BACK)
+    if log.log_start_offset < before and cuts == log.truncations:
+        sentence = f"the log of {replica.name} started at {before}, and starts at {log.log_start_offset}"
+        rules.report(START_BACK, sentence, {"node": replica.name, "before": before, "start": log.log_start_offset})
 
 
 def _said_by(copy: CopiedLog) -> dict[int, KnownProducer]:
@@ -441,6 +451,7 @@ class PartitionRules:
             rules.start_moved(replica.name, replica.copy, log)
         if before and before[2][0] != log.log_start_offset:  # retention of remote records moves a log's start alone
             rules.committed.start = max(rules.committed.start, log.log_start_offset)
+            start_rises(rules, replica, log, before[2][0])
         led = before[0] if before else None
         if isinstance(led, PartitionLeader) and led is not role:
             # It may have committed more, and resigned, since the last check.

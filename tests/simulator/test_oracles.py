@@ -71,6 +71,8 @@ def test_every_oracle_makes_comparisons_in_a_storm() -> None:
         "stands-still",
         "isr-keeps-unreachable",
         "answered-start-fell",
+        "assignment-contradicts-log",
+        "producer-id-shared",
     ], "but those of groups, of idempotent producers and of deletions, and those of liveness, whose bound is longer"
     assert {oracle for oracle in ORACLES if 0 < checks[oracle] == of_quorum[oracle]} <= OF_QUORUM, (
         "the others see partitions"

@@ -38,7 +38,7 @@ class ProducerIdsHandler:
         self._broker_epoch = broker_epoch
         self._first_unused = first_unused
         self._timeout_s = timeout_s
-        self._ids = ProducerIds()
+        self.ids = ProducerIds()
         self._turn = asyncio.Lock()
         self._refused_at = float("-inf")
 
@@ -60,10 +60,10 @@ class ProducerIdsHandler:
         loop = asyncio.get_running_loop()
         came_at = loop.time()
         async with self._turn:
-            if self._ids.empty and self._refused_at < came_at:
+            if self.ids.empty and self._refused_at < came_at:
                 await self._fetch_block()
-            if not self._ids.empty:
-                return self._ids.take()
+            if not self.ids.empty:
+                return self.ids.take()
             self._refused_at = max(self._refused_at, loop.time())
             return None
 
@@ -77,4 +77,4 @@ class ProducerIdsHandler:
         except (ConnectionError, TimeoutError):
             return
         if isinstance(response, AllocateProducerIdsResponse) and response.error_code == ErrorCode.NONE:
-            self._ids.add(response.producer_id_start, response.producer_id_len)
+            self.ids.add(response.producer_id_start, response.producer_id_len)
