@@ -16,7 +16,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,24 +71,6 @@ class ProgramRoot:
         return list(words) if self.is_own else ["chroot", str(self.path), *words]
 
 
-@dataclass(frozen=True)
-class Alone:
-    """The only node of a cluster on this machine's loopback, a `systems.Place`."""
-
-    ports: Mapping[str, int]
-    data_dir: str
-    etc_dir: str
-    var_dir: str
-    files_dir: str
-    name: str = "n1"
-    id: int = 1
-    address: str = _ADDRESS
-    shared_dir: str = ""
-    python: str = sys.executable
-    python_path: str = ""
-    is_local: bool = True
-
-
 def make_class_archive(
     deployment: Deployment, archive: Path, *, root: ProgramRoot = ProgramRoot(), files_dir: str = ""
 ) -> None:
@@ -105,12 +86,16 @@ def make_class_archive(
         LocalPorts(str(archive)) as ports,
     ):
         inside = root.seen(scratch)
-        node = Alone(
+        node = Place(
+            name="n1",
+            id=1,
+            address=_ADDRESS,
             ports={name: ports.take() for name in deployment.ports(1)},
             data_dir=f"{inside}/data",
             etc_dir=f"{inside}/etc",
             var_dir=f"{inside}/var",
             files_dir=files_dir or deployment.files_dir,
+            python_path="",
             is_local=root.is_own,
         )
         for directory in (node.data_dir, node.etc_dir, node.var_dir):

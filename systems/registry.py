@@ -6,8 +6,7 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any, cast
@@ -15,29 +14,12 @@ from typing import Any, cast
 import systems.catalog as catalog
 from systems.description import FILE_NAME, Description, read
 from systems.errors import ClusterError, InputError
+from systems.service import Place
 from systems.system import Deployed, System
 from systems.toml_tables import place_of_key, suggestion
 from workloads.user_module import place_of, place_within, see_beside
 
 # ---- Renders all templates of a run's system for nodes that do not exist yet, before any node starts.
-
-
-@dataclass(frozen=True)
-class _StandIn:
-    """A node with the values of the namespace world."""
-
-    name: str
-    id: int
-    address: str
-    ports: Mapping[str, int]
-    data_dir: str = "/data"
-    etc_dir: str = "/etc/brownout"
-    var_dir: str = "/var/lib/brownout"
-    files_dir: str = "/opt/brownout/files"
-    shared_dir: str = "/brownout-shared"
-    python: str = "/usr/bin/python3"
-    python_path: str = "/opt/brownout/app"
-    is_local: bool = True
 
 
 def rehearse(deployed: Deployed) -> None:
@@ -54,9 +36,24 @@ def rehearse_command(deployed: Deployed, words: Sequence[str]) -> None:
         deployed.command(words, node, nodes)
 
 
-def _stand_ins(deployed: Deployed) -> list[_StandIn]:
-    numbers = range(1, len(deployed.roles) + 1)
-    return [_StandIn(f"n{number}", number, f"127.0.0.{number}", deployed.ports(number)) for number in numbers]
+def _stand_ins(deployed: Deployed) -> list[Place]:
+    """Nodes with the values of the namespace world."""
+    return [
+        Place(
+            f"n{number}",
+            number,
+            f"127.0.0.{number}",
+            deployed.ports(number),
+            data_dir="/data",
+            etc_dir="/etc/brownout",
+            var_dir="/var/lib/brownout",
+            files_dir="/opt/brownout/files",
+            shared_dir="/brownout-shared",
+            python="/usr/bin/python3",
+            python_path="/opt/brownout/app",
+        )
+        for number in range(1, len(deployed.roles) + 1)
+    ]
 
 
 DEFAULT = "brownout"

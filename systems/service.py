@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Protocol
+
+from installation.files import PROJECT_ROOT
 
 REMOTE_SYSTEM_DIR = "/opt/brownout/system"
 """The directory of a system's description on nodes that do not see this machine's files."""
@@ -16,65 +19,33 @@ def shown_as(path: PurePath) -> Path:
     return Path(*(f"dot{part}" if part.startswith(".") else part for part in path.parts))
 
 
-class Place(Protocol):
+@dataclass(frozen=True)
+class Place:
     """A node as a system sees it. All paths are valid on the node."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def id(self) -> int:
-        """Counts from 1, unique in the run."""
-        ...
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def ports(self) -> Mapping[str, int]:
-        """By the names of the role; clients reach the service at the first one."""
-        ...
-
-    @property
-    def data_dir(self) -> str:
-        """On the node's own disk: synced files survive a power cut."""
-        ...
-
-    @property
-    def etc_dir(self) -> str:
-        """Configuration; written before the service starts."""
-        ...
-
-    @property
-    def var_dir(self) -> str:
-        """The output of the service (`service.log`, `events.jsonl`); it may be lost in a power cut."""
-        ...
-
-    @property
-    def files_dir(self) -> str:
-        """The directory of the system version's files (jars, programs)."""
-        ...
-
-    @property
-    def shared_dir(self) -> str:
-        """A directory that all nodes of the run see and may write; it is not on a node's disk, so a power cut does not
-        affect it. Empty in worlds without one. It exists if the service's files, command or environment name it."""
-        ...
-
-    @property
-    def python(self) -> str:
-        """A Python interpreter with Brownout's packages."""
-        ...
-
-    @property
-    def python_path(self) -> str:
-        """PYTHONPATH for `python`: the directory of Brownout's modules."""
-        ...
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the node sees this machine's programs under the same paths."""
-        ...
+    name: str
+    id: int
+    """Counts from 1, unique in the run."""
+    address: str
+    ports: Mapping[str, int] = field(hash=False)
+    """By the names of the role; clients reach the service at the first one."""
+    data_dir: str
+    """On the node's own disk: synced files survive a power cut."""
+    etc_dir: str
+    """Configuration; written before the service starts."""
+    var_dir: str
+    """The output of the service (`service.log`, `events.jsonl`); it may be lost in a power cut."""
+    files_dir: str = ""
+    """The directory of the system version's files (jars, programs)."""
+    shared_dir: str = ""
+    """A directory that all nodes of the run see and may write; it is not on a node's disk, so a power cut does not
+    affect it. Empty in worlds without one. It exists if the service's files, command or environment name it."""
+    python: str = sys.executable
+    """A Python interpreter with Brownout's packages."""
+    python_path: str = str(PROJECT_ROOT)
+    """PYTHONPATH for `python`: the directory of Brownout's modules."""
+    is_local: bool = True
+    """Whether the node sees this machine's programs under the same paths."""
 
 
 @dataclass(frozen=True)

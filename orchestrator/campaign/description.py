@@ -27,7 +27,7 @@ from orchestrator.campaign.model import Campaign, NemesisSettings
 from orchestrator.campaign.plan import PlannedRun, invocation_of
 from orchestrator.campaign.systems import client_nodes
 from systems import Deployed
-from systems.service import shown_as
+from systems.service import Place, shown_as
 from workloads.kind import Workload
 from workloads.kinds import KINDS
 
@@ -169,52 +169,15 @@ _FIRST_PORT: Final = 47_311
 _MARK: Final = re.compile(r"mark(?P<node>\d+)of(?P<what>[a-z]+)kram")
 
 
-@dataclass(frozen=True)
-class _Marked:
+def _marked(number: int, ports: Mapping[str, int]) -> Place:
     """A place whose properties are marks. It has no files on this machine."""
 
-    id: int
-    ports: Mapping[str, int]
-    is_local: bool = False
+    def mark(what: str) -> str:
+        return f"mark{number}of{what}kram"
 
-    @property
-    def name(self) -> str:
-        return f"n{self.id}"
-
-    @property
-    def address(self) -> str:
-        return self._mark("address")
-
-    @property
-    def data_dir(self) -> str:
-        return self._mark("data")
-
-    @property
-    def etc_dir(self) -> str:
-        return self._mark("etc")
-
-    @property
-    def var_dir(self) -> str:
-        return self._mark("var")
-
-    @property
-    def files_dir(self) -> str:
-        return self._mark("files")
-
-    @property
-    def shared_dir(self) -> str:
-        return self._mark("shared")
-
-    @property
-    def python(self) -> str:
-        return self._mark("python")
-
-    @property
-    def python_path(self) -> str:
-        return self._mark("modules")
-
-    def _mark(self, what: str) -> str:
-        return f"mark{self.id}of{what}kram"
+    paths = {f"{name}_dir": mark(name) for name in ("data", "etc", "var", "files", "shared")}
+    programs = {"python": mark("python"), "python_path": mark("modules")}
+    return Place(f"n{number}", number, mark("address"), ports, **paths, **programs, is_local=False)
 
 
 def expected_files(deployed: Deployed, time_scale: float) -> dict[str, dict[str, list[str]]]:
@@ -244,16 +207,16 @@ def _shared(line: str, other: str) -> str:
     return f"{escape(key)}*" if other.startswith(key) else "*"
 
 
-def _unknown(places: Sequence[_Marked]) -> re.Pattern[str]:
+def _unknown(places: Sequence[Place]) -> re.Pattern[str]:
     """Finds what only a run's places settle: ports and marks."""
     ports = "|".join(str(port) for place in places for port in place.ports.values())
     return re.compile(f"{_MARK.pattern}|{ports}" if ports else _MARK.pattern)
 
 
-def _places(deployed: Deployed) -> Sequence[_Marked]:
+def _places(deployed: Deployed) -> Sequence[Place]:
     places, port = [], _FIRST_PORT
     for number in range(1, len(deployed.roles) + 1):
         names = deployed.ports(number)
-        places.append(_Marked(number, {name: port + at for at, name in enumerate(names)}))
+        places.append(_marked(number, {name: port + at for at, name in enumerate(names)}))
         port += len(names)
     return places

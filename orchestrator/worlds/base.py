@@ -3,17 +3,15 @@ switch."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from installation.files import PROJECT_ROOT
 from nemeses.ports import Host, Network, PowerSwitch, Site
 from nemeses.scheduling import Scheduler
 from systems import Member, Observer, System
-from systems.service import Deployment, Service
+from systems.service import Deployment, Place, Service
 from workloads.process import ClientHandle
 from workloads.settings import ClientSettings
 
@@ -27,29 +25,12 @@ def no_progress(_: str) -> None:
 
 
 @dataclass(frozen=True)
-class Node:
-    """One node, a `systems.Place`. Paths are those on the node; `record_dir` is the directory on this machine that
-    keeps the node's records.
+class Node(Place):
+    """One node of a world. `record_dir` (`<run>/nodes/<name>`) is the directory on this machine that keeps the node's
+    records. It gets `service.log` and `events.jsonl` as they are written, so that a run that is killed can still be
+    read."""
 
-    `shared_dir` is a directory that all nodes of the run see and may write; empty in worlds without one.
-
-    `record_dir` (`<run>/nodes/<name>`) gets `service.log` and `events.jsonl` as they are written, so that a run that is
-    killed can still be read.
-    """
-
-    name: str
-    id: int
-    address: str
-    ports: Mapping[str, int] = field(hash=False)
-    data_dir: str
-    etc_dir: str
-    var_dir: str
-    record_dir: Path
-    files_dir: str = ""
-    shared_dir: str = ""
-    python: str = sys.executable
-    python_path: str = str(PROJECT_ROOT)
-    is_local: bool = True
+    record_dir: Path = field(kw_only=True)
 
     @property
     def port(self) -> int:

@@ -118,7 +118,7 @@ class FakeWorld:
     def node(self, number: int) -> Node:
         name = f"n{number}"
         (self.directory / name).mkdir(exist_ok=True)
-        return Node(name, number, "127.0.0.1", {"client": 9092}, "/data", "", "", self.directory / name)
+        return Node(name, number, "127.0.0.1", {"client": 9092}, "/data", "", "", record_dir=self.directory / name)
 
     def print(self, node: str, text: str) -> None:
         with open(self.directory / node / "service.log", "a") as file:

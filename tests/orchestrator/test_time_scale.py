@@ -24,7 +24,7 @@ SETTINGS = Settings({"broker.lease.ms": "1299", "min.insync.replicas": "2", "log
 
 def configured(time_scale: float) -> BrokerConfig:
     ports = {"client": 9092, "controller": 9093}
-    node = Node("n1", 1, "10.0.0.1", ports, "/data", "/etc/b", "/var/b", Path("records"))
+    node = Node("n1", 1, "10.0.0.1", ports, "/data", "/etc/b", "/var/b", record_dir=Path("records"))
     deployed = Deployed(load_system(), ("broker",), "c", {"broker": SETTINGS})
     (text,) = deployed.service(node, [node], time_scale).files.values()
     return BrokerConfig.from_properties(parse_properties(text, "p"))

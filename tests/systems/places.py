@@ -1,15 +1,13 @@
-"""Nodes as systems see them, of no world."""
+"""Places as systems see them, of no world."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from orchestrator.worlds.base import Node
+from systems.service import Place
 
 
-def place(number: int, *, is_local: bool = True) -> Node:
+def place(number: int, *, is_local: bool = True) -> Place:
     name = f"n{number}"
-    return Node(
+    return Place(
         name=name,
         id=number,
         address=f"10.77.0.{number}",
@@ -17,6 +15,5 @@ def place(number: int, *, is_local: bool = True) -> Node:
         data_dir="/data",
         etc_dir="/etc/x",
         var_dir="/var/x",
-        record_dir=Path(name),
         is_local=is_local,
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.command.line import main
-from orchestrator.worlds.base import Node, WorldSpec
+from orchestrator.worlds.base import WorldSpec
 from orchestrator.worlds.process.lab import ProcessWorld
 from systems import Deployed, InputError, MachineRoot, Member, Service, Settings, java_system, load_system
 from systems.apache_kafka.kraft import Kraft, kraft_cluster_id
@@ -21,6 +21,7 @@ from systems.catalog import find_system
 from systems.description import Description, read
 from systems.files import CACHE, FileCache
 from systems.java_system import Java, ProgramRoot, find_java
+from systems.service import Place
 from tests.orchestrator.campaigns import campaign
 
 NAME, VERSION = "apache-kafka", "4.1.1"
@@ -45,7 +46,7 @@ def services(
     system = Kraft(description(), cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
     deployed = Deployed(system, tuple(roles), "brownout-a run", settings or {})
     nodes = [
-        Node(
+        Place(
             f"n{number}",
             number,
             f"10.0.0.{number}",
@@ -53,7 +54,6 @@ def services(
             "/data",
             "/etc/b",
             "/var/b",
-            Path("records"),
             files_dir=deployed.files_dir,
         )
         for number in range(1, len(roles) + 1)
@@ -294,8 +294,7 @@ def tiered_services(tmp_path: Path, shared_dir: str) -> list[Service]:
     system = Kraft(description(), "4.3.1", cache=tmp_path / "cache", find=lambda _: java_17(tmp_path / "jdk"))
     deployed = Deployed(system, ("broker",) * 3, "c", TIERED)
     nodes = [
-        Node(f"n{n}", n, f"10.0.0.{n}", deployed.ports(n), "/d", "/e", "/v", Path("r"), shared_dir=shared_dir)
-        for n in (1, 2, 3)
+        Place(f"n{n}", n, f"10.0.0.{n}", deployed.ports(n), "/d", "/e", "/v", shared_dir=shared_dir) for n in (1, 2, 3)
     ]
     return [deployed.service(node, nodes) for node in nodes]
 

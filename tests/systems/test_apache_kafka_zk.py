@@ -19,6 +19,7 @@ from systems.catalog import find_system
 from systems.description import read
 from systems.files import CACHE, FileCache
 from systems.java_system import Java
+from systems.service import Place
 from tests.orchestrator.campaigns import campaign
 
 NAME, VERSION = "apache-kafka-zk", "0.10.2.2"
@@ -34,7 +35,7 @@ def services(tmp_path: Path, version: str = VERSION, settings: Mapping[str, Sett
     system = ZooKeeperKafka(read(find_system(NAME).directory), version, cache=tmp_path / "cache", find=lambda _: java)
     deployed = Deployed(system, ROLES, "brownout-a run", dict(settings or {}))
     nodes = [
-        Node(
+        Place(
             f"n{number}",
             number,
             f"10.0.0.{number}",
@@ -42,7 +43,6 @@ def services(tmp_path: Path, version: str = VERSION, settings: Mapping[str, Sett
             "/data",
             "/etc/b",
             "/var/b",
-            Path("records"),
             files_dir=deployed.files_dir,
         )
         for number in range(1, len(ROLES) + 1)
@@ -178,7 +178,7 @@ def node(tmp_path: Path, number: int, deployed: Deployed) -> Node:
         port = probe.getsockname()[1]
     data, etc, var = (str(directory / each) for each in ("data", "etc", "var"))
     files = deployed.files_dir
-    return Node(f"n{number}", number, "127.0.0.1", {"client": port}, data, etc, var, directory, files_dir=files)
+    return Node(f"n{number}", number, "127.0.0.1", {"client": port}, data, etc, var, files, record_dir=directory)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -13,29 +12,17 @@ import pytest
 from orchestrator.campaign.systems import programs_of
 from systems import Deployed, InputError, Member, Settings, load_system
 from systems.etcd.etcd import EtcdObserver
+from systems.service import Place
 from tests.orchestrator.campaigns import campaign
 from tests.systems.fake_etcd import FakeEtcd
 
 
-@dataclass(frozen=True)
-class Node:
-    """A place for a member."""
-
-    name: str
-    id: int
-    address: str
-    ports: Mapping[str, int] = field(default_factory=lambda: {"client": 2379, "peer": 2380})
-    data_dir: str = "/data"
-    etc_dir: str = "/etc"
-    var_dir: str = "/var"
-    files_dir: str = ""
-    shared_dir: str = ""
-    python: str = "python"
-    python_path: str = "."
-    is_local: bool = True
+def node(number: int) -> Place:
+    ports = {"client": 2379, "peer": 2380}
+    return Place(f"n{number}", number, f"10.0.0.{number}", ports, "/data", "/etc", "/var")
 
 
-NODES = [Node("n1", 1, "10.0.0.1"), Node("n2", 2, "10.0.0.2")]
+NODES = [node(1), node(2)]
 
 
 def command(settings: Mapping[str, str], time_scale: float = 1.0) -> list[str]:

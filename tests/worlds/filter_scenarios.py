@@ -85,7 +85,7 @@ class Cables:
 
 
 def _node(number: int) -> Node:
-    return Node(f"n{number}", number, node_address(number), {}, "/data", "/etc", "/var", Path("/nowhere"))
+    return Node(f"n{number}", number, node_address(number), {}, "/data", "/etc", "/var", record_dir=Path("/nowhere"))
 
 
 @contextlib.contextmanager

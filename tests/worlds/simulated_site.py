@@ -71,4 +71,4 @@ def running(cluster: SimulatedCluster) -> Nemesis:
 
 
 def _node(name: str, number: int) -> Node:
-    return Node(name, number + 1, name, {"broker": PORT}, f"/{name}", "/etc", "/var", Path(name))
+    return Node(name, number + 1, name, {"broker": PORT}, f"/{name}", "/etc", "/var", record_dir=Path(name))
