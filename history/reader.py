@@ -30,7 +30,7 @@ from history.record.shapes import LOG, REGISTER, SHAPES, Shape
 from history.record.validation import written_values
 from history.record.values import producer_of
 from history.regular_files import sha256_of
-from history.seconds import SecondCounts, write_seconds
+from history.seconds import SECONDS, SecondCounts, write_seconds
 from history.value_runs import ValueRuns
 
 # ---- The records of all clients.
@@ -331,7 +331,7 @@ class History:
     `recorded`: the operations of each shape. `unfinished` of them are info operations for what was announced and never
     completed. `written`: the values that operations on registers write. `torn` names the files whose tail was lost.
     `journal` has the valid lines, `journal_defects` the errors of the others; `records` has for each client whether its
-    record is complete.
+    record is complete. `seconds`: the numbers of the operations, as in `tables/seconds.parquet`.
     """
 
     recorded: tuple[Operations, ...]
@@ -341,6 +341,7 @@ class History:
     written: ValueRuns = field(default_factory=ValueRuns)
     journal_defects: tuple[str, ...] = ()
     records: tuple[ClientRecord, ...] = ()
+    seconds: pa.Table = field(default_factory=SECONDS.empty_table)
 
     def of(self, shape: Shape) -> Operations:
         """The operations of a shape."""
@@ -452,11 +453,12 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
         for shape in shapes:
             remove_tables(shape, tables)
     clients = read_clients(directory / "operations", journal, tables=tables, keeps=keeps, each=each)
+    seconds = SecondCounts.union(clients.seconds).table()
     if tables is not None:
         for shape in shapes:
             if clients.groups[shape] or not shape.is_optional:
                 write_index(shape, clients.groups[shape], tables)
-        write_seconds(SecondCounts.union(clients.seconds), tables)
+        write_seconds(seconds, tables)
     return History(
         recorded=tuple(Operations(shape, _rows(shape, clients) if keeps or not tables else tables) for shape in shapes),
         journal=journal,
@@ -465,6 +467,7 @@ def read_run(run: Path | str, *, tables: Path | None = None, each: PieceMap = ma
         written=ValueRuns.union(clients.written[REGISTER]),
         journal_defects=read.defects,
         records=tuple(clients.records),
+        seconds=seconds,
     )
 
 

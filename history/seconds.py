@@ -6,10 +6,10 @@ cells of 10 ms, of each the first and the last are kept, so the summaries of seg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from history.columns import Int8Column, Int64Column, Int64List, schema_of
-from history.record.schemas import CHANGES, INF, NAMES, OK
-from history.record.shapes import SHAPES, Shape
+from history.grouped import grouped, ordered
+from history.record.schemas import CHANGES, INF, OK
+from history.record.shapes import LOG, SHAPES, Shape
 from history.regular_files import remove
 
 SECONDS_FILE: Final = "seconds.parquet"
@@ -28,12 +29,10 @@ BUCKETS: Final = 112
 PER_OCTAVE: Final = 4
 
 _SECOND: Final = 1_000_000_000
-_CELL: Final = 10_000_000
-_CELL_BITS: Final = 40  # INF / _CELL is less than 2^40
+CELL_NS: Final = 10_000_000
+_CELL_BITS: Final = 40  # INF / CELL_NS is less than 2^40
 _SHAPES: Final = tuple(SHAPES)
-_OF_SHAPE: Final = len(NAMES) * 3  # f, type
-_KINDS: Final = len(_SHAPES) * _OF_SHAPE
-_SLOTS: Final = BUCKETS + 1  # the last one: it never returned
+_KEY: Final = ("second", "shape", "f", "type")
 
 
 class SecondColumns(msgspec.Struct):
@@ -68,70 +67,74 @@ I64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SecondCounts:
-    """What some operations add to the table. `counts`: sorted codes of (second, kind, latency bucket) in its first row
-    and numbers in its second; `records`: the same of (second, kind) and records read; `cells`: (kind, cell, first,
-    last) of acknowledgements."""
+    """What some operations add to the table. `counts`: the numbers of operations and records by the columns of the key
+    and the bucket of latency, BUCKETS for an operation that never returned. `cells`: the acknowledgements of changes,
+    by `f`; see `cells_of`."""
 
-    counts: I64
-    records: I64
+    counts: pa.Table
     cells: I64
 
     @classmethod
     def of(cls, rows: pa.Table, shape: Shape) -> SecondCounts:
         """Of rows with the columns of the shape."""
         f, outcome, inv, ret = (rows[name].to_numpy() for name in ("f", "type", "inv", "ret"))
-        kind = _SHAPES.index(shape.name) * _OF_SHAPE + f.astype(np.int64) * 3 + outcome
         returned = ret < INF
-        at = np.where(returned, ret, inv)
-        code = at // _SECOND * _KINDS + kind
-        slot = np.where(returned, log_buckets(ret - inv, PER_OCTAVE, BUCKETS), BUCKETS)
-        records = np.empty((2, 0), np.int64)
-        if "values" in rows.column_names:
-            shown = pc.list_value_length(rows["values"]).to_numpy()
-            positions = np.flatnonzero(shown)
-            records = summed(code[positions], shown[positions].astype(np.int64))
-        acknowledged = (outcome == OK) & np.isin(f, CHANGES) & returned
-        return cls(_counted(code * _SLOTS + slot), records, _cells(kind[acknowledged], ret[acknowledged]))
+        is_acknowledged = (outcome == OK) & np.isin(f, CHANGES) & returned
+        acknowledged = np.stack((f, ret, ret))[:, is_acknowledged]
+        counts = {
+            "second": np.where(returned, ret, inv) // _SECOND,
+            "shape": np.full(rows.num_rows, _SHAPES.index(shape.name), np.int8),
+            "f": f,
+            "type": outcome,
+            "bucket": np.where(returned, log_buckets(ret - inv, PER_OCTAVE, BUCKETS), BUCKETS).astype(np.int8),
+            "operations": np.ones_like(inv),
+            "records": pc.list_value_length(rows["values"]) if "values" in rows.column_names else np.zeros_like(inv),
+        }
+        return cls._joined([pa.table(counts)], [acknowledged])
 
     @classmethod
     def union(cls, parts: Iterable[SecondCounts]) -> SecondCounts:
         """The counts of all parts."""
-        all_parts = list(parts)
-        nothing = np.empty((2, 0), np.int64)
-        counts = np.concatenate([nothing, *(part.counts for part in all_parts)], axis=1)
-        records = np.concatenate([nothing, *(part.records for part in all_parts)], axis=1)
-        cells = np.concatenate([np.empty((4, 0), np.int64), *(part.cells for part in all_parts)], axis=1)
-        return cls(summed(*counts), summed(*records), _merged(cells))
+        all_parts = [cls.of(LOG.columns.empty_table(), LOG), *parts]
+        return cls._joined([part.counts for part in all_parts], [part.cells for part in all_parts])
+
+    @classmethod
+    def _joined(cls, counts: Iterable[pa.Table], cells: Sequence[I64]) -> SecondCounts:
+        return cls(
+            grouped(counts, [*_KEY, "bucket"], operations="sum", records="sum"),
+            cells_of(np.concatenate(cells, axis=1), CELL_NS),
+        )
 
     def table(self) -> pa.Table:
         """The rows of the schema `SECONDS`, in order."""
-        keys, at = np.unique(self.counts[0] // _SLOTS, return_inverse=True)
-        latency = np.zeros((len(keys), _SLOTS), np.int64)
-        np.add.at(latency, (at, self.counts[0] % _SLOTS), self.counts[1])
-        records = np.zeros(len(keys), np.int64)
-        records[np.searchsorted(keys, self.records[0])] = self.records[1]
-        second, kind = keys // _KINDS, keys % _KINDS
-        lists = pa.ListArray.from_arrays(
-            pa.array(np.arange(len(keys) + 1, dtype=np.int32) * BUCKETS), pa.array(latency[:, :BUCKETS].ravel())
-        )
-        columns: dict[str, Any] = {
-            "second": second,
-            "shape": [_SHAPES[code // _OF_SHAPE] for code in kind.tolist()],
-            "f": (kind // 3 % len(NAMES)).astype(np.int8),
-            "type": (kind % 3).astype(np.int8),
-            "operations": latency.sum(axis=1),
-            "records": records,
+        buckets = np.ones(self.counts.num_rows, np.int64)
+        counts = ordered(self.counts, [*_KEY, "bucket"]).append_column("buckets", [buckets])
+        rows = grouped([counts], _KEY, operations="sum", records="sum", buckets="sum")
+        rows = ordered(rows.join(self._gaps(), ["second", "f", "type"], use_threads=False), _KEY)
+        latency = np.zeros((rows.num_rows, BUCKETS + 1), np.int64)
+        latency[np.repeat(np.arange(rows.num_rows), rows["buckets"]), counts["bucket"]] = counts["operations"]
+        lists = pa.FixedSizeListArray.from_arrays(latency[:, :BUCKETS].ravel(), BUCKETS)
+        columns = {name: rows[name] for name in rows.column_names}
+        columns |= {
+            "shape": pa.array(_SHAPES).take(rows["shape"]),
             "latency": lists.cast(SECONDS.field("latency").type),
-            "longest_gap_ns": _gaps(self.cells, keys),
         }
         return pa.table(columns, SECONDS)
 
+    def _gaps(self) -> pa.Table:
+        """The longest gap of each key that ends in its second, if it is longer than a cell."""
+        f, first, last = self.cells
+        gap = np.where(np.diff(f) == 0, first[1:] - last[:-1], 0)
+        codes = {"f": f[1:].astype(np.int8), "type": np.full(len(gap), OK, np.int8)}
+        gaps = pa.table({"second": first[1:] // _SECOND, **codes, "longest_gap_ns": gap}).filter(gap > CELL_NS)
+        return grouped([gaps], ["second", "f", "type"], longest_gap_ns="max")
 
-def write_seconds(counts: SecondCounts, tables: Path) -> None:
+
+def write_seconds(seconds: pa.Table, tables: Path) -> None:
     """Write `tables/seconds.parquet`, replacing whatever has the name."""
     tables.mkdir(parents=True, exist_ok=True)
     remove(tables / SECONDS_FILE)
-    pq.write_table(counts.table(), tables / SECONDS_FILE, compression="zstd")
+    pq.write_table(seconds, tables / SECONDS_FILE, compression="zstd")
 
 
 def log_buckets(took: I64, per_octave: int, buckets: int) -> I64:
@@ -141,50 +144,16 @@ def log_buckets(took: I64, per_octave: int, buckets: int) -> I64:
     return np.minimum((per_octave * np.log2(microseconds)).astype(np.int64), buckets - 1)
 
 
-def _counted(codes: I64) -> I64:
-    """Each code and how often it is there, in order."""
-    if not len(codes):
-        return np.empty((2, 0), np.int64)
-    lowest, highest = int(codes.min()), int(codes.max())
-    if highest - lowest <= 8 * len(codes) + 1_000_000:  # seconds of one run: counting is faster than sorting
-        numbers = np.bincount(codes - lowest)
-        places = np.flatnonzero(numbers)
-        return np.stack((places + lowest, numbers[places]))
-    return np.stack(np.unique(codes, return_counts=True)).astype(np.int64)
-
-
-def summed(codes: I64, numbers: I64) -> I64:
-    """Each code and the sum of its numbers, in order."""
-    if not len(codes):
-        return np.empty((2, 0), np.int64)
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(codes[order]) != 0)))
-    return np.stack((codes[order][starts], np.add.reduceat(numbers[order], starts)))
-
-
-def _cells(kind: I64, ret: I64) -> I64:
-    return _merged(np.stack((kind, ret // _CELL, ret, ret)))
-
-
-def _merged(cells: I64) -> I64:
-    """One column for each kind and cell, in order, with its first and last acknowledgement."""
-    if not cells.shape[1]:
-        return cells
-    code = cells[0] << _CELL_BITS | cells[1]
+def cells_of(moments: I64, cell: int) -> I64:
+    """The first and the last moment of each cell of time. Rows of `moments` and of the result: a kind, the first moment
+    and the last one, so cells can be joined. The result has one column for each kind and cell, in order. Kinds other
+    than 0 need cells of at least CELL_NS."""
+    kind, first, last = moments
+    code = kind << _CELL_BITS | first // cell
     if (np.diff(code) < 0).any():
         order = np.argsort(code, kind="stable")
-        cells, code = cells[:, order], code[order]
-    kind, cell, first, last = cells
-    starts = np.flatnonzero(np.concatenate(([True], np.diff(code) != 0)))
-    return np.stack((kind[starts], cell[starts], np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)))
-
-
-def _gaps(cells: I64, keys: I64) -> pa.Array:
-    """The longest gap of each key (second and kind) that ends in it; null for other keys."""
-    kind, _, first, last = cells
-    gap = np.where(np.diff(kind) == 0, first[1:] - last[:-1], 0) if cells.shape[1] else np.empty(0, np.int64)
-    long_gaps = np.flatnonzero(gap > _CELL)
-    at = np.searchsorted(keys, first[1:][long_gaps] // _SECOND * _KINDS + kind[1:][long_gaps])
-    longest = np.zeros(len(keys), np.int64)
-    np.maximum.at(longest, at, gap[long_gaps])
-    return pa.array(longest, pa.int64(), mask=longest == 0)
+        kind, first, last, code = kind[order], first[order], last[order], code[order]
+    starts = np.flatnonzero(np.diff(code, prepend=-1))
+    if not len(starts):
+        return moments
+    return np.stack((kind[starts], np.minimum.reduceat(first, starts), np.maximum.reduceat(last, starts)))

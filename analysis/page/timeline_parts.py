@@ -40,12 +40,12 @@ from analysis.page.node_story import Focus, event_items
 from analysis.page.run_facts import METADATA_TOPIC, NumberedEvents, RunFacts
 from analysis.page.story import StoryItem
 from analysis.plots.colors import NODE_COLORS
+from history.grouped import grouped
 from history.journal.timeline import DOWN, NS, SUSPENDED, RunClock
 from history.reader import read_run
 from history.record.operations import Operations
 from history.record.schemas import INF
 from history.record.shapes import FREE, LOG, REGISTER, SHAPES
-from history.seconds import summed
 from installation.sanitize import brief, visible_line
 
 # ---- The state of each partition over time, for the heat map: leader, size of the in-sync set, replication lag.
@@ -270,19 +270,14 @@ def _all(recorded: Sequence[Operations], names: OperationNames, clock: RunClock)
 def _counts(recorded: Sequence[Operations], names: OperationNames, clock: RunClock, window_s: float) -> Columns:
     """Counts by client, kind and window in place of the operations."""
     ticks = max(1, round(window_s * NS / TICK_NS))
-    codes = counts = np.empty(0, np.int64)
-    for part in _parts(recorded, _TIMES):
+
+    def windows_of(part: pa.Table) -> pa.Table:
         timed = _timed(part, names, clock)
-        code = ((timed["start"] // ticks) << 32) | (timed["lane"] << 8) | timed["kind"]
-        codes, counts = summed(np.concatenate((codes, code)), np.concatenate((counts, np.ones(len(code), np.int64))))
-    return {
-        "start": (codes >> 32) * ticks,
-        "length": np.full(len(codes), ticks),
-        "lane": codes >> 8 & 0xFFFF,
-        "place": np.full(len(codes), 0xFFFF),
-        "kind": codes & 0xFF,
-        "number": counts,
-    }
+        return pa.table(timed | {"start": timed["start"] // ticks * ticks, "number": np.ones_like(timed["start"])})
+
+    rows = grouped(map(windows_of, _parts(recorded, _TIMES)), ("start", "lane", "kind"), number="sum")
+    columns = {name: rows[name].to_numpy() for name in rows.column_names}
+    return columns | {"length": np.full(rows.num_rows, ticks), "place": np.full(rows.num_rows, 0xFFFF)}
 
 
 # ---- The timeline: the parts together.

@@ -22,7 +22,7 @@ from analysis.plots.style import (
     name_kinds,
     png,
 )
-from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Floats, Ints, PlotData, PlottedOperations
+from analysis.plots.view import OPERATIONS, OUTCOMES, PLURALS, Floats, PlotData, PlottedOperations
 from history.journal.timeline import FaultSpan
 
 QUANTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "max"))
@@ -98,15 +98,18 @@ def _quantile_lines(axes: Axes, operations: PlottedOperations, end: float) -> No
 
 def rate(view: PlotData) -> bytes:
     """Operations per second by outcome, one panel for each kind: completions, and invocations of indeterminate ones."""
-    panels = [name for name in OPERATIONS if any(name == each for each, _ in view.rates)] or ["append"]
+    present = view.rates["f"].to_pylist()
+    panels = [name for number, name in enumerate(OPERATIONS) if number in present] or ["append"]
     with figure(len(panels), height=1.2 + 1.5 * len(panels)) as (drawn, rows):
         rows[0].set_title("Rate by operation and outcome", pad=46)
         width = max(1, -(-int(view.end) // 240))
         for axes, name in zip(rows, panels, strict=True):
             draw_bands(axes, view.bands)
             for outcome in OUTCOMES:
-                if (name, outcome) in view.rates:
-                    counts = _in_windows(view.rates[name, outcome], width, view.end)
+                seconds = view.rate(name, outcome)
+                if seconds.num_rows:
+                    windows = seconds["second"].to_numpy() // width
+                    counts = np.bincount(windows, seconds["operations"], int(max(view.end, 1.0)) // width + 1)
                     color = OUTCOME_STYLE[outcome]["color"]
                     moments = np.arange(len(counts)) * width
                     axes.step(moments, counts / width, where="post", color=color, lw=1.3, label=outcome)
@@ -117,15 +120,6 @@ def rate(view: PlotData) -> bytes:
         rows[-1].set_xlabel("seconds since the start")
         rows[-1].set_xlim(0, max(view.end, 1.0))
         return png(drawn)
-
-
-def _in_windows(by_second: Ints, width: int, end: float) -> Ints:
-    """Sums of windows of `width` seconds, until the end of the run."""
-    windows = int(max(end, 1.0)) // width + 1
-    found = np.zeros(max(windows * width, len(by_second)), np.int64)
-    found[: len(by_second)] = by_second
-    sums: Ints = found[: windows * width].reshape(windows, width).sum(axis=1)
-    return sums
 
 
 Recovery = tuple[FaultSpan, float | None, float | None]

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.evidence.run_directory import NodeEvents, fits, moment
-from analysis.plots.view import OPERATIONS, OUTCOMES, Ints, Lane, PlotData, PlottedOperations, StartsLane
+from analysis.plots.view import Lane, PlotData, PlottedOperations, StartsLane
+from history.grouped import grouped
 from history.journal.timeline import HEALED, INVOKED, NS, RunClock
 from history.reader import History
 from history.record.schemas import CAS, INF, MISMATCH, REGISTERS
 
+_Lane = TypeVar("_Lane", Lane, StartsLane)
 MOST_OPERATIONS = 1 << 19
 """A run of more operations is thinned evenly before plots are drawn: every second one from twice as many on."""
 
@@ -22,7 +24,8 @@ MOST_OPERATIONS = 1 << 19
 def view_of(history: History, events: NodeEvents) -> PlotData:
     """All times in seconds since the first event of the journal (without one: since the first operation)."""
     clock, origin = history.clock, history.clock.origin_ns
-    plotted = _plotted(history, origin)
+    plotted = _Plotted(origin, max(1, history.size // MOST_OPERATIONS), origin)
+    rates = grouped(map(plotted.add, _shared(history)), ("f", "type", "second"), operations="sum")
     times = [plotted.last, *(line["t"] for line in history.journal if "t" in line)]
     end = clock.of_monotonic(max(times))
     faults = (replace(fault, end_s=fault.end_s if HEALED in fault.lines else end) for fault in history.faults)
@@ -34,7 +37,7 @@ def view_of(history: History, events: NodeEvents) -> PlotData:
         starts=_starts(events, clock),
         end=end,
         clock=clock,
-        rates=plotted.rates,
+        rates=rates,
         first_served=_first_served(history, origin, (time for band in bands for time in (band.start_s, band.end_s))),
     )
 
@@ -50,46 +53,27 @@ def _shared(history: History) -> Iterator[pa.Table]:
 @dataclass
 class _Plotted:
     """What plots show of the operations. `kept`: invocation, return, kind, outcome and mismatch of every `stride`th;
-    `last`: the last time; `rates`: operations by kind, outcome and second."""
+    `last`: the last time."""
 
     origin: int
     stride: int
     last: int
     count: int = 0
     kept: list[tuple[np.ndarray[Any, Any], ...]] = field(default_factory=list)
-    rates: dict[tuple[str, str], Ints] = field(default_factory=dict)
 
-    def add(self, part: pa.Table) -> None:
+    def add(self, part: pa.Table) -> pa.Table:
+        """Add operations. Returns their rows of `PlotData.rates`, one for each operation."""
         inv, ret, f, kind = (part[name].to_numpy().astype(np.int64, copy=False) for name in ("inv", "ret", "f", "type"))
         self.last = max(self.last, int(inv.max(initial=self.last)), int(ret[ret < INF].max(initial=self.last)))
         some = slice(-self.count % self.stride, None, self.stride)
         self.kept.append(tuple(column[some] for column in (inv, ret, f, kind, _mismatched(part))))
         self.count += part.num_rows
         second = np.maximum(np.where(ret < INF, ret, inv) - self.origin, 0) // int(NS)
-        for code in np.unique(f * len(OUTCOMES) + kind).tolist():
-            name, outcome = OPERATIONS[code // len(OUTCOMES)], OUTCOMES[code % len(OUTCOMES)]
-            counts = np.bincount(second[f * len(OUTCOMES) + kind == code])
-            self.rates[name, outcome] = _sum(self.rates.get((name, outcome), counts[:0]), counts)
+        return pa.table({"f": f, "type": kind, "second": second, "operations": np.ones_like(second)})
 
     def operations(self) -> PlottedOperations:
         columns = [np.concatenate(each) for each in zip(*self.kept, strict=True)]
         return _in_seconds(columns, self.origin, self.last, self.stride)
-
-
-def _sum(one: Ints, other: Ints) -> Ints:
-    """The sums of two columns; the shorter one has zeros behind its end."""
-    found = np.zeros(max(len(one), len(other)), np.int64)
-    found[: len(one)] += one
-    found[: len(other)] += other
-    return found
-
-
-def _plotted(history: History, origin: int) -> _Plotted:
-    count = history.size
-    found = _Plotted(origin, max(1, count // MOST_OPERATIONS), origin)
-    for part in _shared(history):
-        found.add(part)
-    return found
 
 
 def _in_seconds(columns: Sequence[np.ndarray[Any, Any]], origin: int, last: int, stride: int) -> PlottedOperations:
@@ -147,49 +131,34 @@ def fault_rows(history: History) -> list[dict[str, Any]]:
 
 def _lanes(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[Lane, ...]]:
     """The replicas' reports of their progress, by partition; one lane for each node that reported."""
-    found: dict[tuple[str, int], list[Lane]] = {}
-    for node, of_node in events.items():
-        rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
-        for event in of_node:
-            if _is_progress(event):
-                rows.setdefault((event["topic"], event["partition"]), []).append(event)
-        for key, reports in sorted(rows.items()):
-            found.setdefault(key, []).append(_lane(node, reports, clock))
-    return {key: tuple(lanes) for key, lanes in sorted(found.items())}
+    return _reports(events, clock, "replica_progress", ("log_end_offset", "high_watermark", "leader_epoch"), Lane)
 
 
 def _starts(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
     """The starts of logs that replicas reported, by partition, for partitions with records in remote storage."""
-    found: dict[tuple[str, int], list[StartsLane]] = {}
+    numbers = ("log_start_offset", "local_start_offset", "last_tiered_offset")
+    found = _reports(events, clock, "replica_starts", numbers, StartsLane)
+    return {key: lanes for key, lanes in found.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
+
+
+def _reports(
+    events: NodeEvents, clock: RunClock, name: str, numbers: Sequence[str], lane: Callable[..., _Lane]
+) -> dict[tuple[str, int], tuple[_Lane, ...]]:
+    """By partition, a lane for each node with whole reports of this name: its node, times and numbers."""
+    rows: dict[tuple[str, int], dict[str, list[Mapping[str, Any]]]] = {}
     for node, of_node in events.items():
-        rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
         for event in of_node:
-            numbers = ("partition", "log_start_offset", "local_start_offset", "last_tiered_offset")
-            is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
-            if event["event"] == "replica_starts" and is_whole:
-                rows.setdefault((event["topic"], event["partition"]), []).append(event)
-        for key, reports in sorted(rows.items()):
-            found.setdefault(key, []).append(_starts_lane(node, reports, clock))
-    tiered = {key for key, lanes in found.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
-    return {key: tuple(lanes) for key, lanes in sorted(found.items()) if key in tiered}
-
-
-def _starts_lane(node: str, reports: Sequence[Mapping[str, Any]], clock: RunClock) -> StartsLane:
-    time = np.array([clock.of_wall(moment(report)) for report in reports], np.float64)
-    names = ("log_start_offset", "local_start_offset", "last_tiered_offset")
-    return StartsLane(node, time, *(np.array([report[name] for report in reports], np.int64) for name in names))
-
-
-def _is_progress(event: Mapping[str, Any]) -> bool:
-    """Whether an event reports a replica's progress with all fields that plots use."""
-    numbers = ("partition", "log_end_offset", "high_watermark", "leader_epoch")
-    is_whole = isinstance(event.get("topic"), str) and all(fits(event.get(name)) for name in numbers)
-    return event["event"] == "replica_progress" and is_whole
-
-
-def _lane(node: str, reports: Sequence[Mapping[str, Any]], clock: RunClock) -> Lane:
-    def column(name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
-        return np.array([report[name] for report in reports], np.int64)
-
-    time = np.array([clock.of_wall(moment(report)) for report in reports], np.float64)
-    return Lane(node, time, column("log_end_offset"), column("high_watermark"), column("leader_epoch"))
+            is_whole = isinstance(event.get("topic"), str) and all(map(fits, map(event.get, ("partition", *numbers))))
+            if event["event"] == name and is_whole:
+                rows.setdefault((event["topic"], event["partition"]), {}).setdefault(node, []).append(event)
+    return {
+        key: tuple(
+            lane(
+                node,
+                np.array([clock.of_wall(moment(report)) for report in reports], np.float64),
+                *(np.array([report[number] for report in reports], np.int64) for number in numbers),
+            )
+            for node, reports in of_nodes.items()
+        )
+        for key, of_nodes in sorted(rows.items())
+    }

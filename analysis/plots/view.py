@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from history.journal.timeline import FaultSpan, RunClock
 
@@ -19,6 +21,7 @@ CHANGES = ("append", "write", "cas", "call")
 PLURALS = {"append": "appends", "read": "reads", "end": "queries of log ends", "write": "writes",
            "cas": "compare-and-sets", "call": "calls", "query": "queries"}  # fmt: skip
 """Each operation's name in titles and labels."""
+_RATES = pa.schema([(name, pa.int64()) for name in ("f", "type", "second", "operations")])
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class PlotData:
     `starts` by (topic, partition), the latter only for logs in remote storage; `end` is the length of the run in
     seconds.
 
-    `rates`: the number of operations by kind, outcome and second: of their returns, or invocations if they never
+    `rates`: the number of `operations` by `f`, `type` and `second`: of their returns, or invocations if they never
     returned. `first_served`: for the start and the end of each band the earliest return, in seconds, of a served change
     that was invoked then or later. Both are of all operations."""
 
@@ -95,9 +98,14 @@ class PlotData:
     starts: dict[tuple[str, int], tuple[StartsLane, ...]] = field(default_factory=dict)
     end: float = 0.0
     clock: RunClock = field(default_factory=RunClock)
-    rates: Mapping[tuple[str, str], Ints] = field(default_factory=dict)
+    rates: pa.Table = field(default_factory=_RATES.empty_table)
     first_served: Mapping[float, float] = field(default_factory=dict)
+
+    def rate(self, operation: str, outcome: str) -> pa.Table:
+        """The rows of `rates` of one operation and outcome."""
+        is_operation = pc.field("f") == OPERATIONS.index(operation)
+        return self.rates.filter(is_operation & (pc.field("type") == OUTCOMES.index(outcome)))
 
     def count(self, outcome: str) -> int:
         """The number of operations that change something, of this outcome."""
-        return sum(int(of.sum()) for (name, how), of in self.rates.items() if name in CHANGES and how == outcome)
+        return sum(int(self.rate(name, outcome)["operations"].to_numpy().sum()) for name in CHANGES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +21,6 @@ from analysis.evidence.load import MeasuredLoad, goes_on, load_of
 from analysis.plots import data
 from analysis.plots.curves import latency, rate
 from analysis.plots.data import view_of
-from analysis.plots.view import OUTCOMES
 from analysis.run_statistics import statistics
 from history.journal.timeline import INVOKED
 from history.reader import History
@@ -34,12 +34,12 @@ from history.record.schemas import (
     FAIL,
     INF,
     INFO,
-    NAMES,
     OK,
     OPERATIONS,
     READ,
 )
 from history.record.shapes import LOG, Shape
+from history.seconds import SecondCounts
 from installation.counted import counted
 from tests.analysis.log_histories import random_history, stored, table
 
@@ -63,8 +63,10 @@ def random_operations(rng: random.Random) -> pa.Table:
 
 
 def history_of(recorded: pa.Table | Path, load_end: int, fault: int) -> History:
+    logs = Operations(LOG, recorded)
     return History(
-        recorded=(Operations(LOG, recorded),),
+        recorded=(logs,),
+        seconds=SecondCounts.union(SecondCounts.of(part, LOG) for part in logs.parts(*OPERATIONS.names)).table(),
         journal=[
             {"event": "client", "client": "client-1", "t": load_end // 3},
             {"event": "client_ended", "client": "client-1", "t": load_end},
@@ -270,8 +272,8 @@ def test_plots_of_a_thinned_run_have_the_rates_and_recoveries_of_all_operations(
         for moment in (time for band in view.bands for time in (band.start_s, band.end_s)):
             served = [ret for inv, ret, row in timed if inv >= moment and row["type"] == OK]
             assert view.first_served.get(moment) == min(served, default=None)
-        for (name, outcome), counts in view.rates.items():
-            some = [row for row in rows if (NAMES[row["f"]], OUTCOMES[row["type"]]) == (name, outcome)]
-            at = [((row["inv"] if row["ret"] == INF else row["ret"]) - view.clock.origin_ns) // 10**9 for row in some]
-            assert counts.tolist() == np.bincount(np.maximum(at, 0)).tolist()
-        assert sum(int(counts.sum()) for counts in view.rates.values()) == len(rows)
+        origin = view.clock.origin_ns
+        at = [max((row["inv"] if row["ret"] == INF else row["ret"]) - origin, 0) // 10**9 for row in rows]
+        expected = Counter((row["f"], row["type"], second) for row, second in zip(rows, at, strict=True))
+        rates = {(row["f"], row["type"], row["second"]): row["operations"] for row in view.rates.to_pylist()}
+        assert rates == expected

@@ -35,7 +35,7 @@ def test_the_table_agrees_with_the_rows_for_every_split(tmp_path: Path, seed: in
     rows = random_rows(seed)
     cuts = [0, *sorted(random.Random(seed).sample(range(60), 3)), 60]
     parts = [rows.slice(a, b - a) for a, b in itertools.pairwise(cuts)]
-    write_seconds(SecondCounts.union(SecondCounts.of(part, LOG) for part in parts), tmp_path)
+    write_seconds(SecondCounts.union(SecondCounts.of(part, LOG) for part in parts).table(), tmp_path)
     found = pq.read_table(tmp_path / SECONDS_FILE)
     assert found.schema.equals(SECONDS)
     assert found.to_pylist() == SecondCounts.of(rows, LOG).table().to_pylist()
