@@ -71,6 +71,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         "campaign": campaign.name,
         "cell": cell.name,
         "mutants": list(cell.mutants),
+        **({"profile": campaign.profile} if campaign.profile else {}),
         "limits": [*world.limits, *_limits_of_choice(world), *stake.limits],
         "expect": cell.expect.to_toml(),
         "checks": _checks(replace(campaign.checks, min_ok=stake.min_ok, min_queries=stake.min_queries)),

@@ -16,6 +16,7 @@ from history.field_types import LONGEST_S, Count, Positive, Seconds, one_of
 from nemeses import KINDS
 from nemeses.own_kind import OwnKind
 from nemeses.registry import AnyKind
+from orchestrator.campaign.profiles import PROFILES
 from orchestrator.campaign.steps import Step
 from orchestrator.world_kind import AUTO
 from orchestrator.world_kinds import NAMES
@@ -50,6 +51,9 @@ _Rate = Annotated[float, Meta(ge=LEAST_RATE, le=MAX_RATE)]
 _SwarmNodes = Annotated[int, Meta(ge=1, le=7)]  # the sizes at which replicated logs are run
 _Voters = Annotated[int, Meta(ge=1, le=5)]
 _SwarmSeconds = Annotated[float, Meta(ge=5, le=10_000)]  # less has no room for a fault; more, too many of the shortest
+
+
+_Profile = Annotated[str, one_of(PROFILES)]
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -166,6 +170,8 @@ class Swarm(msgspec.Struct, frozen=True):
     """Operations per second."""
     duration_s: tuple[_SwarmSeconds, _SwarmSeconds] = (12.0, 40.0)
     """How long the load lasts."""
+    profiles: tuple[_Profile, ...] = tuple(PROFILES)
+    """[Profiles](campaigns.md#profiles). Each run draws one that suits the campaign."""
 
 
 class Seeds(msgspec.Struct, frozen=True):
@@ -239,5 +245,7 @@ class Campaign:
     text: str
     client: OwnClient = field(default_factory=OwnClient)
     swarm: Swarm | None = None
+    profile: str = ""
+    """The profile that a seed of a swarm drew."""
     checkers: Mapping[str, str] = field(default_factory=dict)
     """By file, the texts of the campaign's own checkers."""

@@ -42,7 +42,7 @@ from orchestrator.campaign.model import (
     Topology,
 )
 from orchestrator.campaign.steps import FORMS, StepParser
-from orchestrator.campaign.swarm import faults_of
+from orchestrator.campaign.swarm import faults_of, suitable_profiles
 from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
 from orchestrator.campaign.workload_parser import model_of, read_cell_options, read_client, read_workload, with_share
 from systems import InputError, Settings, System, load_system
@@ -99,7 +99,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     own = None if checks is None else attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), None)
     cells = _cells(root, under_test, topology, workload, seeds, own and own[1])
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
-    swarm = attempt(lambda: _swarm(root, under_test, topology, nemesis, checks), None)
+    swarm = attempt(lambda: _swarm(root, under_test, topology, workload.kind, nemesis, checks), None)
     root.done()
     rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
     if source.complained or head is None or nemesis is None or checks is None or client is None or own is None:
@@ -292,7 +292,12 @@ def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Pa
 
 
 def _swarm(
-    root: Table, under_test: SystemUnderTest, topology: Topology, nemesis: NemesisSettings | None, checks: Checks | None
+    root: Table,
+    under_test: SystemUnderTest,
+    topology: Topology,
+    workload_kind: str,
+    nemesis: NemesisSettings | None,
+    checks: Checks | None,
 ) -> Swarm | None:
     """The ranges that runs draw from; None if the campaign has no [swarm]."""
     table = root.table("swarm")
@@ -311,6 +316,11 @@ def _swarm(
             f"faults: a cluster of {least} with one replica per partition, which [swarm] may draw, can have none "
             "of these; add one that leaves its other nodes and its records alone, such as 'kill'",
             "faults",
+        )
+    if nemesis is not None and not suitable_profiles(swarm, nemesis.faults, workload_kind):
+        table.refuse(
+            "profiles: none of these suits the ranges, the faults and the workload; add 'anything', which always does",
+            "profiles",
         )
     if checks is not None and checks.required_faults:
         root.table("checks").refuse(

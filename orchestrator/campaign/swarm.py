@@ -1,26 +1,41 @@
 """Swarm: each run draws from its seed what the campaign leaves open: cluster, settings, load and faults.
 
 A campaign of constant shape keeps finding the same bugs. Here each run leaves out most of the possible features, so
-that the remaining ones combine in unforeseen ways. `run.toml` records what was drawn; the same seed draws the same, so
-a run can be repeated as any other.
+that the remaining ones combine in unforeseen ways. A run draws a profile first (`campaign.profiles`), then the rest
+around it: independent draws seldom have what a rare bug needs at the same time. Faults last about as long as the
+drawn time-outs. `run.toml` records what was drawn; the same seed draws the same, so a run can be repeated as any other.
 
 Invariant: a draw keeps the system's promises. The replicas and disks that an acknowledged write rests on are always
-more than the drawn faults can take away.
+more than the drawn faults can take away. Faults that take a disk, or what is not flushed, are drawn for clusters with
+three replicas and are apart: each starts after the cluster had the time to be whole again.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from msgspec import structs
 
+from history.damage import Damage
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
 from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, NemesisSettings, Swarm, Topology
+from orchestrator.campaign.profiles import (
+    BOUNDS,
+    ELECTION,
+    FETCH,
+    LAG,
+    LEASE,
+    MEMBER_SESSION,
+    PROFILES,
+    SEGMENT,
+    SESSION,
+    Profile,
+)
 from systems import Settings
 from workloads.kind import Workload
 from workloads.kinds.log import COMPRESSION
@@ -31,8 +46,12 @@ GROUP: Final = "group"
 MOST_KINDS: Final = 6
 """The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
-TIERED_SHARE: Final = 0.3
-"""The share of runs with tiered storage, if the campaign has faults of the object store and enough is written."""
+LENGTHS: Final = (0.3, 2.2)
+"""How long a fault lasts, as a share of a drawn time-out."""
+DELETING_SHARE: Final = 0.2
+"""The share of runs whose producers delete records."""
+DELETES_EVERY: Final = (0.02, 0.06)
+"""The time between two deletions, as a share of the load: one is certainly answered."""
 LEAST_SEGMENT: Final = 4_096
 FEWEST_SEGMENTS: Final = 5
 """How many segments each partition of a run with tiered storage should have at least, without faults."""
@@ -49,22 +68,16 @@ LONGEST_SESSION_MS: Final = 8_000
 LEAST_SESSION_S: Final = 6.0
 """The session of a group's member: brokers grant no shorter one."""
 
-_DISKS_LOST: Final = frozenset({"disk-flip"})
-"""Kinds that take records from a disk: another disk must have them, too."""
+FLUSH: Final = "log.flush.interval.messages"
+_LOSSES: Final = frozenset({Damage.SYNCED, Damage.DISK})
+"""Damage that takes records from a disk: other disks must have them, too."""
+_ALL_AT_ONCE: Final = "power-loss-all"
+REST_S: Final = 1.0
+"""How long a cluster needs to be whole after a fault, besides its time-outs."""
 _OF_STORE: Final = "objects"
 """What kinds need that affect the object store: they are drawn for clusters with tiered storage only."""
 _ALONE: Final = frozenset({"network", "netem", "wire"})
 """Kinds that affect pairs of nodes: there must be two nodes."""
-
-
-@dataclass(frozen=True)
-class _Times:
-    """Timeouts in milliseconds, from short to long."""
-
-    session: int
-    lag: int
-    fetch: int
-    election: int
 
 
 def draw(campaign: Campaign, seed: int) -> Campaign:
@@ -72,21 +85,23 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     swarm = campaign.swarm
     if swarm is None:
         return campaign
+    name = _profile(Random(f"{seed}/profile"), campaign, swarm)
+    profile = PROFILES[name]
     chance = Random(f"{seed}/swarm")
-    topology = _topology(chance, campaign.topology, swarm)
-    workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, swarm, topology.nodes)
-    nemesis = _nemesis(chance, campaign.nemesis, topology.nodes, workload)
-    settings = {
-        **_settings(chance, topology, swarm),
-        **_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, nemesis.faults),
-    }
-    if workload.kind == GROUP:
-        settings = {**settings, **_of_groups(Random(f"{seed}/groups"))}
+    topology = _topology(chance, campaign.topology, profile, swarm)
+    workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, profile, swarm, topology.nodes)
     given = campaign.settings.get(ROLE, Settings())
-    common = {**settings, **given.common}
+    common = {**_settings(chance, topology, profile, swarm), **given.common}
+    nemesis = _nemesis(chance, campaign.nemesis, profile, topology.nodes, workload, common)
+    # Faults that are apart need a load in which one of them fits.
+    least_s = float(math.ceil(nemesis.interval_s[0] + nemesis.duration_s[0]))
+    workload = structs.replace(workload, duration_s=max(workload.duration_s, least_s))
+    common = {**_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, profile, nemesis, common), **common}
+    if workload.kind == GROUP:
+        common = {**_of_groups(Random(f"{seed}/groups")), **common}
     one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
     tiering, checks = Random(f"{seed}/tiered"), campaign.checks
-    if store_faults := _store_faults(tiering, campaign.nemesis.faults, nemesis, workload):
+    if store_faults := _store_faults(tiering, campaign.nemesis.faults, profile, nemesis, workload):
         nemesis = structs.replace(nemesis, faults=(*nemesis.faults, *store_faults))
         topic = _tiered_topic(tiering, _bytes_of_partition(workload))
         workload = structs.replace(workload, topic_settings={**topic, **workload.topic_settings})
@@ -102,43 +117,96 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
         nemesis=nemesis,
         settings={**campaign.settings, ROLE: Settings(common, {**one, **given.per_node})},
         swarm=None,
+        profile=name,
     )
 
 
-def faults_of(faults: Sequence[str], nodes: int, replication_factor: int) -> list[str]:
+def must_be_apart(campaign: Campaign) -> bool:
+    """Whether faults of a drawn campaign may each take a disk, or what is not flushed: two of them must not meet."""
+    return _costs_a_disk(campaign.nemesis.faults, _flushes(campaign.settings[ROLE].common))
+
+
+def _flushes(common: Mapping[str, str]) -> bool:
+    return common.get(FLUSH) == "1"
+
+
+def _costs_a_disk(faults: Sequence[str], flushes: bool) -> bool:
+    lost = {Damage.DISK} if flushes else {Damage.DISK, Damage.UNSYNCED}
+    return any(lost & KINDS[name].destroys for name in faults)
+
+
+def _profile(chance: Random, campaign: Campaign, swarm: Swarm) -> str:
+    """The name of a profile. Each draws by its weight, and the first that suits the campaign is used: the others' draws
+    do not depend on it."""
+    order = sorted(PROFILES, key=lambda name: chance.expovariate(PROFILES[name].weight))
+    suitable = suitable_profiles(swarm, campaign.nemesis.faults, campaign.workload.kind)
+    return next(name for name in order if name in suitable)
+
+
+def suitable_profiles(swarm: Swarm, faults: Sequence[str], kind: str) -> list[str]:
+    """Those profiles of a swarm that suit its ranges, its kinds of fault and its kind of workload."""
+    return [name for name in swarm.profiles if _suits(PROFILES[name], swarm, faults, kind)]
+
+
+def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str) -> bool:
+    return (
+        _shared(profile.nodes, swarm.nodes) is not None
+        and _shared(profile.voters, swarm.voters) is not None
+        and profile.kind in ("", kind)
+        and (not profile.meets or not set(profile.meets).isdisjoint(faults))
+        and (profile.tiered < 1 or any(_OF_STORE in KINDS[name].needs for name in faults))
+    )
+
+
+def _shared(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int] | None:
+    """The numbers that two ranges have in common."""
+    low, high = max(one[0], other[0]), min(one[1], other[1])
+    return (low, high) if low <= high else None
+
+
+def faults_of(faults: Sequence[str], nodes: int, replication_factor: int, *, flushes: bool = True) -> list[str]:
     """The kinds of fault that a cluster of this size can have without breaking its promises, with or without tiered
-    storage. A draw is possible only if the smallest cluster, with one replica per partition, has some."""
+    storage. `flushes`: whether a record is on disk before it counts. A draw is possible only if the smallest cluster,
+    with one replica per partition, has some."""
+    losses = _LOSSES if flushes else _LOSSES | {Damage.UNSYNCED}
     return [
         name
         for name in faults
         if (nodes > 1 or not KINDS[name].needs & _ALONE)
-        and (replication_factor > 2 or name not in _DISKS_LOST)
+        and (replication_factor > 2 or not losses & KINDS[name].destroys)
+        and (flushes or name != _ALL_AT_ONCE)
+        and Damage.NEWER_STATE not in KINDS[name].destroys
         and _OF_STORE not in KINDS[name].needs
     ]
 
 
-def _topology(chance: Random, given: Topology, swarm: Swarm) -> Topology:
+def _topology(chance: Random, given: Topology, profile: Profile, swarm: Swarm) -> Topology:
     # Three is the most common size, and the one with the narrowest majorities.
-    nodes = 3 if chance.random() < 0.4 and swarm.nodes[0] <= 3 <= swarm.nodes[1] else chance.randint(*swarm.nodes)
+    least, most = _shared(profile.nodes, swarm.nodes) or swarm.nodes
+    nodes = 3 if chance.random() < 0.4 and least <= 3 <= most else chance.randint(least, most)
     return structs.replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
 
 
-def _workload(chance: Random, clients: Random, given: Workload, swarm: Swarm, nodes: int) -> Workload:
-    factor = min(nodes, chance.choice((1, 2, 3, 3, 3)))
+def _workload(chance: Random, clients: Random, given: Workload, profile: Profile, swarm: Swarm, nodes: int) -> Workload:
+    factor = min(nodes, chance.choice(profile.factors))
     drawn: dict[str, int | float | str] = {
         "producers": chance.randint(1, 4),
         "consumers": chance.randint(1, 2),
-        "record_bytes": round(_even(chance, 16, 4_000)),
+        "record_bytes": round(_bounded(chance, profile, "record_bytes")),
         **_of_clients(clients),
     }
+    partitions, rate = chance.randint(1, MOST_PARTITIONS), round(_even(chance, *swarm.rate))
+    duration_s = float(round(chance.uniform(*swarm.duration_s)))
+    if clients.random() < DELETING_SHARE:
+        drawn["deletes_every_s"] = round(duration_s * clients.uniform(*DELETES_EVERY), 3)
     # Workload kinds share some of these parameters; each has those that its clients support.
     parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
     return structs.replace(
         given,
-        partitions=chance.randint(1, MOST_PARTITIONS),
+        partitions=partitions,
         replication_factor=factor,
-        rate=round(_even(chance, *swarm.rate)),
-        duration_s=float(round(chance.uniform(*swarm.duration_s))),
+        rate=rate,
+        duration_s=duration_s,
         parameters=parameters,
     )
 
@@ -149,20 +217,35 @@ def _of_clients(chance: Random) -> dict[str, int | float | str]:
         "idempotent": chance.random() < 0.4,
         "compression": chance.choice(COMPRESSION.choices) if chance.random() < 0.5 else "none",
         "members": chance.randint(1, 5),
-        "session_timeout_s": round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
+        MEMBER_SESSION: round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
     }
 
 
-def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workload) -> NemesisSettings:
-    possible = faults_of(given.faults, nodes, workload.replication_factor)
-    order = chance.sample(possible, len(possible))
+def _nemesis(
+    chance: Random,
+    given: NemesisSettings,
+    profile: Profile,
+    nodes: int,
+    workload: Workload,
+    common: Mapping[str, str],
+) -> NemesisSettings:
+    flushes = _flushes(common)
+    possible = faults_of(given.faults, nodes, workload.replication_factor, flushes=flushes)
+    ordinary = [name for name in possible if not _costs_a_disk([name], flushes)]
+    first = chance.choice([name for name in possible if name in profile.meets] or ordinary or possible)
+    others = [name for name in possible if name in profile.beside] if profile.beside else ordinary
+    others = [name for name in others if name != first]
+    order = [first, *chance.sample(others, len(others))]
     wanted = chance.randint(1, min(MOST_KINDS, len(order)))
     intensity = _even(chance, 0.3, 3.0)  # seconds: a typical pause
     interval_s = (round(0.2 * intensity, 3), round(2 * intensity, 3))
-    length = _even(chance, 0.3, 4.0)
-    duration_s = (round(0.2 * length, 3), round(2 * length, 3))
+    length = _length_s(chance.choice(profile.lengths), common, workload)
+    duration_s = (round(LENGTHS[0] * length, 3), round(LENGTHS[1] * length, 3))
     overlap = chance.random() < 0.4
     quiet_s = tuple(_quiet(chance, workload.duration_s))
+    if _costs_a_disk(order, flushes):
+        rest_s = REST_S + sum(int(common[key]) for key in (SESSION, LEASE, LAG, FETCH, ELECTION)) / 1000
+        interval_s, overlap = (round(rest_s, 3), round(rest_s + interval_s[1], 3)), False
     while wanted > 1 and not _fits(order[:wanted], workload.duration_s, interval_s, duration_s, overlap=overlap):
         wanted -= 1
     return structs.replace(
@@ -173,6 +256,11 @@ def _nemesis(chance: Random, given: NemesisSettings, nodes: int, workload: Workl
         overlap=overlap,
         quiet_s=quiet_s,
     )
+
+
+def _length_s(name: str, common: Mapping[str, str], workload: Workload) -> float:
+    """A drawn time-out, of brokers or of members; members have none in some workloads."""
+    return float(workload.parameters[name]) if name == MEMBER_SESSION else int(common[name]) / 1000
 
 
 def _quiet(chance: Random, total_s: float) -> list[tuple[float, float]]:
@@ -193,50 +281,40 @@ def _fits(
     return True
 
 
-def _settings(chance: Random, topology: Topology, swarm: Swarm) -> Mapping[str, str]:
-    """A broker's properties, as texts. A write is on the disks of all replicas that count it before it is
-    acknowledged."""
-    times = _Times(
-        session=round(_even(chance, 1_000, 6_000)),
-        lag=round(_even(chance, 500, 6_000)),
-        fetch=round(_even(chance, 500, 3_000)),
-        election=round(_even(chance, 300, 2_000)),
-    )
-    voters = min(topology.nodes, chance.randint(*swarm.voters))
-    drawn: dict[str, int] = {
-        "log.flush.interval.messages": 1,
+def _settings(chance: Random, topology: Topology, profile: Profile, swarm: Swarm) -> Mapping[str, str]:
+    """A broker's properties, as texts. If the profile flushes, a write is on the disks of all replicas that count it
+    before it is acknowledged; else it is in their page caches."""
+    drawn = {key: round(_bounded(chance, profile, key)) for key in BOUNDS if "." in key}
+    session, lag = drawn[SESSION], drawn[LAG]
+    drawn |= {
+        "quorum.voters": min(topology.nodes, chance.randint(*_shared(profile.voters, swarm.voters) or swarm.voters)),
         "offsets.topic.replication.factor": min(3, topology.nodes),
-        "broker.session.timeout.ms": times.session,
-        "broker.heartbeat.interval.ms": max(50, times.session // chance.randint(6, 12)),
-        "broker.lease.ms": round(times.session * chance.uniform(*SAFE_LEASE)),
-        "replica.lag.time.max.ms": times.lag,
-        "quorum.fetch.timeout.ms": times.fetch,
-        "quorum.election.timeout.ms": times.election,
-        "replica.fetch.wait.max.ms": min(times.lag // 2, round(_even(chance, 20, 1_000))),
-        "replica.fetch.backoff.ms": round(_even(chance, 10, 500)),
-        "replica.fetch.max.bytes": round(_even(chance, 4_096, 1 << 20)),
-        "replica.high.watermark.checkpoint.interval.ms": round(_even(chance, 50, 5_000)),
-        "log.segment.bytes": chance.choice((round(_even(chance, 8_192, 1 << 20)), 1 << 30)),
-        "log.index.interval.bytes": round(_even(chance, 256, 65_536)),
-        "metadata.log.max.record.bytes.between.snapshots": round(_even(chance, 1_000, 20 << 20)),
+        "broker.heartbeat.interval.ms": max(50, session // chance.randint(6, 12)),
+        LEASE: round(session * chance.uniform(*SAFE_LEASE)),
+        "replica.fetch.wait.max.ms": min(lag // 2, drawn["replica.fetch.wait.max.ms"]),
+        SEGMENT: drawn[SEGMENT] if SEGMENT in profile.bounds else chance.choice((drawn[SEGMENT], 1 << 30)),
+        **({FLUSH: 1} if profile.flushes else {}),
     }
-    return {"quorum.voters": str(voters)} | {key: str(value) for key, value in drawn.items()}
+    return {key: str(value) for key, value in drawn.items()}
 
 
-def _in_sync(chance: Random, replication_factor: int, faults: Sequence[str]) -> Mapping[str, str]:
+def _in_sync(
+    chance: Random, replication_factor: int, profile: Profile, nemesis: NemesisSettings, common: Mapping[str, str]
+) -> Mapping[str, str]:
     """How many disks have a write before it counts: one is enough if no fault takes data from a disk."""
     most = max(1, replication_factor - 1)
-    least = most if _DISKS_LOST & set(faults) else 1
-    return {"min.insync.replicas": str(chance.randint(least, most))}
+    losses = _LOSSES if _flushes(common) else _LOSSES | {Damage.UNSYNCED}
+    is_lossy = any(losses & KINDS[name].destroys for name in nemesis.faults)
+    return {"min.insync.replicas": str(chance.randint(most if is_lossy else min(most, profile.least_in_sync), most))}
 
 
 def _store_faults(
-    chance: Random, given: Sequence[str], nemesis: NemesisSettings, workload: Workload
+    chance: Random, given: Sequence[str], profile: Profile, nemesis: NemesisSettings, workload: Workload
 ) -> tuple[str, ...]:
     """The faults of the object store, in a share of the runs; none: the run has no tiered storage. What a seed draws
     otherwise does not depend on them."""
     kinds = [name for name in given if _OF_STORE in KINDS[name].needs]
-    if not kinds or workload.kind == GROUP or chance.random() >= TIERED_SHARE:
+    if not kinds or workload.kind == GROUP or chance.random() >= profile.tiered:
         return ()
     if _bytes_of_partition(workload) < FEWEST_SEGMENTS * LEAST_SEGMENT:
         return ()  # no segment would be complete, so none would be uploaded
@@ -295,9 +373,9 @@ def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mappi
     """Occasionally one broker's configuration has longer times, as during a rolling change."""
     if nodes == 1 or chance.random() < 0.75:
         return {}
-    usual = int(common["broker.session.timeout.ms"])
+    usual = int(common[SESSION])
     session = round(max(usual, min(LONGEST_SESSION_MS, usual * chance.uniform(1.2, 4))))
-    times = {"broker.session.timeout.ms": session, "broker.lease.ms": round(session * chance.uniform(*SAFE_LEASE))}
+    times = {SESSION: session, LEASE: round(session * chance.uniform(*SAFE_LEASE))}
     return {f"n{chance.randint(1, nodes)}": {key: str(value) for key, value in times.items()}}
 
 
@@ -312,6 +390,11 @@ def _of_groups(chance: Random) -> Mapping[str, str]:
         "log.cleaner.min.cleanable.ratio": round(chance.uniform(0.05, 0.5), 3),
     }
     return {key: str(value) for key, value in drawn.items()}
+
+
+def _bounded(chance: Random, profile: Profile, name: str) -> float:
+    """A number between the bounds of a name."""
+    return _even(chance, *profile.bounds.get(name, BOUNDS[name]))
 
 
 def _even(chance: Random, least: float, most: float) -> float:

@@ -26,7 +26,7 @@ from orchestrator.running.engine import IN_PROCESS, Engine, choose_engine, engin
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.versions import code
-from orchestrator.search.coverage import DEEP
+from orchestrator.search.coverage import DEEP, SOMETIMES
 from orchestrator.search.exploring import (
     GUIDED,
     RANDOM,
@@ -65,6 +65,9 @@ def report_content(head: Head, arms: Sequence[Arm], runs_kept: Mapping[str, str]
         "unknown": [_unknown(run) for run in unknown[:MOST_UNKNOWN]],
         "arms": [_arm(arm) for arm in arms],
         "deep": [{"state": state, "runs": [_first_in(arm, state) for arm in arms]} for state in DEEP],
+        "met": [
+            {"met": name, "runs": [sum(name in run.met for run in arm.made) for arm in arms]} for name in SOMETIMES
+        ],
         "comparison": comparison(arms),
     }
 

@@ -3,6 +3,9 @@
 An abstract state describes one partition at one time, independent of node names: for each replica whether it runs, its
 role, how its leader epoch compares with the highest, whether the leader counts it as in sync, and how its log end
 compares with the leader's; the roles of the metadata quorum's voters; the kinds of fault in force.
+
+`SOMETIMES` has what some runs of a campaign should meet, as a whole and not at one moment: a mechanism that no run uses
+is not tested.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from history import strict_json
 from history.journal.timeline import DOWN, PROCESS_STATES, SUSPENDED
 from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
+from orchestrator.worlds.simulation.files import ORACLES
 
 Partition = tuple[str, int]
 
@@ -99,6 +103,88 @@ DEEP: Final[Mapping[str, Callable[[ClusterAbstraction], bool]]] = {
     "two faults at once": lambda it: len(it.faults) > 1,
 }
 """Deep states: many bugs are only reachable from them."""
+
+
+class Meetings(NamedTuple):
+    """What a whole run met. `settings`: common ones of its brokers; `kinds`: of its faults; `events`: of all
+    nodes; `checks`: comparisons by oracle."""
+
+    settings: Mapping[str, str]
+    kinds: frozenset[str]
+    events: tuple[Mapping[str, Any], ...]
+    checks: Mapping[str, int]
+
+    def has(self, name: str, **fields: object) -> bool:
+        """Whether a node reported such an event, with these values."""
+        wanted = {"event": name, **fields}.items()
+        return any(wanted <= event.items() for event in self.named(name))
+
+    def named(self, name: str) -> list[Mapping[str, Any]]:
+        return [event for event in self.events if event["event"] == name]
+
+    @property
+    def power(self) -> bool:
+        return not self.kinds.isdisjoint(("power-loss", "power-loss-all"))
+
+    @property
+    def crash(self) -> bool:
+        return any(PROCESS_STATES.get(kind) == DOWN and kind != "stop" for kind in self.kinds)
+
+    def number(self, key: str, default: int) -> int:
+        return int(self.settings.get(key, default))
+
+
+OF_METADATA: Final = "K595-40"
+"""The rule by which a voter truncates the metadata log."""
+SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
+    "a session expired": lambda it: it.has("session_expired"),
+    "power lost with three voters and min.insync.replicas of 2": lambda it: (
+        it.power and it.number("quorum.voters", 3) >= 3 and it.number("min.insync.replicas", 1) >= 2
+    ),
+    "power lost while records were not flushed": lambda it: (
+        it.power and it.number("log.flush.interval.messages", 0) != 1
+    ),
+    "a crash after a recovery point": lambda it: it.crash and it.checks.get("recovery-point-ahead", 0) > 0,
+    "a crash after a recovery point, without flushes": lambda it: (
+        it.number("log.flush.interval.messages", 0) != 1 and it.crash and it.checks.get("recovery-point-ahead", 0) > 0
+    ),
+    "a start that shortened a log": lambda it: it.has("log_shortened"),
+    "a follower that removed records": lambda it: any(
+        event["from_offset"] > event["to_offset"] and event["rule"] != OF_METADATA for event in it.named("truncated")
+    ),
+    "a voter that removed records": lambda it: any(
+        event["from_offset"] > event["to_offset"] and event["rule"] == OF_METADATA for event in it.named("truncated")
+    ),
+    "five leader epochs of a partition": lambda it: any(
+        event["leader_epoch"] >= 5 for event in it.named("partition_role")
+    ),
+    "three leaders of the quorum": lambda it: (
+        len({event["epoch"] for event in it.named("quorum_role") if event["role"] == "leader"}) >= 3
+    ),
+    "a snapshot of the metadata": lambda it: it.has("quorum_snapshot"),
+    "a disk replaced": lambda it: "disk-wipe" in it.kinds,
+    "a log set aside": lambda it: it.has("partition_set_aside"),
+    "records deleted": lambda it: it.has("records_deleted"),
+    "a remote segment uploaded": lambda it: it.has("remote_segment", state="COPY_FINISHED"),
+    "a start from remote storage": lambda it: it.has("bootstrapped"),
+    "a coordinator that loaded records": lambda it: any(
+        event["records"] > 0 for event in it.named("coordinator_loaded")
+    ),
+}
+"""What runs should meet: `explore` counts the runs that did."""
+
+
+def met(run_dir: Path, settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The names of `SOMETIMES` that a run met. `settings`: the common ones of its brokers."""
+    journal = map(strict_json.decode, read_text(run_dir / "history" / JOURNAL).splitlines())
+    kinds = frozenset(line["kind"] for line in journal if line["event"] == "fault_invoked")
+    try:
+        checks = strict_json.decode(read_text(run_dir / "history" / ORACLES))["checks"]
+    except (OSError, ValueError, KeyError):
+        checks = {}  # the run broke off
+    events = tuple(event for name in node_names(run_dir) for event in node_events(run_dir, name))
+    meetings = Meetings(settings, kinds, events, checks)
+    return tuple(name for name, happened in SOMETIMES.items() if happened(meetings))
 
 
 @dataclass

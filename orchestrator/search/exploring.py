@@ -27,7 +27,7 @@ from history import strict_json
 from history.regular_files import read_bytes, read_text, replace_text
 from nemeses import KINDS, Choice, Parameter
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
-from orchestrator.campaign.swarm import draw
+from orchestrator.campaign.swarm import draw, must_be_apart
 from orchestrator.errors import UsageError
 from orchestrator.running.versions import CHANGES
 from orchestrator.search.campaign_document import document_of
@@ -343,10 +343,13 @@ class Arm:
         return ExplorationTask(number, self.name, campaign.text, str(campaign.path), self.source.cell.name, seed)
 
     def _variation(self, number: int, rng: Random) -> ExplorationTask | None:
-        """A variation of a run's schedule, under that run's seed; None if no fault of it can be injected."""
+        """A variation of a run's schedule, under that run's seed; None if no fault of it can be injected, or
+        if its faults must be apart."""
         (parent,) = rng.choices(self._parents, list(map(self._weight, self._parents)))
         seed, base = parent.attempted.seed, parent.asked
         campaign = draw(self.source.campaign, seed)
+        if campaign.profile and must_be_apart(campaign):
+            return None
         # In a swarm, only the other schedules of this seed have the same nodes.
         alike = [run for run in self._parents if self.source.campaign.swarm is None or run.attempted.seed == seed]
         (other,) = rng.choices(alike, list(map(self._weight, alike)))

@@ -14,14 +14,15 @@ from analysis.engines.task_map import HEAVY, TaskMap
 from analysis.verdict import UNKNOWN, first_reasons
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.swarm import draw
+from orchestrator.campaign.swarm import ROLE, draw
 from orchestrator.errors import UsageError
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
-from orchestrator.search.coverage import DEEP, Stay, stays, visits
+from orchestrator.search.coverage import DEEP, Stay, met, stays, visits
 from orchestrator.search.run_maker import WHERE, Maker
 from orchestrator.search.steps_of_run import InjectedFaults, injected_faults_of
 from orchestrator.store.directories import Store
+from systems import Settings
 from systems.toml_tables import TomlSource
 
 
@@ -48,7 +49,7 @@ class Attempted(msgspec.Struct, frozen=True):
     """The result of a run. `states`: its abstract states, in the order of the first visit; `deep`: those of `DEEP`
     among them. `schedule`: its faults, None if it did not reach the end of its load. `text`: the campaign's, empty for
     the explored one. `steps`: of the event loop, a measure of cost that is equal on all machines. `stays`: by
-    constellation, the longest stay under load."""
+    constellation, the longest stay under load. `met`: those of `SOMETIMES`. `profile`: the one that its seed drew."""
 
     number: int
     arm: str
@@ -66,6 +67,8 @@ class Attempted(msgspec.Struct, frozen=True):
     simulated_s: float = 0.0
     cpu_s: float = 0.0
     stays: dict[str, Stay] = {}
+    met: tuple[str, ...] = ()
+    profile: str = ""
 
 
 def attempt(task: ExplorationTask, scratch: Path, interrupts: Interrupts | None = None) -> Attempted:
@@ -86,6 +89,7 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
     cell = next(cell for cell in campaign.cells if cell.name == task.cell)
     store = Store(directory)
     drawn = draw(campaign, task.seed)
+    settings = drawn.settings.get(ROLE, Settings())
     planned = PlannedRun(run_id(store.new_stamp(), cell.name, task.seed), drawn, cell, task.seed, WHERE)
     made = Maker(store, Progress(quiet=True), interrupts).make(planned)
     visited = list(visits(made.directory.path, campaign.workload.topic))
@@ -107,6 +111,8 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
         steps=made.steps,
         simulated_s=made.simulated_s,
         cpu_s=made.cpu_s,
+        met=met(made.directory.path, settings.common),
+        profile=drawn.profile,
     )
 
 

@@ -325,7 +325,9 @@ class QuorumRules:
         if mark is not None and quorum.is_leader and mark > member.high_watermark:
             self._of_its_epoch(member, mark, quorum.epoch)
         if mark is not None and mark > self._rules.committed.end:
-            self._committed(member, mark, quorum.epoch, list(self._voters_of(member)))
+            # A record of voters that was appended at this moment, behind the commit of the one before, does not count.
+            end = max(mark, before[1]) if before and before[0] is log else log.log_end_offset
+            self._committed(member, mark, quorum.epoch, list(self._voters_of(member, end)))
         self._applied(member, quorum.high_watermark)
 
     def heard(self, machine: MachineView, event: Mapping[str, Value]) -> None:
@@ -427,12 +429,12 @@ class QuorumRules:
             )
             self._rules.report(NO_VOTES, sentence, {"node": leader.name, "epoch": epoch, "votes": sorted(votes)})
 
-    def _voters_of(self, member: ObservedVoter) -> tuple[int, ...]:
-        """The voters in the last voters record of a member's log (KIP-853), committed or not. Another member's log has
-        the records that a snapshot has replaced; without any record they are the configured ones."""
+    def _voters_of(self, member: ObservedVoter, end: float = math.inf) -> tuple[int, ...]:
+        """The voters in the last voters record of a member's log (KIP-853) below `end`, committed or not. Another
+        member's log has the records that a snapshot has replaced; without any record they are the configured ones."""
         copy = member.copy
         self._named.update(copy.voters)
-        named = [batch for batch in self._named if batch.next <= copy.end and copy.holds(batch)]
+        named = [batch for batch in self._named if batch.next <= min(copy.end, end) and copy.holds(batch)]
         return self._named[max(named)] if named else member.machine.settings.voters
 
     # --- commits

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
+from history.damage import Damage
 from nemeses import KINDS, plan_schedule
 from orchestrator.campaign.model import Campaign
 from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.plan import expand
-from orchestrator.campaign.swarm import draw
+from orchestrator.campaign.profiles import PROFILES
+from orchestrator.campaign.swarm import draw, must_be_apart
 from orchestrator.running.runner import require_faults
 from orchestrator.worlds.selection import lab_named
 from systems import InputError
@@ -64,6 +67,11 @@ def test_every_size_and_every_kind_is_drawn(campaign: Campaign, drawn: list[Camp
     assert {len(each.settings["broker"].per_node) for each in drawn} == {0, 1}
 
 
+def lost_by(campaign: Campaign) -> frozenset[Damage]:
+    """The damage of the drawn faults."""
+    return frozenset[Damage]().union(*(KINDS[kind].destroys for kind in campaign.nemesis.faults))
+
+
 def test_a_drawn_campaign_supports_its_promises(drawn: list[Campaign]) -> None:
     for each in drawn:
         given, workload = settings(each), each.workload
@@ -74,11 +82,60 @@ def test_a_drawn_campaign_supports_its_promises(drawn: list[Campaign]) -> None:
             its = each.settings["broker"].of(node)
             assert int(its["broker.lease.ms"]) * 1.1 < int(its["broker.session.timeout.ms"]) * 0.9, "on drifting clocks"
             assert int(its["broker.heartbeat.interval.ms"]) < int(its["broker.lease.ms"])
-        assert given["log.flush.interval.messages"] == "1"
-        if "disk-flip" in each.nemesis.faults:
-            assert int(given["min.insync.replicas"]) >= 2, "another disk has what this one loses"
         if each.topology.nodes == 1:
             assert not any(KINDS[kind].takes == "groups" for kind in each.nemesis.faults)
+
+
+def test_other_disks_have_each_record_that_the_drawn_faults_lose(drawn: list[Campaign]) -> None:
+    for each in drawn:
+        given, lost = settings(each), lost_by(each)
+        assert Damage.NEWER_STATE not in lost, "a voter would vote again"
+        unsynced = set() if given.get("log.flush.interval.messages") == "1" else {Damage.UNSYNCED}
+        if lost & ({Damage.SYNCED, Damage.DISK} | unsynced):
+            assert (each.workload.replication_factor, given["min.insync.replicas"]) == (3, "2")
+        assert must_be_apart(each) == bool(lost & ({Damage.DISK} | unsynced))
+        if must_be_apart(each):
+            times = ("broker.session.timeout.ms", "replica.lag.time.max.ms", "quorum.election.timeout.ms")
+            assert each.nemesis.interval_s[0] > sum(int(given[key]) for key in times) / 1000
+            assert not each.nemesis.overlap
+        if unsynced:
+            assert "power-loss-all" not in each.nemesis.faults, "no page cache would be left"
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_runs_of_a_profile_have_its_values(name: str) -> None:
+    profile = PROFILES[name]
+    file = SWARM.with_name("swarm-groups.toml" if profile.kind == "group" else "swarm.toml")
+    text = file.read_text().replace("[swarm]", f"[swarm]\nprofiles = {json.dumps([name])}")
+    alone = parse(TomlSource(file.name, text), file)
+    for seed in range(50):
+        each = draw(alone, seed)
+        given = settings(each)
+        assert each.profile == name
+        assert profile.nodes[0] <= each.topology.nodes <= profile.nodes[1]
+        assert int(given["quorum.voters"]) >= min(profile.voters[0], each.topology.nodes)
+        assert each.workload.replication_factor in (*profile.factors, each.topology.nodes)
+        assert not profile.meets or not set(profile.meets).isdisjoint(each.nemesis.faults)
+        assert ("log.flush.interval.messages" in given) == profile.flushes
+        for key, (low, high) in profile.bounds.items():
+            drawn = each.workload.parameters.get(key) or given[key]
+            assert low <= float(drawn) <= high
+
+
+def test_rare_meetings_are_drawn_often(drawn: list[Campaign]) -> None:
+    def share(is_met: Callable[[Campaign], bool]) -> float:
+        return sum(map(is_met, drawn)) / len(drawn)
+
+    def is_outlasted(each: Campaign) -> bool:
+        return each.nemesis.duration_s[1] * 1000 > 1.5 * int(settings(each)["broker.session.timeout.ms"])
+
+    def loses_power(each: Campaign) -> bool:
+        return not {"power-loss", "power-loss-all"}.isdisjoint(each.nemesis.faults)
+
+    assert share(lambda each: int(settings(each)["quorum.voters"]) >= 3) > 0.6
+    assert share(lambda each: each.workload.replication_factor == 1) < 0.2
+    assert share(is_outlasted) > 0.4
+    assert share(lambda each: loses_power(each) and settings(each)["min.insync.replicas"] == "2") > 0.2
 
 
 def is_tiered(campaign: Campaign) -> bool:
@@ -107,6 +164,8 @@ def test_tiered_storage_leaves_the_other_draws_of_a_seed_unchanged(campaign: Cam
     local = [kind for kind in campaign.nemesis.faults if "objects" not in KINDS[kind].needs]
     without = replace(campaign, nemesis=structs.replace(campaign.nemesis, faults=tuple(local)))
     for seed, each in enumerate(drawn):
+        if each.profile == "tiered-in-motion":
+            continue
         plain = draw(without, seed)
         assert each.topology == plain.topology
         assert each.nemesis.faults[: len(plain.nemesis.faults)] == plain.nemesis.faults
@@ -196,6 +255,9 @@ def test_a_swarm_of_few_kinds_is_drawn_from_every_seed(least: int, faults: list[
         ("rate = [20, 150]", "rate = [20, 1e7]", "rate: 1e\\+07 is larger than 1e\\+06"),
         ("duration_s = [12, 40]", "duration_s = [12, 1e6]", "duration_s: 1e\\+06 is larger than 10000"),
         ("[swarm]", "[swarm]\nzones = 3", "zones"),
+        ("[swarm]", '[swarm]\nprofiles = ["rare"]', "profiles: 'rare' is not known"),
+        ("[swarm]", '[swarm]\nprofiles = ["groups-in-motion"]', "profiles: none of these suits .* add 'anything'"),
+        ("[swarm]", "[swarm]\nprofiles = []", "profiles: none of these suits"),
         ("converge_s = 120", "converge_s = 0", "converge_s"),
         ("converge_s = 120", 'required_faults = ["kill"]', "required_faults: each run of a .swarm. draws its faults"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,14 @@ import pytest
 from analysis.evidence.run_directory import node_events
 from orchestrator.search.coverage import (
     DEEP,
+    SOMETIMES,
     ClusterAbstraction,
+    Meetings,
     ReplicaAbstraction,
     Stay,
     Visit,
     constellation,
+    met,
     states_of,
     stays,
     visits,
@@ -141,3 +145,84 @@ def test_a_leader_that_is_alone_and_cut_off_is_deep() -> None:
     deep = DEEP["a leader alone in its ISR while a partition is in force"]
     assert deep(ClusterAbstraction(alone, (), ("partition-one",)))
     assert not deep(ClusterAbstraction(alone, (), ("kill",)))
+
+
+UNFLUSHED = {"quorum.voters": "3", "min.insync.replicas": "2"}
+FLUSHED = {**UNFLUSHED, "log.flush.interval.messages": "1"}
+CUT = {"event": "truncated", "topic": "log", "from_offset": 7, "to_offset": 5, "rule": "epoch"}
+COMPARED = {"recovery-point-ahead": 3}
+
+
+def meetings(
+    *events: Mapping[str, object],
+    settings: Mapping[str, str] = FLUSHED,
+    kinds: Sequence[str] = (),
+    checks: Mapping[str, int] | None = None,
+) -> Meetings:
+    return Meetings(settings, frozenset(kinds), events, checks or {})
+
+
+@pytest.mark.parametrize(
+    ("name", "it", "other"),
+    [
+        ("a session expired", meetings({"event": "session_expired"}), meetings({"event": "fenced"})),
+        (
+            "power lost with three voters and min.insync.replicas of 2",
+            meetings(kinds=["power-loss"]),
+            meetings(kinds=["power-loss"], settings=FLUSHED | {"quorum.voters": "2"}),
+        ),
+        (
+            "power lost while records were not flushed",
+            meetings(kinds=["power-loss-all"], settings=UNFLUSHED),
+            meetings(kinds=["power-loss-all"]),
+        ),
+        (
+            "a crash after a recovery point",
+            meetings(kinds=["kill"], checks=COMPARED),
+            meetings(kinds=["stop"], checks=COMPARED),
+        ),
+        (
+            "a crash after a recovery point, without flushes",
+            meetings(kinds=["kill"], checks=COMPARED, settings=UNFLUSHED),
+            meetings(kinds=["kill"], checks=COMPARED),
+        ),
+        ("a start that shortened a log", meetings({"event": "log_shortened"}), meetings()),
+        ("a follower that removed records", meetings(CUT), meetings(CUT | {"to_offset": 7})),
+        ("a voter that removed records", meetings(CUT | {"rule": "K595-40"}), meetings(CUT)),
+        (
+            "five leader epochs of a partition",
+            meetings({"event": "partition_role", "leader_epoch": 5}),
+            meetings({"event": "partition_role", "leader_epoch": 4}),
+        ),
+        (
+            "three leaders of the quorum",
+            meetings(*({"event": "quorum_role", "role": "leader", "epoch": epoch} for epoch in (1, 3, 4))),
+            meetings(*({"event": "quorum_role", "role": "leader", "epoch": epoch} for epoch in (1, 3, 3))),
+        ),
+        ("a snapshot of the metadata", meetings({"event": "quorum_snapshot"}), meetings()),
+        ("a disk replaced", meetings(kinds=["disk-wipe"]), meetings(kinds=["disk-flip"])),
+        ("a log set aside", meetings({"event": "partition_set_aside"}), meetings()),
+        ("records deleted", meetings({"event": "records_deleted"}), meetings({"event": "log_start_moved"})),
+        (
+            "a remote segment uploaded",
+            meetings({"event": "remote_segment", "state": "COPY_FINISHED"}),
+            meetings({"event": "remote_segment", "state": "COPY_STARTED"}),
+        ),
+        ("a start from remote storage", meetings({"event": "bootstrapped"}), meetings({"event": "bootstrap_waits"})),
+        (
+            "a coordinator that loaded records",
+            meetings({"event": "coordinator_loaded", "records": 1}),
+            meetings({"event": "coordinator_loaded", "records": 0}),
+        ),
+    ],
+)
+def test_a_run_that_met_it_differs_from_one_that_did_not(name: str, it: Meetings, other: Meetings) -> None:
+    assert (SOMETIMES[name](it), SOMETIMES[name](other)) == (True, False)
+
+
+def test_a_run_names_its_meetings(bounced: SimulatedRun) -> None:
+    names = met(bounced.path, {"quorum.voters": "3", "min.insync.replicas": "2"})
+    assert {"power lost with three voters and min.insync.replicas of 2", "a follower that removed records"} <= set(
+        names
+    )
+    assert "records deleted" not in names

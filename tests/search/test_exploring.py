@@ -17,7 +17,7 @@ from nemeses import KINDS
 from orchestrator.campaign.model import SIMULATION, Campaign, Cell
 from orchestrator.campaign.parser import load, parse
 from orchestrator.campaign.steps import WaitStep
-from orchestrator.campaign.swarm import draw
+from orchestrator.campaign.swarm import draw, must_be_apart
 from orchestrator.command.explore import FIRST, RUNS, comparison, report_content
 from orchestrator.command.line import main
 from orchestrator.command.shrink import whole_document
@@ -178,6 +178,7 @@ def test_clusters_that_are_drawn_are_varied_as_their_seeds_drew_them(tmp_path: P
         assert (variation.topology, variation.workload) == (drawn.topology, drawn.workload)
         assert variation.settings == drawn.settings
         assert variation.checks.converge_s == swarm.checks.converge_s, "it must recover as the campaign's runs must"
+        assert not must_be_apart(drawn), "a variation could have faults that meet"
         words = {word_of(name) for name in (*drawn.nemesis.faults, "kill")}
         assert {step.needs for step in variation.nemesis.steps if step.needs} <= words
 

@@ -180,6 +180,18 @@ def test_a_deposed_leader_that_proposes_a_member_raises_no_alarm(tmp_path: Path)
 
 
 @pytest.mark.rotating(6, among="long simulations")
+def test_two_records_of_voters_at_one_moment_raise_no_alarm(tmp_path: Path) -> None:
+    """With this seed a leader of four voters commits the removal of a wiped one, by two of the other three, and appends
+    its return at the same moment."""
+    path = tmp_path / "wiped-voter.toml"
+    path.write_text(find("wiped-voter").read_text().replace("nodes = 3", "nodes = 4").replace("= 20", "= 10"))
+    loaded = load(path)
+    (only,) = loaded.cells
+    result = tried([MutantSchedule("none", "", (), loaded, only)], tmp_path, seed=4)
+    assert [(trial.verdict, trial.killed_by) for trial in result.trials] == [("pass", ())]
+
+
+@pytest.mark.rotating(6, among="long simulations")
 def test_a_log_that_starts_before_its_snapshot_raises_no_alarm(tmp_path: Path) -> None:
     """With this seed a member starts with a segment older than its snapshot: epochs below that are unknown."""
     (schedule,) = schedules(BENIGN, ["many_snapshots"], [find("chaos-simulated")])
