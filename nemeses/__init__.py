@@ -18,12 +18,14 @@ from nemeses.ports import (
 )
 from nemeses.registry import HEALED_BY, INJECTED_BY, KINDS, injectable, needing
 from nemeses.schedule import FaultPlan, Schedule, ScheduleError, plan_schedule
-from nemeses.targeting import ClusterView
+from nemeses.targeting import AIMS, Aim, ClusterView
 
 __all__ = [
+    "AIMS",
     "HEALED_BY",
     "INJECTED_BY",
     "KINDS",
+    "Aim",
     "Choice",
     "ClusterView",
     "Evidence",

@@ -138,8 +138,6 @@ class Kind(ABC, Generic[M]):
     def check(self, parameters: Mapping[str, Any]) -> None:
         """Raises `ParameterError` for invalid parameters. Unknown parameters are ignored."""
         for parameter in self.parameters:
-            if isinstance(parameter, Choice):
-                continue
             if parameter.name in parameters:
                 parameter.check(parameters[parameter.name])
             elif isinstance(parameter, Parameter) and parameter.default is None:

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
 _NAME = r"(?!\.{1,2}(/|$))[A-Za-z0-9_.*?-]+"
 _PATHS = rf"^{_NAME}(/{_NAME})*$"
@@ -69,17 +69,25 @@ class Parameter:
 @dataclass(frozen=True)
 class Choice:
     """A parameter that is not a number. `drawn`: whether random schedules set it. `scripted`: whether scripts may set
-    it to true or false; true stands for a seed, which is the step's number."""
+    it to true or false; true stands for a seed, which is the step's number. `words`: its values; empty for a seed."""
 
     name: str
     meaning: str
     drawn: bool = True
     scripted: bool = False
+    words: tuple[str, ...] = ()
 
     @property
     def shape(self) -> dict[str, Any]:
         """The JSON Schema of the values in scripts; empty if scripts cannot set it."""
         return {"type": "boolean"} if self.scripted else {}
+
+    def check(self, value: Any) -> None:
+        """Raises `ParameterError`."""
+        if self.words and value not in self.words:
+            raise ParameterError(self.name, f"{value!r} is not known; known: {', '.join(self.words)}")
+        if self.scripted and value is not None and (not isinstance(value, int) or value < 0):
+            raise ParameterError(self.name, f"{value!r} is not a seed, a whole number from 0")
 
 
 @dataclass(frozen=True)
@@ -124,3 +132,4 @@ class Word:
 
 
 Direction = Literal["both", "out", "in"]
+DIRECTIONS: Final[tuple[Direction, ...]] = get_args(Direction)

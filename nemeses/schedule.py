@@ -33,7 +33,8 @@ class ScheduleError(ValueError):
 class FaultPlan:
     """A future fault: `at` and `duration_s` in seconds (from the start of the main phase), with an aim.
 
-    `draw` in [0, 1) decides all remaining choices when the aim is turned into nodes.
+    `draw` in [0, 1) decides all remaining choices when the aim is turned into nodes. `targets`: the nodes, where they
+    are known beforehand; the aim then has no meaning.
     """
 
     kind: str
@@ -42,6 +43,7 @@ class FaultPlan:
     aim: Aim
     draw: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    targets: tuple[str, ...] = ()
 
     @property
     def heals_at(self) -> float:
@@ -50,6 +52,9 @@ class FaultPlan:
     def resolve(self, view: ClusterView, known: Mapping[str, AnyKind] = KINDS) -> Fault:
         """The fault for the current cluster. `known`: the kinds by name. Raises `ScheduleError` when the view has no
         nodes."""
+        if self.targets:
+            parameters = {"duration_s": self.duration_s, **self.parameters}
+            return Fault(self.kind, self.targets, self.at, parameters)
         if not view.nodes:
             raise ScheduleError(f"{self.kind}: the cluster has no nodes to aim at")
         chooser = Random(self.draw)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal, get_args
 
 Aim = Literal["any", "leader", "controller", "follower", "last-isr"]
+AIMS: Final[tuple[Aim, ...]] = get_args(Aim)
 
 
 @dataclass(frozen=True)

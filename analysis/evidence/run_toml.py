@@ -24,7 +24,7 @@ from installation.sanitize import brief, visible_line
 
 LEAST_SHARE: Final = 0.5
 """The share of planned changes that must be acknowledged under load if the campaign does not state one."""
-RANDOM, STEPS = "random", "steps"
+RANDOM, SCHEDULE, STEPS = "random", "schedule", "steps"
 SETTLED_LATE: Final = "off-controller"
 """The placement of partitions that is decided when the topic is created."""
 NO_FORMAT: Final = "none"
@@ -139,7 +139,7 @@ class PlanTable(msgspec.Struct, frozen=True):
 
 
 class NemesisTable(msgspec.Struct, frozen=True):
-    kind: Annotated[str, one_of(("none", RANDOM, STEPS))] = ""
+    kind: Annotated[str, one_of(("none", RANDOM, SCHEDULE, STEPS))] = ""
     faults: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
 
@@ -210,7 +210,8 @@ def _missing(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         needed += [("workload", "assignment")] if workload.get("placement") != SETTLED_LATE else []
     if replicas.get("format", NO_FORMAT) != NO_FORMAT:
         needed.append(("replicas", "records"))
-    needed += [("nemesis", key) for kind, key in ((RANDOM, "faults"), (STEPS, "steps")) if nemesis.get("kind") == kind]
+    listed = {RANDOM: "faults", SCHEDULE: "faults", STEPS: "steps"}
+    needed += [("nemesis", key) for kind, key in listed.items() if nemesis.get("kind") == kind]
     return ((table, key) for table, key in needed if key not in (_table(content, table) if table else content))
 
 

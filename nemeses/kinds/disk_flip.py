@@ -42,8 +42,9 @@ class DiskFlip(DiskKind):
     injected_by = "flip-bits"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        # Which bits: by what the step or the schedule says, so that the same fault flips the same bits.
-        seed = round(1e6 * (fault.at + float(fault.parameters.get("duration_s", 0))))
+        # Which bits: by what the step or the schedule says, so that the same fault flips the same bits, also at another
+        # time.
+        seed = round(1e6 * float(fault.parameters.get("duration_s", fault.at)))
         return by.rot(fault.targets, int(fault.parameters.get("bits", _BITS.default)), seed)
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:

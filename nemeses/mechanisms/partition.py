@@ -15,7 +15,7 @@ from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, datagrams_script, reach_script, refusal_script
-from nemeses.parameters import Choice, Direction
+from nemeses.parameters import DIRECTIONS, Choice, Direction
 from nemeses.ports import Host, HostError, Network, PacketCount, Site
 
 Pair = tuple[str, str]
@@ -217,7 +217,11 @@ class PartitionKind(Kind[PartitionMechanism]):
     mechanism = PartitionMechanism
     needs = frozenset[Need]({"network"})
     parameters = (
-        Choice("direction", "which packets between the targets and the rest are lost: `both`, `out` or `in`"),
+        Choice(
+            "direction",
+            "which packets between the targets and the rest are lost: `both`, `out` or `in`",
+            words=DIRECTIONS,
+        ),
         Choice("pairs", "instead: exactly these directed pairs of nodes (from a script's `between`)", drawn=False),
     )
     healed_by = "heal"

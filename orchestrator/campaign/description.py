@@ -161,6 +161,12 @@ def _nemesis(nemesis: NemesisSettings, left_out: Sequence[str]) -> dict[str, Any
         content["left_out"] = list(left_out)
         content["interval_s"], content["duration_s"] = list(nemesis.interval_s), list(nemesis.duration_s)
         content["overlap"], content["quiet_s"] = nemesis.overlap, [list(each) for each in nemesis.quiet_s]
+    if nemesis.kind == "schedule":
+        content["faults"] = list(nemesis.faults)
+        content["overlap"] = nemesis.overlap
+        content["moments"] = [
+            f"{moment.at_s:.3f} s: {moment.fault} {', '.join(moment.nodes) or moment.aim}" for moment in nemesis.moments
+        ]
     if nemesis.kind == "steps":
         content["steps"] = [step.title + (f" - {step.why}" if step.why else "") for step in nemesis.steps]
     return content

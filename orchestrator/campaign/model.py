@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
@@ -13,7 +13,7 @@ from msgspec import Meta
 from analysis.evidence.run_toml import Checks
 from analysis.verdict import Expectation
 from history.field_types import LONGEST_S, Count, Positive, Seconds, one_of
-from nemeses import KINDS
+from nemeses import AIMS, KINDS, Aim, FaultPlan
 from nemeses.own_kind import OwnKind
 from nemeses.registry import AnyKind
 from orchestrator.campaign.profiles import PROFILES
@@ -33,7 +33,7 @@ STRICT = "strict"
 MAX_NODES = 9
 MAX_SEED = (1 << 63) - 1  # exclusive, so that the number of seeds still fits
 LEAST_RATE = 0.1
-NEMESES = ("random", "steps", "none")
+NEMESES = ("random", "schedule", "steps", "none")
 
 _NAME_OF_A_DIRECTORY = "[a-z0-9][a-z0-9._-]{0,63}$"
 _LETTERS = "use small letters, digits, '.', '_' and '-'"
@@ -122,8 +122,44 @@ class RandomFaults(OwnFaultKinds, frozen=True, kw_only=True):
     """The least and the longest time of a fault."""
 
 
+class ScheduledFaults(OwnFaultKinds, frozen=True, kw_only=True):
+    """[nemesis] of a campaign with `kind = "schedule"`, beside its faults."""
+
+    overlap: bool = False
+    """A fault may start before the previous one is healed. Otherwise a fault that takes longer than planned delays all
+    later ones. A fault that would hide the evidence of another one in force is left out."""
+
+
+class ScheduledFault(msgspec.Struct, frozen=True, kw_only=True):
+    """[[nemesis.fault]] of a campaign with `kind = "schedule"`."""
+
+    fault: FaultName
+    """Needed: the kind of fault."""
+    at_s: Seconds
+    """Needed: when it starts, counted from the first acknowledged write. The load lasts at least until all are
+    healed."""
+    duration_s: Seconds
+    """Needed: the time from its injection to its heal."""
+    nodes: tuple[str, ...] = ()
+    """Its targets, such as `["n1"]`. Default: by `aim`."""
+    aim: Annotated[str, one_of(AIMS)] = "any"
+    """The role of the targets when it starts."""
+    draw: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Decides among several nodes of that role."""
+    parameters: Mapping[str, Any] = {}
+    """Those of the kind of fault, as the journal of a run has them."""
+
+    @property
+    def plan(self) -> FaultPlan:
+        """As of a random schedule, on its own targets."""
+        return FaultPlan(
+            self.fault, self.at_s, self.duration_s, cast("Aim", self.aim), self.draw, self.parameters, self.nodes
+        )
+
+
 class NemesisSettings(RandomFaults, frozen=True, kw_only=True):
-    """`random`: faults drawn from the seed while the load runs. `steps`: the script in `steps`. `none`: no faults.
+    """`random`: faults drawn from the seed while the load runs. `schedule`: those in `moments`, each at its time.
+    `steps`: the script in `steps`. `none`: no faults.
 
     `overlap`: a fault may start before the previous one is healed. `quiet_s`: times of the main phase (from, to)
     without any fault in force. `own_kinds`: the campaign's own kinds of fault, by name."""
@@ -133,6 +169,7 @@ class NemesisSettings(RandomFaults, frozen=True, kw_only=True):
     overlap: bool = False
     quiet_s: tuple[tuple[float, float], ...] = ()
     steps: tuple[Step, ...] = ()
+    moments: tuple[ScheduledFault, ...] = ()
     own_kinds: Mapping[str, OwnKind] = {}
 
     @property

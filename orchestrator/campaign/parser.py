@@ -20,8 +20,9 @@ from history.foreign.kinds import MODEL_NAMES, PROMISE_NAMES
 from history.own_classes import OwnClassError
 from history.regular_files import read_text
 from installation.counted import counted
-from nemeses import KINDS, ScheduleError, plan_schedule
+from nemeses import KINDS, ParameterError, ScheduleError, plan_schedule
 from nemeses.own_kind import OwnKind, own_kind
+from nemeses.registry import AnyKind
 from orchestrator.campaign.expect_table import read_expect
 from orchestrator.campaign.model import (
     MAX_SEED,
@@ -35,6 +36,8 @@ from orchestrator.campaign.model import (
     NemesisSettings,
     OwnFaultKinds,
     RandomFaults,
+    ScheduledFault,
+    ScheduledFaults,
     Seeds,
     Swarm,
     SystemKeys,
@@ -50,7 +53,7 @@ from systems.declared_tables import read, read_key, read_keys, shapes
 from systems.description import FILE_NAME as DESCRIPTION
 from systems.description import read as read_description
 from systems.registry import known as known_systems
-from systems.toml_tables import Table, TomlSource
+from systems.toml_tables import Table, TomlSource, suggestion
 from workloads.kind import SCRIPT_STEPS, Workload
 from workloads.kinds import KINDS as WORKLOADS
 from workloads.settings import OwnClient
@@ -263,6 +266,13 @@ def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Pa
         if not tables:
             table.refuse('kind "steps" needs at least one [[nemesis.step]]')
         return NemesisSettings(kind="steps", steps=steps, kinds=kinds, own_kinds=own_kinds)
+    if kind == "schedule":
+        overlap = read_keys(table, ScheduledFaults)["overlap"]
+        moments = _moments(table, topology, known)
+        faults = tuple(dict.fromkeys(moment.fault for moment in moments))
+        return NemesisSettings(
+            kind=kind, faults=faults, moments=moments, overlap=overlap, kinds=kinds, own_kinds=own_kinds
+        )
     keys = read_keys(table, RandomFaults, {"faults": known, "optional_faults": known})
     nemesis = NemesisSettings(kind=kind, own_kinds=own_kinds, **keys)
     table.done()
@@ -289,6 +299,34 @@ def _nemesis(table: Table, topology: Topology, workload: Workload, directory: Pa
     except ScheduleError as error:
         table.refuse(f"faults: {error}", "faults")
     return nemesis
+
+
+def _moments(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> tuple[ScheduledFault, ...]:
+    """The faults of a schedule. Raises `InputError`."""
+    tables = table.tables("fault")
+    moments = [
+        table.source.attempt(lambda this=each: _moment(this, topology, known), None)  # type: ignore[misc]
+        for each in tables
+    ]
+    table.done()
+    if not tables:
+        table.refuse('kind "schedule" needs at least one [[nemesis.fault]]')
+    return tuple(filter(None, moments))
+
+
+def _moment(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> ScheduledFault:
+    moment = read(table, ScheduledFault, {"fault": known, "nodes": topology.names})
+    kind = known[moment.fault]
+    if kind.takes == "groups" and topology.nodes == 1:
+        table.refuse(f"fault: {moment.fault!r} affects pairs of nodes, and [topology] has only one", "fault")
+    words = {parameter.name for parameter in kind.parameters}
+    try:
+        if strange := sorted(moment.parameters.keys() - words):
+            raise ParameterError(strange[0], suggestion(strange[0], words))
+        kind.check(moment.parameters)
+    except ParameterError as error:
+        table.refuse(f"parameters: {error}", "parameters")
+    return moment
 
 
 def _swarm(

@@ -36,9 +36,11 @@ class PlannedRun:
         return derived_seed(self.seed, purpose)
 
     def schedule(self, capabilities: Collection[str]) -> Schedule:
-        """The faults of a random nemesis in a world with these capabilities, drawn from the seed. Raises
-        `ScheduleError`, as `plan_schedule` does."""
+        """The faults of a schedule, or of a random nemesis in a world with these capabilities, drawn from the seed.
+        Raises `ScheduleError`, as `plan_schedule` does."""
         nemesis = self.campaign.nemesis
+        if nemesis.moments:
+            return Schedule(self.seed, tuple(sorted((fault.plan for fault in nemesis.moments), key=lambda p: p.at)))
         drawn = plan_schedule(
             self.derived_seed("nemesis"),
             nemesis.scheduled(capabilities),

@@ -23,6 +23,8 @@ from orchestrator.campaign.model import (
     ClientKeys,
     OwnFaultKinds,
     RandomFaults,
+    ScheduledFault,
+    ScheduledFaults,
     Seeds,
     Swarm,
     SystemKeys,
@@ -68,7 +70,11 @@ def campaign_schema() -> Schema:
         "system": schema(SystemKeys),
         "workload": _workloads(),
         "client": schema(ClientKeys),
-        "nemesis": _by_word("kind", "none", {"random": _random(), "steps": _steps(), "none": _closed({})}),
+        "nemesis": _by_word(
+            "kind",
+            "none",
+            {"random": _random(), "schedule": _schedule(), "steps": _steps(), "none": _closed({})},
+        ),
         "checks": schema(Checks, {"model": MODELS}),
         "seeds": schema(Seeds),
         "swarm": schema(Swarm),
@@ -126,6 +132,14 @@ def _random() -> Schema:
     form = schema(RandomFaults)
     named = {key: form["properties"][key] | {"items": {"type": "string"}} for key in ("faults", "optional_faults")}
     return _with_own_kinds(form["properties"], form["properties"] | named, form["required"])
+
+
+def _schedule() -> Schema:
+    fault = schema(ScheduledFault, {"fault": KINDS_OF_FAULT})
+    own_fault = fault | {"properties": fault["properties"] | {"fault": {"type": "string"}}}
+    keys = schema(ScheduledFaults)["properties"]
+    built_in, own = ({"fault": {"type": "array", "minItems": 1, "items": items}} for items in (fault, own_fault))
+    return _with_own_kinds(keys | built_in, keys | own, ["fault"])
 
 
 def _steps() -> Schema:

@@ -1,12 +1,18 @@
-"""`brownout shrink`: reduces a failed simulated run to the smallest campaign of steps that still shows its anomaly."""
+"""`brownout shrink`: reduces a failed simulated run to the smallest campaign that still shows its anomaly.
+
+Theory of operation. The faults of a run with a random nemesis first become steps with waits, which every world can run.
+A few milliseconds differ then, so an anomaly that needs exact moments does not appear. In that case the run is reduced
+as a schedule: its faults, with their moments, under its seed, which in the simulation repeats the run. The smallest
+schedule is tried as steps again: with fewer faults the moments often matter less.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import tomllib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +34,7 @@ from orchestrator.search.replay_plan import stored_plan
 from orchestrator.search.run_maker import Maker, read_made, require_simulation
 from orchestrator.search.scratch import scratch
 from orchestrator.search.shrinking import Budget, SpentError, Trials, shrink
-from orchestrator.search.steps_of_run import StepTable, injected_faults_of, steps_of
+from orchestrator.search.steps_of_run import injected_by, injected_faults_of, moments_of, steps_of
 from orchestrator.store.directories import RunDirectory, Store
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.selection import lab_named
@@ -38,6 +44,7 @@ CONFIRMED_BY: Final = 10
 SUFFIX: Final = "-shrunk"
 UNFINISHED: Final = "No run of it finished, not even the unreduced one: the failure prevents that."
 _INTERRUPTED: Final = "interrupted"
+_COMPLETE: Final = "nothing more can be removed"
 
 
 @dataclass(frozen=True)
@@ -64,8 +71,8 @@ def main(options: argparse.Namespace) -> int:
     anomaly = _anomaly(directory, plan, options.anomaly)
     output = (options.output or directory.path / "shrunk.toml").resolve()
     _require_writable(output)
-    whole = whole_document(directory, plan, anomaly)
-    whole.campaign(output)  # raises before the search if the run cannot be written as a campaign
+    whole = whole_run(directory, plan, anomaly)
+    whole.document.campaign(output)  # raises before the search if the run cannot be written as a campaign
     with Progress(quiet=options.quiet) as progress, scratch(store) as place:
         result = _search(whole, plan, anomaly, budget, place, progress, options.tries)
     if isinstance(result, str):
@@ -73,7 +80,7 @@ def main(options: argparse.Namespace) -> int:
         return EXIT_INTERRUPTED if result == _INTERRUPTED else EXIT_UNKNOWN
     text = result.document.text(_comment(directory, anomaly, result, output))
     output.write_text(text, encoding="utf-8")
-    _print(whole, result, anomaly, output, budget, as_json=options.json)
+    _print(whole.document, result, anomaly, output, budget, as_json=options.json)
     return EXIT_INTERRUPTED if result.ended == _INTERRUPTED else EXIT_PASS
 
 
@@ -103,63 +110,143 @@ def _anomaly(directory: RunDirectory, plan: PlannedRun, asked: str | None) -> st
     return str(wanted)
 
 
-def whole_document(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> Document:
-    """A stored run as a campaign of steps, before any reduction. Raises `UsageError`."""
-    steps: list[StepTable]
-    if plan.campaign.nemesis.kind == "steps":
-        steps = tomllib.loads(plan.campaign.text)["nemesis"]["step"]
-    else:
-        steps = steps_of(injected_faults_of(directory.path), plan.campaign.topology.names)
-    cell = replace(plan.cell, expect=Expectation("fail", anomaly))
+@dataclass(frozen=True)
+class WholeRun:
+    """A stored run as campaigns, before any reduction."""
+
+    steps: Document | None
+    """None: no step injects one of its faults."""
+    schedule: Document | None
+    """None: the run itself had steps."""
+
+    @property
+    def document(self) -> Document:
+        document = self.steps or self.schedule
+        assert document is not None
+        return document
+
+
+def whole_run(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> WholeRun:
+    """A stored run as campaigns. Raises `UsageError`."""
+    campaign, cell = plan.campaign, replace(plan.cell, expect=Expectation("fail", anomaly))
     description = f"Reduced from {directory.id}: the part that {anomaly} needs"
-    return document_of(plan.campaign, cell, plan.seed, steps, suffix=SUFFIX, description=description)
+    document = document_of(campaign, cell, plan.seed, (), suffix=SUFFIX, description=description)
+    table = tomllib.loads(campaign.text)["nemesis"]
+    if campaign.nemesis.kind == "steps":
+        return WholeRun(document.with_steps(table["step"]), None)
+    overlap, drawn = campaign.nemesis.overlap, plan.schedule(lab_named(SIMULATION).capabilities)
+
+    def schedule_of_run() -> Document:
+        moments = table.get("fault") or moments_of(directory.path, drawn, overlap=overlap)
+        return document.with_moments(moments, overlap=overlap)
+
+    def steps_of_run() -> Document:
+        return document.with_steps(steps_of(injected_faults_of(directory.path), campaign.topology.names))
+
+    steps, schedule = _possible(steps_of_run), _possible(schedule_of_run)
+    return WholeRun(steps, schedule) if steps or schedule else WholeRun(steps_of_run(), None)
+
+
+def _possible(make: Callable[[], Document]) -> Document | None:
+    try:
+        return make()
+    except UsageError:  # the run ended before the end of its load, or no step injects one of its faults
+        return None
+
+
+@dataclass
+class Search:
+    """One search for the smallest campaign. `best`: the trials whose result is smallest so far."""
+
+    maker: Maker
+    place: Path
+    anomaly: str
+    budget: Budget
+    seed: int
+    progress: Progress
+    tries: int
+    undecided: list[str] = field(default_factory=list)
+    best: Trials | None = None
+
+    def reduce(self, whole: WholeRun) -> None:
+        """Raises `SpentError` and `Interrupted`."""
+        if whole.steps is not None and self._reduced(whole.steps, self.tries):
+            return
+        if whole.schedule is None or not self._reduced(whole.schedule, 1):
+            return
+        assert self.best is not None
+        assert self.best.best is not None
+        smallest = self.best.best
+        campaign = smallest.campaign(self.place / "candidate.toml")
+        injected = injected_by(smallest.moments, campaign.workload.duration_s)
+        try:
+            steps = smallest.with_steps(steps_of(injected, campaign.topology.names))
+        except UsageError:
+            return  # no step injects one of its faults
+        self._reduced(steps, self.tries)
+
+    def _reduced(self, document: Document, tries: int) -> bool:
+        """Reduce a campaign if it shows the anomaly; returns whether it does. `tries`: the seeds of each candidate."""
+        self.progress.say(f"trying {size_of(document)}")
+        trials = Trials(
+            self.maker,
+            self.place,
+            self.anomaly,
+            self.budget,
+            seed=self.seed,
+            tries=tries,
+            heard=lambda smaller, spent: self.progress.say(f"{spent}: {size_of(smaller)}"),
+        )
+        try:
+            if not trials(document):
+                return False
+            self.best = trials
+            shrink(document, trials)
+        finally:
+            self.undecided += trials.undecided
+        return True
 
 
 def _search(
-    whole: Document, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
+    whole: WholeRun, plan: PlannedRun, anomaly: str, budget: Budget, place: Path, progress: Progress, tries: int
 ) -> ShrinkResult | str:
     """The best result within the budget, until the user interrupts; or why nothing was found. Runs are
     made in the directory `place`."""
     interrupts = Interrupts(lambda: progress.say("stopping; the smallest campaign so far is kept"), lambda: None)
     with interrupts.installed():
         maker = Maker(Store(place), Progress(quiet=True), interrupts)
-        trials = Trials(
-            maker,
-            place,
-            anomaly,
-            budget,
-            seed=plan.seed,
-            tries=tries,
-            heard=lambda smaller, spent: progress.say(f"{spent}: {size_of(smaller)}"),
-        )
-        ended = "nothing more can be removed"
+        search = Search(maker, place, anomaly, budget, plan.seed, progress, tries)
+        ended = _COMPLETE
         try:
-            if not trials(whole):
-                return _not_shown(anomaly, tries, trials.undecided)
-            shrink(whole, trials)
+            search.reduce(whole)
         except SpentError:
             ended = "the budget is used up"
         except Interrupted:
             ended = _INTERRUPTED
-        if trials.best is not None:
+        trials = search.best
+        if trials is not None and trials.best is not None:
             result = ShrinkResult(trials.best, ended, to_the_end=trials.to_the_end)
             if ended != _INTERRUPTED:
                 result = _confirmed(result, trials, progress, plan.seed + tries)
-            return replace(result, undecided=tuple(trials.undecided))
+            return replace(result, undecided=tuple(search.undecided))
     if ended == _INTERRUPTED:
         return ended
-    return f"{ended} before {anomaly} was reproduced by a campaign of steps; give a larger --budget"
+    if ended != _COMPLETE:
+        return f"{ended} before {anomaly} was reproduced; give a larger --budget"
+    return _not_shown(whole, anomaly, tries, search.undecided)
 
 
-def _not_shown(anomaly: str, tries: int, undecided: Sequence[str]) -> str:
+def _not_shown(whole: WholeRun, anomaly: str, tries: int, undecided: Sequence[str]) -> str:
     if undecided:
         return (
-            f"it is undecided whether a campaign of steps reproduces {anomaly}: of {counted(tries, 'seed')} no run "
-            f"shows it, and {len(undecided)} were not decided: {undecided[0]}"
+            f"it is undecided whether a campaign reproduces {anomaly}: no run shows it, and {len(undecided)} were not "
+            f"decided: {undecided[0]}"
         )
+    forms = [f"a campaign of steps with {counted(tries, 'seed')}"] if whole.steps else []
+    forms += ["a schedule with its seed"] if whole.schedule else []
     return (
-        f"as a campaign of steps it does not reproduce {anomaly} with {counted(tries, 'seed')}, so it cannot be "
-        "reduced; another run of it or more --tries may help"
+        f"as {' and as '.join(forms)} it does not reproduce {anomaly}, so it cannot be reduced; another run of it or "
+        "more --tries may help"
     )
 
 
@@ -181,8 +268,8 @@ def size_of(document: Document) -> str:
     clients = ", ".join(counted(load[f"{kind}s"], kind) for kind in kinds if f"{kind}s" in load)
     waits = sum(float(step.get("seconds", 0)) for step in document.steps)
     parts = [
-        counted(document.faults, "fault"),
-        counted(len(document.steps), "step"),
+        counted(document.faults, "fault") + (" at exact moments" if document.moments else ""),
+        counted(len(document.steps), "step") if document.steps else "",
         counted(document.nodes, "node"),
         clients,
     ]
@@ -221,6 +308,7 @@ def _print(whole: Document, result: ShrinkResult, anomaly: str, output: Path, bu
             "anomaly": anomaly,
             "campaign": str(output),
             "faults": result.document.faults,
+            "kind": result.document.data["nemesis"]["kind"],
             "steps": len(result.document.steps),
             "nodes": result.document.nodes,
             "faults_before": whole.faults,
@@ -275,15 +363,16 @@ COMMAND: Final = Command(
     description="""\
 Removes faults, steps, clients, nodes and time from a failed run of the simulation while the same anomaly
 remains, and writes the rest as a campaign of steps. That campaign runs in every world that has its faults.
-Finally runs it with ten other seeds and reports how many show the anomaly.
+A run whose anomaly needs exact moments is reduced with these moments and its own seed, to a campaign with a
+schedule. Finally runs it with ten other seeds and reports how many show the anomaly.
 
   brownout shrink latest
   brownout shrink store/X/RUN --budget 10m --output campaigns/smaller.toml
   brownout run store/X/RUN/shrunk.toml --world simulation --seeds 1-20
   brownout run store/X/RUN/shrunk.toml --world namespaces
 
-Ctrl-C keeps the smallest campaign so far. Exit 2: the anomaly does not reproduce as scripted steps, or the
-budget was used up before it did.
+Ctrl-C keeps the smallest campaign so far. Exit 2: the anomaly does not reproduce, or the budget was used up
+before it did.
 """,
     options=_options,
     main=main,

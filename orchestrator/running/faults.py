@@ -142,20 +142,24 @@ def follow_schedule(
     tick: Tick,
     *,
     ends_s: float,
+    on_time: bool = False,
     scheduler: Scheduler = REAL_TIME,
 ) -> None:
     """Inject and heal the faults of a schedule, one after the other, until it is over or at `ends_s`.
 
     Faults and heals take time. The pauses between faults are kept nevertheless, because the cluster recovers in them.
-    Faults that no longer fit are skipped, except for kinds that have not happened yet.
+    With `on_time`, faults start at their times instead, or when the previous one is healed. Faults that no longer fit
+    are skipped, except for kinds that have not happened yet.
     """
-    planned_end_s, kinds_seen = 0.0, set[str]()
+    started_s, planned_end_s, kinds_seen = scheduler.monotonic(), 0.0, set[str]()
     for plan in schedule:
         pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
-        if plan.kind in kinds_seen and scheduler.monotonic() + pause_s + plan.duration_s > ends_s:
+        now_s = scheduler.monotonic()
+        begins_s = max(now_s, started_s + plan.at) if on_time else now_s + pause_s
+        if plan.kind in kinds_seen and begins_s + plan.duration_s > ends_s:
             continue
         kinds_seen.add(plan.kind)
-        tick(scheduler.monotonic() + pause_s)
+        tick(begins_s)
         fault = plan.resolve(look(), book.kinds)
         book.inject(fault)
         tick(scheduler.monotonic() + plan.duration_s)

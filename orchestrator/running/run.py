@@ -34,12 +34,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from history import seal
 from history.journal.service_events import STARTED
-from history.journal.writer import TOPIC_READY, Journal
+from history.journal.writer import SCHEDULE_START, TOPIC_READY, Journal
 from installation.counted import counted
 from nemeses import HostError, Nemesis
 from nemeses.mechanisms.service import kill_service
@@ -456,9 +457,11 @@ class Run:
         ends_s = self._scheduler.monotonic() + workload.duration_s
         if not nemesis.steps:
             self._progress.ends(ends_s)
-        if nemesis.kind == "random":
+        if nemesis.kind in ("random", "schedule"):
             schedule = self._dependencies.planned.schedule(self._world.capabilities)
-            follow = follow_overlapping if nemesis.overlap else follow_schedule
+            on_time = partial(follow_schedule, on_time=nemesis.kind == "schedule")
+            follow = follow_overlapping if nemesis.overlap else on_time
+            self._journal.note(SCHEDULE_START)
             follow(
                 schedule,
                 self._book,

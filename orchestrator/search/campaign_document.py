@@ -19,7 +19,7 @@ from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
 from orchestrator.campaign.swarm import ROLE, draw
 from orchestrator.search.run_maker import WHERE
-from orchestrator.search.steps_of_run import StepTable
+from orchestrator.search.steps_of_run import FaultTable, StepTable
 from systems.toml_tables import TomlSource
 
 _MOST_OF_A_NAME: Final = 64
@@ -29,8 +29,8 @@ _DIGITS: Final = 8
 
 @dataclass(frozen=True)
 class Document:
-    """A campaign of steps with one cell, as TOML data. Immutable: every change returns a new document. The name in
-    `data` is the prefix of the document's name."""
+    """A campaign of steps or of scheduled faults with one cell, as TOML data. Immutable: every change returns a new
+    document. The name in `data` is the prefix of the document's name."""
 
     data: Mapping[str, Any]
 
@@ -43,8 +43,14 @@ class Document:
 
     @property
     def steps(self) -> list[StepTable]:
-        steps: list[StepTable] = self.data["nemesis"]["step"]
+        steps: list[StepTable] = self.data["nemesis"].get("step", [])
         return steps
+
+    @property
+    def moments(self) -> list[FaultTable]:
+        """Its scheduled faults."""
+        moments: list[FaultTable] = self.data["nemesis"].get("fault", [])
+        return moments
 
     @property
     def workload(self) -> Mapping[str, Any]:
@@ -53,8 +59,8 @@ class Document:
 
     @property
     def faults(self) -> int:
-        """The number of faults that its script starts."""
-        return sum(step["do"] in INJECTED_BY for step in self.steps)
+        """The number of faults that it starts."""
+        return len(self.moments) + sum(step["do"] in INJECTED_BY for step in self.steps)
 
     @property
     def nodes(self) -> int:
@@ -62,6 +68,11 @@ class Document:
 
     def with_steps(self, steps: Sequence[StepTable]) -> Document:
         return self.having("nemesis", {"kind": "steps", "step": list(steps)})
+
+    def with_moments(self, moments: Sequence[FaultTable], *, overlap: bool | None = None) -> Document:
+        """With another schedule. `overlap`: as before if it is None."""
+        now = self.data["nemesis"].get("overlap", False) if overlap is None else overlap
+        return self.having("nemesis", {"kind": "schedule", "overlap": now, "fault": list(moments)})
 
     def having(self, table: str, content: Mapping[str, Any]) -> Document:
         """A copy with another content of one table."""
@@ -80,8 +91,9 @@ class Document:
 def document_of(
     campaign: Campaign, cell: Cell, seed: int, steps: Sequence[StepTable], *, suffix: str, description: str
 ) -> Document:
-    """A campaign of these steps, with the system and load of one cell of another campaign, drawn with this seed if the
-    campaign is a swarm. Its runs must only meet the cell's expectation and recover in time."""
+    """A campaign of these steps, which `with_moments` replaces, with the system and load of one cell of another
+    campaign, drawn with this seed if the campaign is a swarm. Its runs must only meet the cell's expectation and
+    recover in time."""
     drawn = draw(campaign, seed)
     data = copy.deepcopy(tomllib.loads(campaign.text))
     if data.pop("swarm", None) is not None:

@@ -2,7 +2,8 @@
 
 Every candidate is an ordinary campaign, run in the simulation. Tried repeatedly in this order until nothing more can be
 removed: faults with their ends, other steps, single steps, clients and load, nodes and partitions, waits; finally, a
-disk that other worlds have in place of one that they lack.
+disk that other worlds have in place of one that they lack. Of a schedule, whose faults have exact moments: faults,
+clients and load, nodes and partitions, the end of the load. The moments of its faults stay.
 
 The candidates run within a budget, and the smallest one that still shows the anomaly stays (`Trials`).
 """
@@ -28,6 +29,7 @@ from orchestrator.search.run_maker import Made, Maker
 from orchestrator.search.steps_of_run import StepTable
 from orchestrator.store.directories import Store
 from systems.errors import InputError
+from workloads.kind import Workload
 
 T = TypeVar("T")
 _LEAST_RATE: Final = 5.0  # operations a second
@@ -61,10 +63,13 @@ def shrink(document: Document, holds: ShrinkTrial) -> Document:
     """The smallest campaign found; `document` must hold. Exceptions of `holds` that stop the search are raised."""
     while True:
         previous = document
-        document = _fewer_steps(document, holds, pairs(document.steps))
-        document = _as_far_as_it_goes(document, _joined_waits, holds)
-        document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
-        for smaller in (_smaller_load, _fewer_nodes, _usual_disk, _shorter_waits, _smaller_produces):
+        if document.moments:
+            document = _fewer_moments(document, holds)
+        else:
+            document = _fewer_steps(document, holds, pairs(document.steps))
+            document = _as_far_as_it_goes(document, _joined_waits, holds)
+            document = _fewer_steps(document, holds, [[number] for number in range(len(document.steps))])
+        for smaller in (_smaller_load, _fewer_nodes, _shorter_load, _usual_disk, _shorter_waits, _smaller_produces):
             document = _as_far_as_it_goes(document, smaller, holds)
         if document == previous:
             return document
@@ -99,6 +104,13 @@ def _fewer_steps(document: Document, holds: ShrinkTrial, groups: list[list[int]]
         return document.with_steps([step for number, step in enumerate(steps) if number in stay])
 
     return with_groups(ddmin(groups, lambda kept_groups: holds(with_groups(kept_groups))))
+
+
+def _fewer_moments(document: Document, holds: ShrinkTrial) -> Document:
+    """Remove as many faults of a schedule as possible, down to one. The others keep their moments."""
+    return document.with_moments(
+        ddmin(document.moments, lambda moments: bool(moments) and holds(document.with_moments(moments)))
+    )
 
 
 def _as_far_as_it_goes(
@@ -141,6 +153,16 @@ def _fewer_nodes(document: Document) -> Iterator[Document]:
     fewer = document.having("topology", {**document.data["topology"], "nodes": nodes})
     replicas = int(document.workload.get("replication_factor", 3))
     yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
+
+
+def _shorter_load(document: Document) -> Iterator[Document]:
+    """The load of a schedule ends soon after its last fault, or halfway to that."""
+    if not document.moments:
+        return
+    duration_s = float(document.workload.get("duration_s", Workload().duration_s))
+    least_s = math.ceil(max(moment["at_s"] + moment["duration_s"] for moment in document.moments))
+    shorter = [end_s for end_s in (least_s, round((least_s + duration_s) / 2)) if end_s < duration_s]
+    yield from _with_load(document, "duration_s", shorter)
 
 
 def _usual_disk(document: Document) -> Iterator[Document]:

@@ -1,4 +1,4 @@
-"""Converts the faults of a run into the steps of a script that injects the same faults."""
+"""Converts the faults of a run into a schedule with their moments, and into the steps of a script."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any, Final
 
 from history.journal.timeline import HEALED, INVOKED, RunClock, fault_spans, phases_of
 from history.journal.writer import FILE_NAME as JOURNAL
-from nemeses import INJECTED_BY, KINDS, Choice, Files, Parameter
+from history.journal.writer import SCHEDULE_START
+from nemeses import INJECTED_BY, KINDS, Choice, Files, Parameter, Schedule
 from orchestrator.errors import UsageError
 
 StepTable = dict[str, Any]
 """A step of a campaign's `[[nemesis.step]]`."""
+
+FaultTable = dict[str, Any]
+"""A fault of a campaign's `[[nemesis.fault]]`."""
 
 _PLACES: Final = 3  # of seconds
 
@@ -66,6 +70,53 @@ def _journal(path: Path) -> tuple[Mapping[str, Any], ...]:
     if read.defects:
         raise UsageError(f"{path}: cannot be read: {'; '.join(read.defects)}; take another run")
     return read.lines
+
+
+def moments_of(run_dir: Path, schedule: Schedule, *, overlap: bool) -> list[FaultTable]:
+    """The schedule of a run as tables that repeat it. Each fault that was injected has its targets, so that they stay
+    when other faults are removed. `overlap`: whether its faults started at their times; otherwise each was delayed by
+    the injections and heals before it, and has the time at which it started. Raises `UsageError` for a run that has no
+    faults and for a damaged journal."""
+    journal = _journal(run_dir / "history" / JOURNAL)
+    start = next((line for line in journal if line.get("event") == "note" and line.get("text") == SCHEDULE_START), None)
+    if start is None:
+        raise UsageError(f"{run_dir}: the run ended before its first fault, or an earlier version of Brownout made it")
+    spans = {
+        (span.kind, span.line(INVOKED)["parameters"].get("duration_s")): span
+        for span in fault_spans(journal, RunClock(start["t"]))
+    }
+    tables: list[FaultTable] = []
+    planned_end_s = healed_s = 0.0
+    for plan in schedule:
+        span = spans.get((plan.kind, plan.duration_s))
+        pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
+        at_s = plan.at if overlap else healed_s + pause_s
+        targets = {"aim": plan.aim, "draw": plan.draw} if span is None else {"nodes": list(span.targets)}
+        if span is not None:
+            healed_s = span.end_s
+        if overlap or span is not None:
+            parameters = {name: value for name, value in plan.parameters.items() if value is not None}
+            table = {"fault": plan.kind, "at_s": at_s, "duration_s": plan.duration_s, **targets}
+            tables.append({**table, "parameters": parameters} if parameters else table)
+    return tables
+
+
+def injected_by(moments: Sequence[FaultTable], lasted_s: float) -> InjectedFaults:
+    """The faults that a schedule injects in a load of this duration, without those whose targets are not known."""
+    return InjectedFaults(
+        tuple(
+            InjectedFault(
+                moment["fault"],
+                tuple(moment["nodes"]),
+                moment["at_s"],
+                moment["at_s"] + moment["duration_s"],
+                moment.get("parameters", {}),
+            )
+            for moment in moments
+            if "nodes" in moment
+        ),
+        lasted_s,
+    )
 
 
 def steps_of(injected: InjectedFaults, nodes: Sequence[str]) -> list[StepTable]:

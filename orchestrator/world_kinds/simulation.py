@@ -13,7 +13,7 @@ WORLD: Final = WorldKind(
     limits=(
         "simulated: time, network and disks are a model of real ones; the brokers' code is the real one",
         "clients are simulated too: librdkafka is not exercised",
-        "power-loss-all cuts all nodes at once in a random schedule only: in variations and reduced campaigns, nodes "
+        "power-loss-all cuts all nodes at once in a schedule only: in campaigns of steps, nodes "
         "lose their power one after another",
     ),
 )

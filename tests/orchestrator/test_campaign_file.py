@@ -260,6 +260,27 @@ WRONG = {
         "c.toml:7: [checks] required_faults: 'kill' is optional in [nemesis]; a required fault cannot be "
         "optional; remove it from one of the two"
     ),
+    '[nemesis]\nkind = "schedule"': 'c.toml:2: [nemesis] kind "schedule" needs at least one [[nemesis.fault]]',
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "kill"\nat_s = 1': (
+        "c.toml:4: [nemesis.fault] duration_s is missing; add duration_s = a number"
+    ),
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "kil"\nat_s = 1\nduration_s = 1': (
+        "c.toml:5: [nemesis.fault] fault: 'kil' is not known; did you mean 'kill'?"
+    ),
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "kill"\nat_s = 1\nduration_s = 1\nnodes = ["n9"]': (
+        "c.toml:8: [nemesis.fault] nodes: 'n9' is not known; known: n1, n2, n3"
+    ),
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "packet-loss"\nat_s = 1\nduration_s = 1\n'
+    "parameters = { percen = 4 }": "c.toml:8: [nemesis.fault] parameters: percen: did you mean 'percent'?",
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "packet-loss"\nat_s = 1\nduration_s = 1': (
+        "c.toml:4: [nemesis.fault] parameters: percent: missing; packet-loss needs it: 1 to 50 %"
+    ),
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "partition-one"\nat_s = 1\nduration_s = 1\n'
+    'parameters = { direction = "up" }': (
+        "c.toml:8: [nemesis.fault] parameters: direction: 'up' is not known; known: both, out, in"
+    ),
+    '[nemesis]\nkind = "schedule"\n[[nemesis.fault]]\nfault = "power-loss"\nat_s = 1\nduration_s = 1\n'
+    "parameters = { tear = -1 }": "c.toml:8: [nemesis.fault] parameters: tear: -1 is not a seed, a whole number from 0",
     "[seeds]\ncount = 0": "c.toml:3: [seeds] count: 0 is smaller than 1",
     "[workload]\nduration_s = 1e17": "c.toml:3: [workload] duration_s: 1e+17 is larger than 10000000",
     '[nemesis]\nkind = "random"\nfaults = ["kill"]\ninterval_s = [1, 1e17]': (

@@ -96,6 +96,20 @@ def test_pauses_are_kept_and_faults_that_do_not_fit_are_omitted_unless_new(clock
     ]
 
 
+def test_faults_on_time_start_at_their_times_or_after_the_previous_heal(clock: Clock, tmp_path: Path) -> None:
+    nemesis = SlowNemesis(clock)
+    schedule = Schedule(1, (plan("kill", 1, 1), plan("pause", 3, 1), plan("power-loss", 15, 1)))
+    with Journal(tmp_path) as journal:
+        follow_schedule(
+            schedule, book(nemesis, journal), lambda: VIEW, clock.tick, ends_s=20, on_time=True, scheduler=clock
+        )
+    assert [(kind, at_s) for action, kind, at_s in nemesis.done if action == "inject"] == [
+        ("kill", 1),
+        ("pause", 6),
+        ("power-loss", 15),
+    ]
+
+
 VIEW = ClusterView(("n1", "n2", "n3"))
 
 

@@ -163,6 +163,10 @@ def _documents() -> Iterator[tuple[str, dict[str, Any], tuple[str | int, ...]]]:
     yield "client", own, ("client",)
     random = {"kind": "random", "faults": ["kill"]}
     yield "random", base | {"nemesis": random}, ("nemesis",)
+    moment = {"fault": "kill", "at_s": 1, "duration_s": 1}
+    scheduled = base | {"nemesis": {"kind": "schedule", "fault": [moment]}}
+    yield "schedule", scheduled, ("nemesis",)
+    yield "moment", scheduled, ("nemesis", "fault", 0)
     swarm = {"topology": {"nodes": 7, "world": "simulation"}, "nemesis": random, "swarm": {}}
     yield "swarm", base | swarm, ("swarm",)
     yield "cell", base | {"cell": [{"name": "a"}]}, ("cell", 0)

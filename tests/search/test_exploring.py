@@ -20,7 +20,7 @@ from orchestrator.campaign.steps import WaitStep
 from orchestrator.campaign.swarm import draw, must_be_apart
 from orchestrator.command.explore import FIRST, RUNS, comparison, report_content
 from orchestrator.command.line import main
-from orchestrator.command.shrink import whole_document
+from orchestrator.command.shrink import whole_run
 from orchestrator.errors import Interrupted
 from orchestrator.running.runner import plan_invocation
 from orchestrator.search.campaign_document import document_of
@@ -200,7 +200,7 @@ def test_a_drawn_cluster_is_the_same_explored_run_and_replayed_and_can_be_writte
     )
     assert main(["replay", str(run.path), "--store", str(tmp_path), "--quiet"]) == 0
     directory = RunDirectory(run.path)
-    written = whole_document(directory, stored_plan(directory), "stale-read").campaign(path)
+    written = whole_run(directory, stored_plan(directory), "stale-read").document.campaign(path)
     assert (written.swarm, written.topology) == (None, draw(load(path), 6).topology)
     assert written.settings == draw(load(path), 6).settings
 

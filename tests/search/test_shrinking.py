@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -14,11 +16,14 @@ import pytest
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.command.line import main
+from orchestrator.command.shrink import whole_run
 from orchestrator.errors import Interrupted, UsageError
 from orchestrator.search.campaign_document import Document
+from orchestrator.search.replay_plan import stored_plan
+from orchestrator.search.run_maker import read_summary
 from orchestrator.search.shrinking import Budget, SpentError, ddmin, pairs, shrink
 from orchestrator.search.steps_of_run import InjectedFault, InjectedFaults, injected_faults_of, steps_of
-from orchestrator.store.directories import LABS
+from orchestrator.store.directories import LABS, RunDirectory
 from tests.worlds.simulated import SimulatedRun, campaign, simulate
 
 NODES = ("n1", "n2", "n3")
@@ -118,6 +123,24 @@ def test_adjacent_waits_are_merged() -> None:
     assert smallest.steps == [{"do": "wait", "seconds": 3.0}]
 
 
+MOMENTS: list[dict[str, Any]] = [
+    {"fault": kind, "at_s": at_s, "duration_s": 1.5, "nodes": ["n1"]}
+    for kind, at_s in (("kill", 1.25), ("pause", 4.5), ("power-loss", 7.125), ("kill", 11.0))
+]
+
+
+@pytest.mark.parametrize("needed", [{7.125}, {1.25, 11.0}, set[float]()])
+def test_the_faults_of_a_schedule_keep_their_moments(needed: set[float]) -> None:
+    def holds(candidate: Document) -> bool:
+        return needed <= {moment["at_s"] for moment in candidate.moments}
+
+    whole = document([], duration_s=20.0).with_moments(MOMENTS, overlap=True)
+    smallest = shrink(whole, Judge(holds))
+    assert {moment["at_s"] for moment in smallest.moments} == needed or len(smallest.moments) == 1
+    assert smallest.data["nemesis"]["overlap"] is True
+    assert smallest.workload["duration_s"] == math.ceil(smallest.moments[-1]["at_s"] + 1.5)
+
+
 def test_a_budget_ends_the_search() -> None:
     with pytest.raises(SpentError):
         shrink(document(STEPS), Judge(lambda _: True, most=3))
@@ -201,6 +224,83 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
 def bounced(failed: SimulatedRun, tmp_path: Path) -> SimulatedRun:
     shutil.copytree(failed.path.parents[1], tmp_path, symlinks=True, dirs_exist_ok=True)
     return SimulatedRun(tmp_path / failed.path.relative_to(failed.path.parents[1]))
+
+
+RANDOM = """
+name = "random"
+[topology]
+nodes = 3
+[workload]
+partitions = 1
+producers = 1
+consumers = 1
+rate = 20
+duration_s = 8
+[nemesis]
+kind = "random"
+faults = ["kill", "pause", "partition-one", "disk-flip", "power-loss-all"]
+interval_s = [0.2, 0.4]
+duration_s = [0.3, 0.9]
+[checks]
+min_ok = 1
+min_share = 0.01
+upper_bound = "strict"
+"""
+
+
+@pytest.fixture(scope="module")
+def random(tmp_path_factory: pytest.TempPathFactory) -> SimulatedRun:
+    """A run with a random schedule."""
+    path = tmp_path_factory.mktemp("random")
+    (path / "random.toml").write_text(RANDOM)
+    return simulate(path / "random.toml", path / "store", seeds=[3])
+
+
+def counters(anomalies: Iterable[Any]) -> Counter[str]:
+    return Counter(anomaly.name for anomaly in anomalies)
+
+
+def test_the_schedule_of_a_run_repeats_it(random: SimulatedRun, tmp_path: Path) -> None:
+    directory = RunDirectory(random.path)
+    whole = whole_run(directory, stored_plan(directory), "lost-acknowledged-write")
+    assert whole.schedule is not None
+    assert {moment["fault"] for moment in whole.schedule.moments} >= {"power-loss-all", "disk-flip"}
+    path = tmp_path / "schedule.toml"
+    path.write_text(whole.schedule.text())
+    again = simulate(path, tmp_path / "store", seeds=[3])
+    assert read_summary(again.path)["simulated_s"] == read_summary(random.path)["simulated_s"]
+    assert counters(again.verdict.anomalies) == counters(random.verdict.anomalies) != {}
+
+
+def test_a_failure_that_needs_its_moments_is_reduced_as_a_schedule(
+    random: SimulatedRun, tmp_path: Path, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    tried: list[tuple[str, int]] = []
+
+    def make(_: FakeMaker, planned: PlannedRun) -> Any:
+        nemesis = planned.campaign.nemesis
+        tried.append((nemesis.kind, planned.seed))
+        shows = nemesis.kind == "schedule" and "pause" in nemesis.faults
+        anomalies = ("unexpected-exit",) if shows else ()
+        verdict = SimpleNamespace(verdict="fail" if shows else "pass", reasons=())
+        return SimpleNamespace(verdict=verdict, anomalies=anomalies, finished=True)
+
+    monkeypatch.setattr(fake, "make", make)
+    monkeypatch.setattr(
+        "orchestrator.command.shrink.read_made", lambda _: SimpleNamespace(anomalies=["unexpected-exit"])
+    )
+    output = tmp_path / "smaller.toml"
+    assert shrunk(random, "--output", str(output), "--json") == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["kind"], content["faults"]) == ("schedule", 1)
+    assert tried[:2] == [("steps", 3), ("steps", 4)], "steps, which every world can run, come first"
+    search = tried[2:-12]
+    assert set(search) == {("schedule", 3)}, "its moments belong to its seed"
+    assert tried[-12:-10] == [("steps", 3), ("steps", 4)], "the smallest schedule may do as steps"
+    (moment,) = load(output).nemesis.moments
+    assert moment.fault == "pause"
+    assert moment.nodes
 
 
 def test_a_journal_gives_the_injected_faults(bounced: SimulatedRun) -> None:
@@ -300,7 +400,7 @@ def test_the_reason_for_a_missing_result_is_reported(
 @pytest.mark.parametrize(
     ("verdict", "message"),
     [
-        ("pass", "as a campaign of steps it does not reproduce"),
+        ("pass", "as a campaign of steps with 2 seeds it does not reproduce"),
         ("unknown", "no run shows it, and 2 were not decided: seed 2: the disk is full"),
     ],
 )
