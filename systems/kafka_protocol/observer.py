@@ -3,8 +3,8 @@
 Each request goes to all nodes concurrently, on separate connections and with a short deadline, because at any time a
 node may be dead, stopped or cut off. If answers disagree, the leader of the newest quorum epoch is trusted.
 
-A change of a topic's settings or replicas, and a question for its offsets, is one attempt at one broker: `address`;
-`place`: topic and partition. A text as result is the reason why the attempt did not succeed.
+A change of a topic's settings or replicas, and a question for its offsets, is one attempt at one broker. A text as
+result is the reason why the attempt did not succeed.
 
 A node becomes the leader of a partition by Kafka's clean election. Kafka has no election that names its winner.
 ElectLeaders (KIP-460) makes the first of a partition's replicas the leader, and a reassignment (KIP-455) puts a replica
@@ -70,9 +70,10 @@ from broker.protocol.messages.topic_apis import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from broker.protocol.schema import Message
 from systems.errors import ClusterError, InputError
 from systems.kafka_protocol import requests
-from systems.kafka_protocol.transport import Asking, SocketAsking
+from systems.kafka_protocol.transport import Answer, Asking, SocketAsking
 from systems.view import (
     COMMITTED_END,
     LAST_TIERED,
@@ -86,10 +87,9 @@ from systems.view import (
 
 TOPIC, BROKER = 2, 4  # types of resources with settings
 Address = tuple[str, int]
-Where = tuple[str, int]
 
 _CONSUMER: Final = -1  # the replica id of clients
-_ALTER_VERSION, _REASSIGN_VERSION = 1, 0
+_ALTER_VERSION, _REASSIGN_VERSION, _ELECT_VERSION = 1, 0, 2
 # The lowest version of ListOffsets that knows the special timestamp, because older systems lack the newer versions.
 _ASKED: Final = {
     LOG_START: (EARLIEST_TIMESTAMP, 7),
@@ -98,53 +98,6 @@ _ASKED: Final = {
     PENDING_UPLOAD: (EARLIEST_PENDING_UPLOAD_TIMESTAMP, 11),
     COMMITTED_END: (LATEST_TIMESTAMP, 7),
 }
-
-
-def configure(
-    asking: Asking, address: Address, resource: tuple[int, str], settings: Mapping[str, str], timeout_s: float
-) -> str | None:
-    """Set these settings of a resource (its type and name). None when they are set."""
-    kind, name = resource
-    changes = [IncrementalAlterableConfig(key, value=value) for key, value in settings.items()]
-    request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
-    answer_type = IncrementalAlterConfigsResponse
-    try:
-        answer = asking.ask(address, request, answer_type, _ALTER_VERSION, timeout_s=timeout_s)
-    except requests.RequestError as error:
-        return str(error)
-    return _first_error((response.error_code, response.error_message) for response in answer.responses)
-
-
-def reassign(asking: Asking, address: Address, place: Where, replicas: Sequence[int], timeout_s: float) -> str | None:
-    """Make these node ids the replicas. None when the change is accepted."""
-    topic, partition = place
-    change = ReassignablePartition(partition, list(replicas))
-    request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [change])])
-    answer_type = AlterPartitionReassignmentsResponse
-    try:
-        answer = asking.ask(address, request, answer_type, _REASSIGN_VERSION, timeout_s=timeout_s)
-    except requests.RequestError as error:
-        return str(error)
-    results = [(state.error_code, state.error_message) for entry in answer.responses for state in entry.partitions]
-    return _first_error([(answer.error_code, answer.error_message), *results])
-
-
-def offsets(asking: Asking, address: Address, place: Where, timeout_s: float) -> dict[str, int] | str:
-    """The leader's offsets by name (`systems.view.OFFSETS`), asked one after the other."""
-    offset_by_name: dict[str, int] = {}
-    for name, (timestamp, version) in _ASKED.items():
-        topic, partition = place
-        query = ListOffsetsPartition(partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(topic, [query])])
-        try:
-            answer = asking.ask(address, request, ListOffsetsResponse, version, timeout_s=timeout_s)
-        except requests.RequestError as error:
-            return f"{name}: {error}"
-        result = answer.topics[0].partitions[0]
-        if result.error_code != ErrorCode.NONE:
-            return f"{name}: {_name(result.error_code)}"
-        offset_by_name[name] = result.offset
-    return offset_by_name
 
 
 def _first_error(results: Iterable[tuple[int, str | None]]) -> str | None:
@@ -157,41 +110,6 @@ def _name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return f"error {code}"
-
-
-REASSIGN_VERSION, ELECT_VERSION = 0, 2
-
-
-def elect_leader(
-    asking: Asking,
-    address: tuple[str, int],
-    state: PartitionState,
-    target: tuple[str, int],
-    replicas: Sequence[int],
-    partition: tuple[str, int],
-    timeout_s: float,
-) -> str | None:
-    """The next step, sent to the broker at `address`; None when the node is the leader, otherwise what was done.
-
-    `target`: the node's name and id; `replicas`: the ids of the replicas of `state`; `partition`: topic and number.
-    """
-    (node, number), (topic, index) = target, partition
-    if node not in state.replicas:
-        return f"{node} has no replica of partition {index}"
-    if state.leader == node:
-        return None
-    try:
-        if state.replicas[0] != node:
-            moved = ReassignablePartition(index, [number, *(peer for peer in replicas if peer != number)])
-            request = AlterPartitionReassignmentsRequest(topics=[ReassignableTopic(topic, [moved])])
-            asking.ask(address, request, AlterPartitionReassignmentsResponse, REASSIGN_VERSION, timeout_s=timeout_s)
-        elect = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(topic, [index])])
-        answer = asking.ask(address, elect, ElectLeadersResponse, ELECT_VERSION, timeout_s=timeout_s)
-    except requests.RequestError as error:
-        return str(error)
-    results = [result for topic_result in answer.replica_election_results for result in topic_result.partition_result]
-    refused = next((result for result in results if result.error_code != ErrorCode.NONE), None)
-    return f"the leader is {state.leader or 'unknown'}" + ("" if refused is None else f": {refused.error_message}")
 
 
 ASK_S = 0.7
@@ -218,6 +136,7 @@ class KafkaObserver:
         self.topic = topic
         self._time_scale = time_scale
         self._by_id = {member.id: member.name for member in (*members, *controllers)}
+        self._ids = {name: number for number, name in self._by_id.items()}
         self._asking = asking or SocketAsking()
 
     def close(self) -> None:
@@ -225,7 +144,7 @@ class KafkaObserver:
 
     def view(self) -> View:
         """The state of the cluster now; an empty view with complaints when no node answers."""
-        replies = self._asking.each(self._ask, (*self.controllers, *self.members))
+        replies = self._asking.each(self._view_of, (*self.controllers, *self.members))
         quorum, answers = replies[: len(self.controllers)], replies[len(self.controllers) :]
         brokers = _newest(answers)
         complaints = tuple(answer for answer in (*answers, *quorum) if isinstance(answer, str))
@@ -261,9 +180,8 @@ class KafkaObserver:
         ]
         topic.configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
         request = CreateTopicsRequest(topics=[topic], timeout_ms=int(timeout_s * 1000))
-        address, patience_s = (member.address, member.port), CREATE_S * self._time_scale
         try:
-            answer = self._asking.ask(address, request, CreateTopicsResponse, 5, timeout_s=patience_s)
+            answer = self._ask(member, request, CreateTopicsResponse, 5, CREATE_S)
         except requests.RequestError as error:
             return str(error)
         result = answer.topics[0]
@@ -279,8 +197,14 @@ class KafkaObserver:
         recipient = self._reaching_controller(view) if node is None else target
         if recipient is None:
             return "; ".join(view.complaints) or "no node answers"
-        resource = (TOPIC, self.topic) if target is None else (BROKER, str(target.id))
-        return configure(self._asking, self._address(recipient), resource, settings, self._patience_s)
+        kind, name = (TOPIC, self.topic) if target is None else (BROKER, str(target.id))
+        changes = [IncrementalAlterableConfig(key, value=value) for key, value in settings.items()]
+        request = IncrementalAlterConfigsRequest([IncrementalAlterConfigsResource(kind, name, changes)])
+        try:
+            answer = self._ask(recipient, request, IncrementalAlterConfigsResponse, _ALTER_VERSION, CREATE_S)
+        except requests.RequestError as error:
+            return str(error)
+        return _first_error((response.error_code, response.error_message) for response in answer.responses)
 
     def reassign(self, partition: int, nodes: Sequence[str]) -> str | None:
         """See `systems.view.TopicControl`."""
@@ -288,28 +212,46 @@ class KafkaObserver:
         recipient = self._reaching_controller(view)
         if recipient is None:
             return "; ".join(view.complaints) or "no node answers"
-        ids = {name: number for number, name in self._by_id.items()}
-        place = (self.topic, partition)
-        replicas = [ids[name] for name in nodes]
-        return reassign(self._asking, self._address(recipient), place, replicas, self._patience_s)
+        try:
+            answer = self._reassign(recipient, partition, [self._ids[name] for name in nodes])
+        except requests.RequestError as error:
+            return str(error)
+        results = [(state.error_code, state.error_message) for entry in answer.responses for state in entry.partitions]
+        return _first_error([(answer.error_code, answer.error_message), *results])
+
+    def _reassign(self, recipient: Member, partition: int, replicas: list[int]) -> AlterPartitionReassignmentsResponse:
+        """Make these node ids the replicas. Raises `RequestError`."""
+        topic = ReassignableTopic(self.topic, [ReassignablePartition(partition, replicas)])
+        request = AlterPartitionReassignmentsRequest(topics=[topic])
+        return self._ask(recipient, request, AlterPartitionReassignmentsResponse, _REASSIGN_VERSION, CREATE_S)
 
     def offsets(self, partition: int) -> Mapping[str, int] | str:
-        """See `systems.view.TopicControl`."""
+        """See `systems.view.TopicControl`. They are asked one after the other."""
         view = self.view()
         state = view.partitions.get(partition)
         leader = next((member for member in self.members if state is not None and member.name == state.leader), None)
         if leader is None:
             return "; ".join(view.complaints) or f"partition {partition} has no leader"
-        place = (self.topic, partition)
-        return offsets(self._asking, self._address(leader), place, self._patience_s)
+        offset_by_name: dict[str, int] = {}
+        for name, (timestamp, version) in _ASKED.items():
+            query = ListOffsetsPartition(partition, timestamp=timestamp)
+            request = ListOffsetsRequest(replica_id=_CONSUMER, topics=[ListOffsetsTopic(self.topic, [query])])
+            try:
+                answer = self._ask(leader, request, ListOffsetsResponse, version, CREATE_S)
+            except requests.RequestError as error:
+                return f"{name}: {error}"
+            result = answer.topics[0].partitions[0]
+            if result.error_code != ErrorCode.NONE:
+                return f"{name}: {_name(result.error_code)}"
+            offset_by_name[name] = result.offset
+        return offset_by_name
 
-    @property
-    def _patience_s(self) -> float:
-        return CREATE_S * self._time_scale
-
-    @staticmethod
-    def _address(member: Member) -> tuple[str, int]:
-        return member.address, member.port
+    def _ask(
+        self, member: Member, request: Message, answer: type[Answer], version: int, timeout_s: float = ASK_S
+    ) -> Answer:
+        """Send a request to one node. `timeout_s`: unscaled. Raises `RequestError`."""
+        address = (member.address, member.port)
+        return self._asking.ask(address, request, answer, version, timeout_s=timeout_s * self._time_scale)
 
     def _reaching_controller(self, view: View) -> Member | None:
         """The broker that is the controller, or one that forwards requests to it; None if no broker is alive."""
@@ -317,26 +259,30 @@ class KafkaObserver:
         return next((member for member in self.members if member.name == view.controller), alive[0] if alive else None)
 
     def elect(self, node: str, partition: int | None) -> str | None:
-        """See `systems.view.Elector`; for partitions only."""
+        """See `systems.view.Elector`; for partitions only. The next step: None when the node is the leader, otherwise
+        what was done."""
         view = self.view()
         state = view.partitions.get(partition) if partition is not None else None
-        recipient = next((member for member in self.members if member.name == view.controller), None)
-        if recipient is None:  # the controller is not a broker, and does not accept this request from clients
-            recipient = next((member for member in self.members if member.name in view.unfenced), None)
-        if state is None or recipient is None:
+        recipient = self._reaching_controller(view)
+        if state is None or partition is None or recipient is None:
             return "; ".join(view.complaints) or "no node answers"
-        ids = {name: number for number, name in self._by_id.items()}
-        return elect_leader(
-            self._asking,
-            (recipient.address, recipient.port),
-            state,
-            (node, ids[node]),
-            [ids[name] for name in state.replicas if name in ids],
-            (self.topic, partition or 0),
-            CREATE_S * self._time_scale,
-        )
+        if node not in state.replicas:
+            return f"{node} has no replica of partition {partition}"
+        if state.leader == node:
+            return None
+        try:
+            if state.replicas[0] != node:
+                others = [self._ids[name] for name in state.replicas if name in self._ids and name != node]
+                self._reassign(recipient, partition, [self._ids[node], *others])
+            request = ElectLeadersRequest(PREFERRED, [ElectLeadersTopicPartitions(self.topic, [partition])])
+            answer = self._ask(recipient, request, ElectLeadersResponse, _ELECT_VERSION, CREATE_S)
+        except requests.RequestError as error:
+            return str(error)
+        results = [result for topic in answer.replica_election_results for result in topic.partition_result]
+        refused = next((result for result in results if result.error_code != ErrorCode.NONE), None)
+        return f"the leader is {state.leader or 'unknown'}" + ("" if refused is None else f": {refused.error_message}")
 
-    def _ask(self, node: Member) -> View | str:
+    def _view_of(self, node: Member) -> View | str:
         return self._ask_controller(node) if node in self.controllers else self._ask_member(node)
 
     def _ask_member(self, member: Member) -> View | str:
@@ -379,8 +325,7 @@ class KafkaObserver:
         request = DescribeQuorumRequest(
             topics=[DescribeQuorumTopicData(METADATA_TOPIC, [DescribeQuorumPartitionData(0)])]
         )
-        address = (member.address, member.port)
-        answer = self._asking.ask(address, request, DescribeQuorumResponse, 1, timeout_s=ASK_S * self._time_scale)
+        answer = self._ask(member, request, DescribeQuorumResponse, 1)
         if answer.error_code != ErrorCode.NONE or not answer.topics or not answer.topics[0].partitions:
             return None
         result = answer.topics[0].partitions[0]
@@ -388,15 +333,11 @@ class KafkaObserver:
 
     def _metadata(self, member: Member) -> MetadataResponse:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=self.topic)], allow_auto_topic_creation=False)
-        return self._asking.ask(
-            (member.address, member.port), request, MetadataResponse, 9, timeout_s=ASK_S * self._time_scale
-        )
+        return self._ask(member, request, MetadataResponse, 9)
 
     def _unfenced(self, member: Member) -> frozenset[str]:
         """The unfenced brokers as this node knows them; Metadata lists fenced brokers, too."""
-        request = DescribeClusterRequest()
-        address = (member.address, member.port)
-        answer = self._asking.ask(address, request, DescribeClusterResponse, 0, timeout_s=ASK_S * self._time_scale)
+        answer = self._ask(member, DescribeClusterRequest(), DescribeClusterResponse, 0)
         return frozenset(self._by_id[broker.broker_id] for broker in answer.brokers if broker.broker_id in self._by_id)
 
     def _partition(self, state: MetadataResponsePartition) -> PartitionState:
