@@ -43,15 +43,14 @@ def lost_before_faults(history: History) -> int:
     return lost
 
 
-def shown_in_the_end(history: History) -> dict[Place, ValueRuns]:
-    """The values that final reads returned, by partition."""
-    values_of: dict[Place, ValueRuns] = {}
-    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "values"):
-        is_final = pc.and_(pc.equal(part["f"], READ), pc.equal(part["phase"].cast(pa.string()), PHASE_FINAL))
-        for place, reads in by_key(LOG, part.filter(pc.and_(is_final, pc.equal(part["type"], OK)))):
-            values = ValueRuns.of(pc.list_flatten(reads["values"]).to_numpy())
-            values_of[place] = ValueRuns.union([values_of.get(place, ValueRuns()), values])
-    return values_of
+def shown_in_the_end(history: History, column: str = "values") -> dict[Place, ValueRuns]:
+    """The values that final reads returned, or their offsets, by partition."""
+    shown: dict[Place, ValueRuns] = {}
+    for part in history.logs.parts("f", "type", "phase", "topic", "partition", column):
+        for place, reads in by_key(LOG, part.filter(_is_final(part, READ))):
+            runs = ValueRuns.of(pc.list_flatten(reads[column]).to_numpy())
+            shown[place] = ValueRuns.union([shown.get(place, ValueRuns()), runs])
+    return shown
 
 
 class AboveUploads(NamedTuple):
@@ -75,7 +74,7 @@ def first_above_uploads(places: Mapping[str, Path], history: History) -> Mapping
 def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUploads | None:
     """`first`: the offset of each partition from which on records count. None if the final reads of a partition do not
     cover its log from there to its end, or a record that they lack may be below: its offset is unknown."""
-    shown, read, ends = shown_in_the_end(history), _offsets_read(history), _ends(history)
+    shown, read, ends = shown_in_the_end(history), shown_in_the_end(history, "offsets"), _ends(history)
     if not all(_is_covered(read.get(place, ValueRuns()), start, ends.get(place)) for place, start in first.items()):
         return None
     acknowledged = lost = 0
@@ -93,16 +92,6 @@ def lost_above_uploads(history: History, first: Mapping[Place, int]) -> AboveUpl
 
 def _is_covered(read: ValueRuns, start: int, end: int | None) -> bool:
     return end is not None and read.within(start, max(0, end - start)) == max(0, end - start)
-
-
-def _offsets_read(history: History) -> dict[Place, ValueRuns]:
-    """The offsets that final reads returned, by partition."""
-    offsets_of: dict[Place, ValueRuns] = {}
-    for part in history.logs.parts("f", "type", "phase", "topic", "partition", "offsets"):
-        for place, reads in by_key(LOG, part.filter(_is_final(part, READ))):
-            offsets = ValueRuns.of(pc.list_flatten(reads["offsets"]).to_numpy())
-            offsets_of[place] = ValueRuns.union([offsets_of.get(place, ValueRuns()), offsets])
-    return offsets_of
 
 
 def _ends(history: History) -> dict[Place, int]:

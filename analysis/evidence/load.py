@@ -18,10 +18,11 @@ import pyarrow.compute as pc
 
 from analysis.evidence.run_directory import SHARE_DIGITS, RunDescription
 from history.reader import History
-from history.record.schemas import ACKS_ALL, APPEND, CALL, CAS, END, INF, OK, PHASE_MAIN, QUERY, READ, WRITE
-from history.record.shapes import FREE
+from history.record.schemas import ACKS_ALL, APPEND, CHANGES, END, INF, OK, PHASE_MAIN, QUERY, READ
+from history.record.shapes import LOG
 
 _AFTER_LOAD = "quiesce"
+_ACKS = "acks"
 
 
 @dataclass(frozen=True)
@@ -59,33 +60,18 @@ def _weak_words(count: int) -> str:
 def load_of(history: History) -> MeasuredLoad:
     """Count a history. Reads of logs are not queries: they come in bulk and do not bound a log from above."""
     end = _end_of_load(history)
-    load = MeasuredLoad(0, 0, 0)
-    for operations in (history.registers, history.of(FREE)):
-        for part in operations.parts("f", "type", "inv", "phase"):
-            load += _unweighted_load(part, end)
-    for part in history.logs.parts("f", "type", "acks", "inv", "phase"):
-        load += _log_load(part, end)
-    return load
+    return sum((_load(part, end) for part in _parts(history, "type", "inv", "phase")), MeasuredLoad(0, 0, 0))
 
 
-def _unweighted_load(operations: pa.Table, end: int) -> MeasuredLoad:
+def _load(operations: pa.Table, end: int) -> MeasuredLoad:
     under_load = _under_load(operations, end)
+    changes, changes_under_load = (_count(_kept(each), CHANGES) for each in (operations, under_load))
     return MeasuredLoad(
-        changes=_count(operations, (WRITE, CAS, CALL)),
-        changes_under_load=_count(under_load, (WRITE, CAS, CALL)),
-        queries_under_load=_count(under_load, (READ, QUERY)),
-    )
-
-
-def _log_load(operations: pa.Table, end: int) -> MeasuredLoad:
-    under_load = _under_load(operations, end)
-    durable, kept_under_load = _count(_kept(operations), (APPEND,)), _count(_kept(under_load), (APPEND,))
-    return MeasuredLoad(
-        changes=durable,
-        changes_under_load=kept_under_load,
-        queries_under_load=_count(under_load, (END,)),
-        weak=_count(operations, (APPEND,)) - durable,
-        weak_under_load=_count(under_load, (APPEND,)) - kept_under_load,
+        changes=changes,
+        changes_under_load=changes_under_load,
+        queries_under_load=_count(under_load, (END,) if _ACKS in operations.column_names else (READ, QUERY)),
+        weak=_count(operations, CHANGES) - changes,
+        weak_under_load=_count(under_load, CHANGES) - changes_under_load,
     )
 
 
@@ -93,13 +79,13 @@ def goes_on(history: History, moment: int) -> bool:
     """Whether an operation that counts was in progress at `moment`, or was invoked later, under load. An operation that
     never returned counts as in progress; a weak append does not count."""
     end = _end_of_load(history)
-    return any(_goes_on(_under_load(table, end), moment) for table in _counted(history))
+    return any(_goes_on(_under_load(_kept(part), end), moment) for part in _parts(history, "inv", "ret", "phase"))
 
 
-def _counted(history: History) -> Iterator[pa.Table]:
-    yield from history.registers.parts("inv", "ret", "phase")
-    yield from history.of(FREE).parts("inv", "ret", "phase")
-    yield from map(_kept, history.logs.parts("f", "acks", "inv", "ret", "phase"))
+def _parts(history: History, *columns: str) -> Iterator[pa.Table]:
+    """The operations part by part: these columns, `f`, and the acks of operations on logs."""
+    for operations in history.recorded:
+        yield from operations.parts(*columns, "f", *([_ACKS] if operations.shape is LOG else []))
 
 
 def _goes_on(load: pa.Table, moment: int) -> bool:
@@ -133,8 +119,10 @@ def _under_load(table: pa.Table, end: int) -> pa.Table:
 
 
 def _kept(operations: pa.Table) -> pa.Table:
-    """The operations on logs without weak appends."""
-    return operations.filter(pc.or_(pc.not_equal(operations["f"], APPEND), pc.equal(operations["acks"], ACKS_ALL)))
+    """The operations without weak appends."""
+    if _ACKS not in operations.column_names:
+        return operations
+    return operations.filter(pc.or_(pc.not_equal(operations["f"], APPEND), pc.equal(operations[_ACKS], ACKS_ALL)))
 
 
 def _count(table: pa.Table, kinds: tuple[int, ...]) -> int:

@@ -8,19 +8,19 @@ A signature is an anomaly of a system in a cell that must not have it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis.run_row import RunRow, place_of, samples
+from analysis.run_row import RunRow, samples
 from analysis.verdict import FAIL, PASS, UNKNOWN
 from history.time_scale import ORDINARY
 from installation.counted import counted
 from orchestrator.gate.policy_file import Baseline, KnownFailure, Policy
-from orchestrator.store.figures import FIGURES, Figure
+from orchestrator.store.figures import FIGURES, Figure, measurements, passes
 from orchestrator.store.matrix import Matrix, read_matrix
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ def _budgets(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFindin
         ("longest_outage_s", policy.budget.outage_s, "s", "longest outage"),
     ):
         if limit is not None:
-            yield _budget(figure, limit, unit, what, _passes(entries))
+            yield _budget(figure, limit, unit, what, passes(entries))
 
 
 def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunRow]) -> PolicyFinding:
@@ -281,10 +281,6 @@ def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[R
 
 def _scaled_limit(entry: RunRow) -> str:
     return "" if entry.time_scale == ORDINARY else f" (with {entry.time_scale:g} times the limit)"
-
-
-def _passes(entries: Sequence[RunRow]) -> list[RunRow]:
-    return [entry for entry in entries if entry.verdict == PASS and entry.met]
 
 
 def _baseline_matrix(baseline: Baseline, campaign: str) -> Matrix:
@@ -322,11 +318,11 @@ def _against(baseline: Baseline, then: Matrix, campaign: str, now: Sequence[RunR
     for figure in (figure for figure in FIGURES if figure.measure in baseline.measures):
         title = f"{figure.name} against {baseline.path}"
         value_of = partial(_positive, figure)
-        passes = _passes(now), _passes(then.entries)
-        if unmeasured := [entry.run for entries in passes for entry in entries if value_of(entry) is None]:
+        passed = passes(now), passes(then.entries)
+        if unmeasured := [entry.run for entries in passed for entry in entries if value_of(entry) is None]:
             result.lacks(f"{title}: not measured in {_first(unmeasured)}")
             continue
-        after, before = (_by_cell(entries, value_of) for entries in passes)
+        after, before = (measurements(entries, value_of) for entries in passed)
         uncompared = sorted(after.keys() - before.keys())
         sides = {cell: (before[cell], after[cell]) for cell in sorted(before.keys() & after.keys())}
         if uncompared or not sides:
@@ -371,16 +367,6 @@ def _positive(figure: Figure, entry: RunRow) -> float | None:
 def _first(runs: Sequence[str]) -> str:
     more = len(runs) - _MOST_NAMED
     return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _by_cell(entries: Sequence[RunRow], value_of: Callable[[RunRow], float | None]) -> dict[str, list[float]]:
-    """By cell and place."""
-    found: dict[str, list[float]] = {}
-    for entry in samples(entries):
-        value = value_of(entry)
-        if value is not None:
-            found.setdefault(f"{entry.cell} in {place_of(entry)}", []).append(value)
-    return found
 
 
 def _signatures(signatures: Signatures) -> Iterator[PolicyFinding]:

@@ -1,12 +1,13 @@
-"""The figures of runs that a baseline and a comparison of two campaigns test."""
+"""The figures of runs that a baseline and a comparison of two campaigns test: of those that passed as expected."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from analysis.run_row import RunRow
+from analysis.run_row import RunRow, place_of, samples
+from analysis.verdict import PASS
 
 
 @dataclass(frozen=True)
@@ -37,3 +38,17 @@ FIGURES: Final = (
     Figure("outage", "longest outage", "s", True, _stat("longest_outage_s")),
     Figure("join", "time to join", "s", True, _stat("join_s")),
 )
+
+
+def passes(runs: Iterable[RunRow]) -> list[RunRow]:
+    """The runs that passed as expected."""
+    return [run for run in runs if run.verdict == PASS and run.met]
+
+
+def measurements(runs: Iterable[RunRow], value_of: Callable[[RunRow], float | None]) -> dict[str, list[float]]:
+    """By cell and place, a value for each sample that has measured it. `value_of`: as `Figure.of`."""
+    by_cell: dict[str, list[float]] = {}
+    for run in samples(runs):
+        value = value_of(run)
+        by_cell.setdefault(f"{run.cell} in {place_of(run)}", []).extend([] if value is None else [value])
+    return by_cell

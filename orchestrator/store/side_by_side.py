@@ -15,17 +15,17 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from analysis.run_row import RunRow, place_of, samples
-from analysis.verdict import PASS
+from analysis.run_row import RunRow, samples
 from history import strict_json
 from installation.commands import command
 from orchestrator.errors import UsageError
-from orchestrator.store.figures import FIGURES, Figure
+from orchestrator.store.figures import FIGURES, Figure, measurements, passes
 from orchestrator.store.index import read_campaign, read_index, with_settings
 from orchestrator.store.tables import FOLDER, RUNS_FILE, as_text, read_rows
 
@@ -281,13 +281,11 @@ def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
 
     changes, tested = list[FigureChange](), dict[int, tuple[Figure, Sides]]()
     for campaign in dict.fromkeys(pair.campaign for pair in pairs):
+        of_campaign = [(pair.before, pair.after) for pair in pairs if pair.campaign == campaign]
+        before, after = (passes(samples(chain.from_iterable(cells))) for cells in zip(*of_campaign, strict=True))
         for figure in FIGURES:
-            measured = {
-                f"{pair.cell} in {place}": (_values(pair.before, place, figure), _values(pair.after, place, figure))
-                for pair in pairs
-                if pair.campaign == campaign
-                for place in set(map(place_of, _passed(pair.before))) & set(map(place_of, _passed(pair.after)))
-            }
+            old_values, new_values = (measurements(runs, figure.of) for runs in (before, after))
+            measured = {name: (old_values[name], new_values[name]) for name in old_values if name in new_values}
             sides = {name: (old, new) for name, (old, new) in measured.items() if old and new}
             if sides:
                 change = _untested(campaign, figure, sides)
@@ -302,15 +300,6 @@ def _figures(pairs: Sequence[_Pair]) -> list[FigureChange]:
     for (at, (figure, sides_tested)), decision in zip(tested.items(), decide(seen), strict=True):
         changes[at] = _tested(changes[at], figure, sides_tested, decision)
     return changes
-
-
-def _values(runs: Sequence[RunRow], place: str, figure: Figure) -> list[float]:
-    passed = [run for run in _passed(samples(runs)) if place_of(run) == place]
-    return [value for run in passed if (value := figure.of(run)) is not None]
-
-
-def _passed(runs: Sequence[RunRow]) -> list[RunRow]:
-    return [run for run in runs if run.verdict == PASS and run.met]
 
 
 def _untested(campaign: str, figure: Figure, sides: Sides) -> FigureChange:
