@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -29,31 +29,9 @@ class UnansweredError(Exception):
     """ZooKeeper did not answer in time, or answered with an error; the message says which."""
 
 
-class Znodes(Protocol):
-    """What the observer needs of ZooKeeper. All raise `UnansweredError`."""
-
-    def read(self, path: str) -> bytes | None:
-        """The content; None if the znode does not exist."""
-        ...
-
-    def children(self, path: str) -> list[str] | None:
-        """The names below a znode; None if the znode does not exist."""
-        ...
-
-    def create(self, path: str, content: bytes) -> bool:
-        """Whether it was created; False when it exists already, or when its parent does not exist."""
-        ...
-
-    def delete(self, path: str) -> None:
-        """Delete it if it exists."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class ZooKeeperClient:
     """Znodes of a running ZooKeeper. The client may be made before ZooKeeper runs: it connects as soon as it can, and
-    reconnects after each lost connection. While it is not connected, every call raises `UnansweredError` at once."""
+    reconnects after each lost connection. Every call raises `UnansweredError`; at once while it is not connected."""
 
     def __init__(self, hosts: Sequence[str], time_scale: float = 1.0) -> None:
         """`hosts`: a list of `address:port`."""
@@ -67,6 +45,7 @@ class ZooKeeperClient:
         self._client.start_async()
 
     def read(self, path: str) -> bytes | None:
+        """The content; None if the znode does not exist."""
         try:
             content: bytes = self._ask(self._client.get_async, path)[0]
         except NoNodeError:
@@ -74,6 +53,7 @@ class ZooKeeperClient:
         return content
 
     def children(self, path: str) -> list[str] | None:
+        """The names below a znode; None if the znode does not exist."""
         try:
             names: list[str] = self._ask(self._client.get_children_async, path)
         except NoNodeError:
@@ -81,6 +61,7 @@ class ZooKeeperClient:
         return names
 
     def create(self, path: str, content: bytes) -> bool:
+        """Whether it was created; False when it exists already, or when its parent does not exist."""
         try:
             self._ask(self._client.create_async, path, content)
         except (NodeExistsError, NoNodeError):
@@ -88,6 +69,7 @@ class ZooKeeperClient:
         return True
 
     def delete(self, path: str) -> None:
+        """Delete it if it exists."""
         try:
             self._ask(self._client.delete_async, path)
         except NoNodeError:
@@ -139,7 +121,7 @@ class ZooKeeperObserver:
         self,
         members: Sequence[Member],
         topic: str,
-        znodes: Znodes,
+        znodes: ZooKeeperClient,
         time_scale: float = 1.0,
         ask: Ask | None = None,
     ) -> None:

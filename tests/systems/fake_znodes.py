@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from systems.apache_kafka_zk.kafka import UnansweredError
+from systems.apache_kafka_zk.kafka import UnansweredError, ZooKeeperClient
 
 
-class FakeZnodes:
+class FakeZnodes(ZooKeeperClient):
     """`content` by path; `refusal`, where set, is what every question fails with."""
 
     def __init__(self, content: Mapping[str, Any]) -> None:
