@@ -47,6 +47,7 @@ WINDOWS: Final[Mapping[str, Window]] = {
     "epochs": _files("leader-epoch-checkpoint"),
     "producers": lambda _, path: path.removesuffix(ASIDE).endswith(".snapshot") and "remote-log-" not in path,
     "quorum-state": _files("quorum-state"),
+    "snapshots": lambda _, path: path.removesuffix(ASIDE).endswith(".checkpoint"),
     "metadata": lambda _, path: "__cluster_metadata" in path,
     "compaction": _files(".cleaned", ".swap", "cleaner-offset-checkpoint"),
     "remote": lambda operation, path: operation in _STORE or any(name in path for name in _REMOTE),

@@ -13,8 +13,8 @@ from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_f
 from nemeses.mechanisms.disks import LACKING
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.power import Power
-from nemeses.mechanisms.service import start_and_verify
-from nemeses.parameters import Parameter, Word
+from nemeses.mechanisms.service import kill_service, start_and_verify
+from nemeses.parameters import Choice, Parameter, Word
 from nemeses.ports import Host
 
 FILES: Final = (
@@ -28,13 +28,14 @@ FILES: Final = (
     "epochs",
     "producers",
     "quorum-state",
+    "snapshots",
     "metadata",
     "compaction",
     "remote",
 )
 CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
 _NUMBER: Final = Parameter(
-    "number", "operations", "the crash comes at this one of them", 1, 10_000, default=1, drawn=(1, 30)
+    "number", "operations", "the crash comes at this one of them", 1, 10_000, default=1, drawn=(1, 10)
 )
 
 
@@ -69,6 +70,7 @@ class CrashAtOperation(Kind[Power]):
     parameters = (
         Word("files", "the operations that count: those on these files, or of this sort", FILES, "any"),
         _NUMBER,
+        Choice("restarts", "kill the service and start it first: operations of its recovery count", scripted=True),
         Word("crash", "how the service ends at the operation", CRASHES, "kill-after"),
     )
     proven_late = True
@@ -82,11 +84,15 @@ class CrashAtOperation(Kind[Power]):
         by.prepare(fault.targets)
 
         def arm(host: Host) -> Evidence:
-            pid = host.service_pid()
-            if pid is None:
+            if host.service_pid() is None:
                 return Evidence("inconclusive", {"error": "no service was running"})
+            restarts = fault.parameters.get("restarts") is not None
+            if restarts:
+                kill_service(host)
             disks.crash_at(host.name, *_point(fault))
-            return Evidence("confirmed", {"armed": "yes", "pid": pid})
+            if restarts:
+                host.start_service()
+            return Evidence("confirmed", {"armed": "yes", "pid": host.service_pid()})
 
         return combine(on_each(by.site, fault.targets, arm))
 
@@ -99,13 +105,19 @@ class CrashAtOperation(Kind[Power]):
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()
-        return {"files": rng.choice(FILES), "number": round(_NUMBER.draw(rng)), "crash": rng.choice(CRASHES)}
+        return {
+            "files": rng.choice(FILES),
+            "number": round(_NUMBER.draw(rng)),
+            "crash": rng.choice(CRASHES),
+            "restarts": drawn.tear,
+        }
 
     def sentence(self, fault: Fault) -> str:
         files, number, crash = _point(fault)
         way, _, moment = crash.rpartition("-")
         verb = "is killed" if way == "kill" else "loses power"
-        return f"{listed(fault.targets)} {verb} {moment} operation {number} of {files}"
+        start = " after a restart" if fault.parameters.get("restarts") is not None else ""
+        return f"{listed(fault.targets)} {verb} {moment} operation {number} of {files}{start}"
 
     def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts_of(heal, name))}" for name in node_facts(effect))

@@ -18,6 +18,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     "replaced": {"replaced": {"replaced": 7}},
     "pairs": {"pairs": {"pairs": [["n1", "n2"]]}},
     "files": {},
+    "restarts": {"restarts": {"restarts": 7, "files": "any", "number": 1}},
     "crash": {"power": {"crash": "power-loss-after"}, "kill": {"crash": "kill-before"}},
     "signal": {},  # other signals do not end a suspended service, and the simulation has none
 }

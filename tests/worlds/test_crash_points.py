@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,13 @@ def test_a_crash_without_its_operation_comes_at_the_heal(tmp_path: Path, crash: 
     assert doubts == []
     assert (facts["operation"], facts["operations"], facts["exit"]) == ("none", 0, 137)
     assert "only 0 of the operations" in KINDS["crash-point"].proof({"n1": {"armed": "yes"}}, {"n1": facts})
+
+
+def test_a_service_can_end_in_its_recovery(tmp_path: Path) -> None:
+    fault = point("any", 3, "power-loss-before")
+    facts, doubts, _ = struck(replace(fault, parameters={**fault.parameters, "restarts": 1}), tmp_path, 1)
+    assert doubts == []
+    assert facts["operation"] == "n1 replace_file __cluster_metadata-0/leader-epoch-checkpoint"
 
 
 def test_a_crash_is_repeated_by_its_seed(tmp_path: Path) -> None:
