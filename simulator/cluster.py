@@ -365,7 +365,7 @@ class SimulatedCluster:
 
     def crash(self, name: str, point: CrashPoint) -> None:
         """End a machine's process now, as this crash point would."""
-        if point.crash.loses_power:
+        if point.loses_power:
             lives = self.machines[name].lives
             self.power_loss(name, rng=random.Random(f"{self.seed}/{name}/crash of {lives}"))
         else:

@@ -15,7 +15,6 @@ import contextvars
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
@@ -55,33 +54,24 @@ WINDOWS: Final[Mapping[str, Window]] = {
 """By name: the operations among which a crash point counts."""
 
 
-class CrashWay(Enum):
-    """How a process ends at an operation."""
-
-    KILL_BEFORE = "kill-before"
-    KILL_AFTER = "kill-after"
-    POWER_LOSS_BEFORE = "power-loss-before"
-    POWER_LOSS_AFTER = "power-loss-after"
-
-    @property
-    def is_after(self) -> bool:
-        return self in (CrashWay.KILL_AFTER, CrashWay.POWER_LOSS_AFTER)
-
-    @property
-    def loses_power(self) -> bool:
-        return self in (CrashWay.POWER_LOSS_BEFORE, CrashWay.POWER_LOSS_AFTER)
+CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
+"""How a process ends at an operation."""
 
 
 @dataclass(eq=False)
 class CrashPoint:
     """The operation with this number, from 1, among those that `counts` selects. `seen`: these operations so far, in
-    order; `struck`: the machine that has crashed at the last one; empty: none has."""
+    order; `struck`: the machine that has crashed at the last one; empty: none has. `crash`: one of `CRASHES`."""
 
     number: int
-    crash: CrashWay
+    crash: str
     counts: Window
     seen: list[str] = field(default_factory=list)
     struck: str = ""
+
+    @property
+    def loses_power(self) -> bool:
+        return self.crash.startswith("power-loss")
 
 
 class CrashPoints:
@@ -115,7 +105,7 @@ class CrashPoints:
         point.seen.append(f"{host.name} {name} {subject}")
         if len(point.seen) != point.number:
             return None
-        if not point.crash.is_after:
+        if point.crash.endswith("before"):
             self.strike(point)
         return point
 

@@ -18,21 +18,9 @@ from nemeses.parameters import Choice, Parameter, Word
 from nemeses.ports import Host
 
 FILES: Final = (
-    "any",
-    "segments",
-    "truncations",
-    "removals",
-    "recovery-points",
-    "high-watermarks",
-    "log-starts",
-    "epochs",
-    "producers",
-    "quorum-state",
-    "snapshots",
-    "metadata",
-    "compaction",
-    "remote",
-)
+    "any", "segments", "truncations", "removals", "recovery-points", "high-watermarks", "log-starts",
+    "epochs", "producers", "quorum-state", "snapshots", "metadata", "compaction", "remote",
+)  # fmt: skip
 CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-after")
 _NUMBER: Final = Parameter(
     "number", "operations", "the crash comes at this one of them", 1, 10_000, default=1, drawn=(1, 10)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.tiered.remote_storage_rules import METADATA_TOPIC
 from simulator.cluster import SimulatedCluster
-from simulator.crash_points import CrashPoint, CrashWay
+from simulator.crash_points import CrashPoint
 
 NEVER = 1 << 62
 
@@ -17,7 +17,7 @@ class Place:
     """The operation with this number, from 0, and how the process ends there."""
 
     number: int
-    crash: CrashWay
+    crash: str
 
 
 def armed(cluster: SimulatedCluster, topic: str, place: Place | None) -> CrashPoint:
@@ -27,7 +27,7 @@ def armed(cluster: SimulatedCluster, topic: str, place: Place | None) -> CrashPo
     def is_counted(operation: str, subject: str) -> bool:
         return operation in ("put", "delete") or subject.startswith(files)
 
-    number, crash = (NEVER, CrashWay.KILL_AFTER) if place is None else (place.number + 1, place.crash)
+    number, crash = (NEVER, "kill-after") if place is None else (place.number + 1, place.crash)
     point = CrashPoint(number, crash, is_counted)
     cluster.crash_points.arm(point, *cluster.machines)
     return point

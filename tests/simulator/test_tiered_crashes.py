@@ -18,7 +18,7 @@ from broker.tiered.segments import SegmentEvent, SegmentState, TieredSegment
 from broker.tiered.tiered_storage import LeaderTask, SegmentWorker
 from simulator.client import RefusedError, UncertainError
 from simulator.cluster import SimulatedCluster
-from simulator.crash_points import CrashPoint, CrashWay
+from simulator.crash_points import CrashPoint
 from tests.simulator.crash_points import Place, armed
 from tests.simulator.test_leases import assign
 from tests.simulator.test_tiered import (
@@ -193,7 +193,7 @@ class Joins(Scenario):
         return len(replicas(self.cluster)) == len(self.brokers) and self.joining.is_in_sync() and self.is_whole
 
 
-CRASHES = (CrashWay.KILL_BEFORE, CrashWay.KILL_AFTER, CrashWay.POWER_LOSS_AFTER)
+CRASHES = ("kill-before", "kill-after", "power-loss-after")
 SCENARIOS = [Uploading, Expiring, DeletingTheTopic, Joins]
 REFUSALS = (OSError, AssertionError, TimeoutError)
 
@@ -251,7 +251,7 @@ def failures(kind: type[Scenario], chosen: list[Place], seen: list[str]) -> Iter
         try:
             struck = play(kind, point).struck
         except (AssertionError, TimeoutError) as error:
-            yield f"{kind.__name__}: {point.crash.value} {point.number} ({seen[point.number]}): {error!r}"
+            yield f"{kind.__name__}: {point.crash} {point.number} ({seen[point.number]}): {error!r}"
         else:
             assert struck, f"{point} is not in the run: runs of one seed differ"
 

@@ -20,9 +20,9 @@ from orchestrator.running.faults import FaultLog
 from orchestrator.running.progress import Progress
 from orchestrator.worlds.namespaces.world import NamespaceWorld
 from orchestrator.worlds.simulation.world import SimulationWorld
+from simulator import crash_points
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
-from simulator.crash_points import WINDOWS, CrashWay
 from tests.orchestrator.unwatched import Unwatched
 from tests.worlds.simulated_site import running
 
@@ -93,8 +93,8 @@ def test_a_crash_is_repeated_by_its_seed(tmp_path: Path) -> None:
 
 
 def test_the_words_of_the_fault_are_those_of_the_simulator() -> None:
-    assert tuple(WINDOWS) == FILES
-    assert tuple(crash.value for crash in CrashWay) == CRASHES
+    assert tuple(crash_points.WINDOWS) == FILES
+    assert crash_points.CRASHES == CRASHES
     with pytest.raises(ParameterError, match="not known; known: any, segments"):
         KINDS["crash-point"].check({"files": "logs"})
 

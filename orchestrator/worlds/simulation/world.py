@@ -32,7 +32,7 @@ from orchestrator.worlds.simulation.host import COMMAND_S, SimulatedHost
 from orchestrator.worlds.simulation.packets import SimulatedWire
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import Program, SimulatedCluster, SimulatedMachine
-from simulator.crash_points import WINDOWS, CrashPoint, CrashWay
+from simulator.crash_points import WINDOWS, CrashPoint
 from simulator.determinism import DeterminismGuard
 from simulator.disk import FileSystem
 from simulator.messages import Recorder
@@ -297,7 +297,7 @@ class SimulatedDisks:
         return had
 
     def crash_at(self, name: str, files: str, number: int, crash: str) -> None:
-        self._points[name] = CrashPoint(number, CrashWay(crash), WINDOWS[files])
+        self._points[name] = CrashPoint(number, crash, WINDOWS[files])
         self._cluster.crash_points.arm(self._points[name], name)
 
     def end_crash_point(self, name: str) -> dict[str, Any]:
