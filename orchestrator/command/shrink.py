@@ -23,6 +23,7 @@ from installation.files import default_store
 from orchestrator.campaign.lookup import shortest, shown
 from orchestrator.campaign.model import SIMULATION, STRICT, Campaign
 from orchestrator.campaign.plan import PlannedRun
+from orchestrator.campaign.swarm import must_be_apart
 from orchestrator.command.shared.declaration import Command
 from orchestrator.command.shared.options import json_option, positive, store_option
 from orchestrator.errors import EXIT_INTERRUPTED, EXIT_PASS, EXIT_UNKNOWN, Interrupted, UsageError
@@ -118,6 +119,8 @@ class WholeRun:
     """None: no step injects one of its faults."""
     schedule: Document | None
     """None: the run itself had steps."""
+    is_apart: bool = False
+    """Whether the waits between its faults must stay, since two faults that meet may take records from all replicas."""
 
     @property
     def document(self) -> Document:
@@ -144,6 +147,8 @@ def whole_run(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> WholeR
         return document.with_steps(steps_of(injected_faults_of(directory.path), campaign.topology.names))
 
     steps, schedule = _possible(steps_of_run), _possible(schedule_of_run)
+    if campaign.profile and must_be_apart(campaign) and schedule:
+        return WholeRun(None, schedule, is_apart=True)
     return WholeRun(steps, schedule) if steps or schedule else WholeRun(steps_of_run(), None)
 
 
@@ -172,7 +177,7 @@ class Search:
         """Raises `SpentError` and `Interrupted`."""
         if whole.steps is not None and self._reduced(whole.steps, self.tries):
             return
-        if whole.schedule is None or not self._reduced(whole.schedule, 1):
+        if whole.schedule is None or not self._reduced(whole.schedule, 1) or whole.is_apart:
             return
         assert self.best is not None
         assert self.best.best is not None

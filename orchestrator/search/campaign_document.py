@@ -17,7 +17,7 @@ from orchestrator.campaign import toml_text
 from orchestrator.campaign.model import Campaign, Cell
 from orchestrator.campaign.parser import parse
 from orchestrator.campaign.plan import PlannedRun, run_id
-from orchestrator.campaign.swarm import ROLE, draw
+from orchestrator.campaign.swarm import FLUSH, ROLE, draw
 from orchestrator.search.run_maker import WHERE
 from orchestrator.search.steps_of_run import FaultTable, StepTable
 from systems.toml_tables import TomlSource
@@ -58,9 +58,20 @@ class Document:
         return workload
 
     @property
+    def kinds(self) -> list[str]:
+        """The kind of each fault that it starts."""
+        scripted = [INJECTED_BY[step["do"]].name for step in self.steps if step["do"] in INJECTED_BY]
+        return [moment["fault"] for moment in self.moments] + scripted
+
+    @property
     def faults(self) -> int:
         """The number of faults that it starts."""
-        return len(self.moments) + sum(step["do"] in INJECTED_BY for step in self.steps)
+        return len(self.kinds)
+
+    @property
+    def flushes(self) -> bool:
+        """Whether a record is on disk before it counts."""
+        return int(self.data.get(ROLE, {}).get(FLUSH, 0)) == 1
 
     @property
     def nodes(self) -> int:

@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from analysis.verdict import FAIL, UNKNOWN, first_reasons
 from nemeses import INJECTED_BY
 from orchestrator.campaign.model import FILESYSTEMS, STRICT
+from orchestrator.campaign.swarm import faults_of
 from orchestrator.errors import UsageError
 from orchestrator.search.campaign_document import Document, planned
 from orchestrator.search.run_maker import Made, Maker
@@ -146,13 +148,16 @@ def _with_load(document: Document, key: str, values: Sequence[Any]) -> Iterator[
 
 
 def _fewer_nodes(document: Document) -> Iterator[Document]:
-    """One node less, with at most as many replicas as nodes."""
+    """One node less, with at most as many replicas as nodes. Where a fault takes records from a disk and another one
+    still has them, that must stay so: otherwise the loss is the fault's, and not the broker's."""
     nodes = document.nodes - 1
     if nodes < 1 or "assignment" in document.workload:
         return
     fewer = document.having("topology", {**document.data["topology"], "nodes": nodes})
     replicas = int(document.workload.get("replication_factor", 3))
-    yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
+    endured = partial(faults_of, document.kinds, flushes=document.flushes)
+    if endured(document.nodes, replicas) == endured(nodes, min(replicas, nodes)):
+        yield from _with_load(fewer, "replication_factor", [min(replicas, nodes)])
 
 
 def _shorter_load(document: Document) -> Iterator[Document]:

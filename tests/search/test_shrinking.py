@@ -141,6 +141,13 @@ def test_the_faults_of_a_schedule_keep_their_moments(needed: set[float]) -> None
     assert smallest.workload["duration_s"] == math.ceil(smallest.moments[-1]["at_s"] + 1.5)
 
 
+@pytest.mark.parametrize(("kind", "nodes"), [("disk-flip", 3), ("kill", 1)])
+def test_replicas_that_make_up_for_a_disk_stay(kind: str, nodes: int) -> None:
+    moment = {"fault": kind, "at_s": 1.0, "duration_s": 1.0, "nodes": ["n1"]}
+    whole = document([], replication_factor=3, duration_s=9.0).with_moments([moment], overlap=False)
+    assert shrink(whole, Judge(lambda _: True)).nodes == nodes
+
+
 def test_a_budget_ends_the_search() -> None:
     with pytest.raises(SpentError):
         shrink(document(STEPS), Judge(lambda _: True, most=3))
