@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from analysis.pipeline import analyze
 from analysis.report import render_run
 from analysis.verdict import Verdict
 from history.own_classes import OwnClassError
+from orchestrator.gate.policy_file import KnownFailure
 from tests.analysis_pipeline.stored_run import RECORDS, StoredRun
 
 FILE = "pairs.py"
@@ -167,3 +170,33 @@ def test_a_checker_is_tested_without_a_run() -> None:
         checker.check(RunHistory.of({"f": "append", "offset": 3}, {"f": "append", "offset": 40}, {"f": "read"}))
     )
     assert [(broken.name, broken.operations[0].offset) for broken in found] == [("far", 40)]
+
+
+FAR_AND_OTHER = f"{FAR}        yield self.anomaly('other', 'something')\n"
+EXPECTED: dict[str, tuple[dict[str, Any], str]] = {
+    "its name": ({"anomaly": "far"}, ""),
+    "any of its kind": ({"anomaly": "own-promise-broken"}, ""),
+    "another name": ({"anomaly": "near"}, "the expected anomaly near was not found"),
+    "no other": ({"anomaly": "far", "must_hold": ["no-other-anomaly"]}, "must hold, but other was found"),
+    "the other may be there": ({"anomaly": "far", "must_hold": ["no-other-anomaly"], "may_show": ["other"]}, ""),
+    "no other kind": ({"anomaly": "own-promise-broken", "must_hold": ["no-other-anomaly"]}, ""),
+    "none of its class": ({"anomaly": "lost-acknowledged-write", "must_hold": ["OWN"]}, "was not found"),
+}
+
+
+@pytest.mark.parametrize("case", EXPECTED)
+def test_a_cell_names_own_anomalies_in_its_expectation(tmp_path: Path, case: str) -> None:
+    expect, unmet = EXPECTED[case]
+    source = {FILE: text(FAR_AND_OTHER)}
+    run = StoredRun(tmp_path / "run", use=(USE,), checkers=source, expect={"verdict": "fail", **expect})
+    verdict = analyze(run.write(), engine="in-process", plots=False)
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["far", "other"]
+    assert {anomaly.kind for anomaly in verdict.anomalies} == {"own-promise-broken"}
+    assert verdict.met == (not unmet)
+    assert unmet in "".join(verdict.unmet)
+
+
+def test_a_known_failure_of_a_gate_may_be_any_own_anomaly() -> None:
+    known = KnownFailure("own-promise-broken", "it is known", date(2030, 1, 1))
+    assert known.fits("far", "", "main")
+    assert not known.fits("not-converged", "", "main")
