@@ -1,5 +1,5 @@
-"""docs/zookeeper.md and docs/nats.md: their files are valid unchanged. With the programs, the settings that must pass
-pass, and a documented loss is found."""
+"""docs/zookeeper.md, docs/nats.md and docs/rabbitmq.md: their files are valid unchanged.
+With the programs, the settings that must pass pass, and a documented loss is found."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from tests.systems.test_your_system import blocks
 
-CAMPAIGNS = ("zookeeper/registers", "zookeeper/ids", "zookeeper/first-seconds", "nats/stream")
+CAMPAIGNS = ("zookeeper/registers", "zookeeper/ids", "zookeeper/first-seconds", "nats/stream", "rabbitmq/queue")
 RUNS = (
     ("zookeeper/ids", "sync"),
     ("zookeeper/registers", "ordered"),
     ("nats/stream", "always"),
     ("nats/stream", "default"),
+    ("rabbitmq/queue", "quorum"),
 )
 SYNCS_ALWAYS = (2, 10)
 """The first version of NATS with the setting `sync_interval`."""
@@ -40,12 +41,14 @@ def nats_server() -> str | None:
 def is_installed(system: str) -> bool:
     if system == "nats":
         return nats_server() is not None
+    if system == "rabbitmq":
+        return Path("/usr/lib/rabbitmq/bin/rabbitmq-server").exists()
     return bool(shutil.which("java")) and Path("/usr/share/java/zookeeper.jar").exists()
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for page in ("zookeeper", "nats"):
+    for page in ("zookeeper", "nats", "rabbitmq"):
         for block in blocks((PROJECT_ROOT / f"docs/{page}.md").read_text(encoding="utf-8")):
             if "file" in block.options:
                 path = tmp_path / block.options["file"]
