@@ -32,7 +32,7 @@ def play(workload: OwnWorkload, client: Client, *, seed: int = 1, count: int = 1
     `client` needs no system: a class with the same methods that keeps the data in memory will do. Outcomes are those of
     a run: what returns is `ok`, `Refused` is `fail`, another exception is `fail` for a query and otherwise `info`. A
     final operation is invoked once. Raises `OwnClassError` for an operation that a run would refuse, with its line, and
-    ValueError for a result that is no JSON value."""
+    ValueError for a result that is not a JSON value."""
     workload.client = workload.client or "client-1"  # type: ignore[misc]  # of this object
     file, rows = inspect.getfile(type(workload)), list[dict[str, Any]]()
     load = DrawnOperations(file, workload.operations, lambda: workload.operations(Random(seed)), type(client))

@@ -5,7 +5,7 @@ it, with a mechanism of its own, so schedules, scripts, journal and analysis use
 object of the user's class.
 
 `evidence` is asked after the injection and after the heal. A fault is confirmed if there is evidence of it, and healed
-if there is none any more. Evidence that is always there therefore proves nothing: its heal is a mismatch. `heal` is
+if it has ended. Evidence that is always there therefore proves nothing: its heal is a mismatch. `heal` is
 also called on every node before the first fault and at the end of the run, because a killed run may have left faults.
 
 The user's code may fail or never return. So each call runs in a thread with a deadline, one call at a time. An
@@ -131,7 +131,7 @@ class FaultKind(ABC):
     needs_service: ClassVar[bool] = False
     """Whether it needs a service that runs: not on a node whose service another fault has ended or suspended."""
     ends_service: ClassVar[bool] = False
-    """Whether it ends the service: that is no finding, and after the heal the service is started again."""
+    """Whether it ends the service: that is not a finding, and after the heal the service is started again."""
     may_destroy: ClassVar[Collection[str]] = ()
     """The damage that it may do to its node, which the analysis excuses."""
     limit_s: ClassVar[float] = LIMIT_S
