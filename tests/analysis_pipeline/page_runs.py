@@ -57,7 +57,7 @@ min_ok = 1
 min_queries = 0
 min_share = 0
 [seeds]
-first = 2
+first = 3
 count = 1
 [[cell]]
 name = "mutated"
