@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,4 +73,12 @@ def test_a_setting_has_its_documented_result(directory: Path, campaign: str, cel
     if program := nats_server():
         shutil.copy(program, directory / "nats/nats-server")
     only = ["--cell", cell, "--seeds", "1", "--engine", "in-process", "--quiet", "--no-plots"]
-    assert main(["run", str(directory / f"{campaign}.toml"), "--store", str(directory / "store"), *only]) == 0
+    command = ["run", str(directory / f"{campaign}.toml"), "--store", str(directory / "store"), *only]
+    done = subprocess.run(  # as root the command goes on as another process
+        [sys.executable, "-m", "orchestrator", *command],
+        cwd=PROJECT_ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
