@@ -211,17 +211,28 @@ def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
 
 def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:
     """Replicas of the metadata topic that a node must have, by the metadata log of the cluster, and that are absent or
-    shorter than another one, although no fault can have cost them records."""
+    end below a high watermark on some disk or below another follower, although no fault can have cost them records. The
+    leader may have more, which its followers have not fetched yet."""
+    from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
+    from analysis.replicafiles.log import ReplicaFileError
     from analysis.replicafiles.remote_metadata import TOPIC
 
     names = dict(enumerate(run.description.node_names, 1))
+    marks = []
+    for node, place in nodes.items():
+        try:
+            marks.append(read_high_watermarks(place / HIGH_WATERMARKS) or {})
+        except ReplicaFileError as error:
+            yield f"the high watermarks on {node} cannot be read: {error}"
     for place in nodes.values() if run.description.metadata_format == KRAFT else ():
         cluster = read_cluster_metadata(place)
         topic = cluster.topics.get(TOPIC)
         for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
             ends = metadata.ends.get(number, {})
-            due = max(ends.values(), default=0)
+            leader = names.get(partition.leaders.get(partition.epoch, -1))
+            due = max((end for node, end in ends.items() if node != leader), default=0)
+            due = max([due, *(on_disk.get((TOPIC, number), 0) for on_disk in marks)])
             for node in (names.get(node_id, "") for node_id in partition.replicas):
                 lost = suffered(run.history.journal, node, LOSSES | {Damage.UNSYNCED})
                 if ends.get(node, -1) < due and not lost:
