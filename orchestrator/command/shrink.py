@@ -134,7 +134,7 @@ def whole_run(directory: RunDirectory, plan: PlannedRun, anomaly: str) -> WholeR
     campaign, cell = plan.campaign, replace(plan.cell, expect=Expectation("fail", anomaly))
     description = f"Reduced from {directory.id}: the part that {anomaly} needs"
     document = document_of(campaign, cell, plan.seed, (), suffix=SUFFIX, description=description)
-    table = tomllib.loads(campaign.text)["nemesis"]
+    table = tomllib.loads(campaign.text).get("nemesis", {})
     if campaign.nemesis.kind == "steps":
         return WholeRun(document.with_steps(table["step"]), None)
     overlap, drawn = campaign.nemesis.overlap, plan.schedule(lab_named(SIMULATION).capabilities)

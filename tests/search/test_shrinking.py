@@ -279,6 +279,16 @@ def test_the_schedule_of_a_run_repeats_it(random: SimulatedRun, tmp_path: Path) 
     assert counters(again.verdict.anomalies) == counters(random.verdict.anomalies) != {}
 
 
+def test_a_run_without_faults_is_reduced_as_steps(tmp_path: Path) -> None:
+    path = tmp_path / "quiet.toml"
+    path.write_text(RANDOM[: RANDOM.index("[nemesis]")] + RANDOM[RANDOM.index("[checks]") :])
+    directory = RunDirectory(simulate(path, tmp_path / "store", seeds=[3]).path)
+    whole = whole_run(directory, stored_plan(directory), "lost-acknowledged-write")
+    assert whole.schedule is None
+    assert whole.steps is not None
+    assert [step["do"] for step in whole.steps.steps] == ["wait"]
+
+
 def test_a_failure_that_needs_its_moments_is_reduced_as_a_schedule(
     random: SimulatedRun, tmp_path: Path, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
