@@ -457,7 +457,7 @@ def _required(value: str, otherwise: str) -> str:
 
 def _why(error: Exception) -> str:
     """Jinja's or Python's message; for a missing attribute of a node, without the name of our class."""
-    return re.sub(r"^'[\w.]+\.(Node|_StandIn) object'", "a node", str(error))
+    return re.sub(r"^'[\w.]+\.(Node|Place) object'", "a node", str(error))
 
 
 class PortObserver:

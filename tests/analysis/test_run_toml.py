@@ -87,7 +87,7 @@ def test_a_complete_run_toml_has_no_defects_and_keys_for_others_are_ignored() ->
         ("replicas.records", "any", '[replicas] records is "any": expected one of '),
         ("metadata.traced", 1, "[metadata] traced is 1: expected bool, got int"),
         ("workload.assignment", [[1, "2"]], '[workload] assignment is [[1, "2"]]: expected int, got str'),
-        ("nemesis.kind", "wild", '[nemesis] kind is "wild": expected one of none, random, steps'),
+        ("nemesis.kind", "wild", '[nemesis] kind is "wild": expected one of none, random, schedule, steps'),
         ("configuration", {"n1": {"f": [1]}}, "configuration is { n1 = { f = [1] } }: expected str, got int"),
         ("settings", 3, "settings is 3: expected object, got int"),
     ],

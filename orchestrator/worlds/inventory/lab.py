@@ -346,7 +346,8 @@ def _broken_promises(checked: Sequence[CheckedHost]) -> Iterable[tuple[Need, lis
 
 
 def _kinds_needing(need: Need) -> str:
-    return ", ".join(sorted(needing(need)))
+    """Those that need also what no host has are not named."""
+    return ", ".join(sorted(needing(need) & InventoryLab.capabilities))
 
 
 def _is_own(address: str) -> bool:
