@@ -229,9 +229,10 @@ def a_node_voted_for_an_unknown_node(run: Stored) -> None:
     of_state(run, votedId=8)
 
 
-@mutation(unknown("quorum-state file of n", "but the node last reported"))
+@mutation(unknown("quorum-state file of n", "but the node last reported"), fails("two-votes"))
 def a_nodes_state_is_another_nodes(run: Stored) -> None:
-    """That of a node that has another vote; if all have the same, of one that did not vote."""
+    """That of a node that has another vote; if all have the same, of one that did not vote. The other vote may be a
+    second one in its epoch."""
     files = {node: f"nodes/{node}/data/__cluster_metadata-0/quorum-state" for node in run.nodes()}
     states = {node: json.loads((run / name).read_bytes()) for node, name in files.items()}
     votes = {node: state["votedId"] for node, state in states.items()}

@@ -78,7 +78,11 @@ def test_groups_lose_and_skip_no_record_through_kills(short: Path, tmp_path: Pat
 @pytest.mark.kills("commit_acked_before_hw")
 @pytest.mark.conforms("CG-3", "CG-4")
 @pytest.mark.parametrize(
-    ("cell", "expected"), [("mutated", {"lost-acknowledged-commit", "offsets-contradict-log"}), ("fixed", set())]
+    ("cell", "expected"),
+    [
+        ("mutated", {"lost-acknowledged-commit", "offsets-contradict-log", "assignment-contradicts-log"}),
+        ("fixed", set()),
+    ],
 )
 def test_an_isolated_coordinator_loses_only_commits_acknowledged_early(
     cell: str, expected: set[str], tmp_path: Path
