@@ -45,23 +45,32 @@ _POWER: Final = ("power-loss", "power-loss-all")
 
 @dataclass(frozen=True)
 class Profile:
-    """`meets`: a run has at least one of these kinds of fault; empty: any. `beside`: the other kinds that it may have;
-    empty: any, except those that cost a disk. `lengths`: the times around which faults last. `least_in_sync`: the least
-    `min.insync.replicas`, if the partitions have more replicas. `bounds`: instead of those in `BOUNDS`. `tiered`: the
-    share of runs with tiered storage. `kind`: of the workload; empty: any."""
+    """What the draw of a run is narrowed to. The defaults narrow nothing."""
 
     weight: float
+    """How often it is drawn, relative to the other profiles."""
     nodes: tuple[int, int] = (1, 7)
+    """The fewest and the most nodes."""
     voters: tuple[int, int] = (1, 5)
+    """The fewest and the most voters of the metadata quorum."""
     factors: tuple[int, ...] = (1, 2, 3, 3, 3)
+    """The replication factors, each as often as it is here."""
     least_in_sync: int = 1
+    """The least `min.insync.replicas`, if the partitions have more replicas."""
     meets: tuple[str, ...] = ()
+    """Kinds of fault of which a run has at least one; empty: any."""
     beside: tuple[str, ...] = ()
+    """The other kinds that it may have; empty: any, except those that cost a disk."""
     lengths: tuple[str, ...] = (SESSION, LEASE, LAG, FETCH, ELECTION)
+    """The time-outs around which faults last."""
     flushes: bool = True
+    """Whether a record is on disk before it counts."""
     tiered: float = 0.2
+    """The share of runs with tiered storage."""
     kind: str = ""
+    """The kind of workload; empty: any."""
     bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """Bounds of numbers instead of those in `BOUNDS`."""
 
 
 PROFILES: Final[Mapping[str, Profile]] = {
