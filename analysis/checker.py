@@ -250,7 +250,9 @@ class Checker:
         """The outcome, with the code of the broken promise in each anomaly. Raises KeyError for an undeclared
         anomaly."""
         codes = {kind.name: kind.breaks.code for kind in self.anomalies}
-        return replace(outcome, anomalies=tuple(replace(each, promise=codes[each.kind]) for each in outcome.anomalies))
+        return replace(
+            outcome, anomalies=tuple(replace(anomaly, promise=codes[anomaly.kind]) for anomaly in outcome.anomalies)
+        )
 
 
 def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:

@@ -112,9 +112,9 @@ def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[st
         forbidden = {name for name, klass in CLASSES.items() if demand in (f"{NO}{name}", klass)}
     if not forbidden:
         yield f"{demand} is not a known demand, so it cannot be checked"
-    found = sorted({each.name for each in verdict.anomalies if each.kind in forbidden and each.name not in accepted})
-    if found:
-        yield f"{demand} must hold, but {', '.join(found)} was found"
+    names = {anomaly.name for anomaly in verdict.anomalies if anomaly.kind in forbidden}
+    if names := names - set(accepted):
+        yield f"{demand} must hold, but {', '.join(sorted(names))} was found"
     elif open_checks := _undecided(forbidden, verdict):
         yield f"{demand} must hold, but {', '.join(open_checks)} could not decide it"
 

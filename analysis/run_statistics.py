@@ -116,8 +116,8 @@ def statistics(history: History, view: PlotData) -> dict[str, Any]:
         "longest_outage_s": _longest_outage(parts, origin),
     }
     exact = quantiles(lambda: _latencies(parts, origin), list(_LATENCIES.values()))
-    rounded = [None] * len(_LATENCIES) if exact is None else [round(each, 3) for each in exact]
-    return stats | {f"latency_{name}_ms": each for name, each in zip(_LATENCIES, rounded, strict=True)}
+    rounded = [None] * len(_LATENCIES) if exact is None else [round(latency, 3) for latency in exact]
+    return stats | {f"latency_{name}_ms": latency for name, latency in zip(_LATENCIES, rounded, strict=True)}
 
 
 def _number(rows: Iterable[Mapping[str, Any]], outcome: int | None = None) -> int:
@@ -148,7 +148,7 @@ def _longest_outage(parts: Parts, origin: int) -> float | None:
     """The longest time without an acknowledgement, between the first and the last append; None if both have the same
     time, because an outage would not be visible."""
     invoked = [pc.min_max(part["inv"]).as_py() for part in parts() if part.num_rows]
-    first, last = min((each["min"] for each in invoked), default=0), max((each["max"] for each in invoked), default=0)
+    first, last = min((cell["min"] for cell in invoked), default=0), max((cell["max"] for cell in invoked), default=0)
     if first == last:
         return None
     starts, ends = gaps_with_the_longest(lambda: (ret for _, ret in _acknowledged(parts)), first, last)

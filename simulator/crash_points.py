@@ -60,14 +60,18 @@ CRASHES: Final = ("kill-before", "kill-after", "power-loss-before", "power-loss-
 
 @dataclass(eq=False)
 class CrashPoint:
-    """The operation with this number, from 1, among those that `counts` selects. `seen`: these operations so far, in
-    order; `struck`: the machine that has crashed at the last one; empty: none has. `crash`: one of `CRASHES`."""
+    """The operation at which a process ends."""
 
     number: int
+    """Its number, from 1, among those that `counts` selects."""
     crash: str
+    """How it ends: one of `CRASHES`."""
     counts: Window
-    seen: list[str] = field(default_factory=list)
+    """Selects the operations that count."""
+    operations: list[str] = field(default_factory=list)
+    """Those that have come so far, in order."""
     struck: str = ""
+    """The machine that has crashed at the last one; empty: none has."""
 
     @property
     def loses_power(self) -> bool:
@@ -102,8 +106,8 @@ class CrashPoints:
         point = self._armed.get(host.name)
         if point is None or not point.counts(name, subject):
             return None
-        point.seen.append(f"{host.name} {name} {subject}")
-        if len(point.seen) != point.number:
+        point.operations.append(f"{host.name} {name} {subject}")
+        if len(point.operations) != point.number:
             return None
         if point.crash.endswith("before"):
             self.strike(point)

@@ -231,7 +231,7 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
         for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
             ends = metadata.ends.get(number, {})
             # The stop of the nodes at the end of a run leaves a last epoch without a leader.
-            leader = names.get(next((it for _, it in sorted(partition.leaders.items(), reverse=True) if it > 0), -1))
+            leader = names.get(next((id_ for _, id_ in sorted(partition.leaders.items(), reverse=True) if id_ > 0), -1))
             due = max((end for node, end in ends.items() if node != leader), default=0)
             due = max([due, *(on_disk.get((TOPIC, number), 0) for on_disk in marks)])
             for node in (names.get(node_id, "") for node_id in partition.replicas):

@@ -45,12 +45,12 @@ def lost_before_faults(history: History) -> int:
 
 def shown_in_the_end(history: History, column: str = "values") -> dict[Place, ValueRuns]:
     """The values that final reads returned, or their offsets, by partition."""
-    shown: dict[Place, ValueRuns] = {}
+    runs_of: dict[Place, ValueRuns] = {}
     for part in history.logs.parts("f", "type", "phase", "topic", "partition", column):
         for place, reads in by_key(LOG, part.filter(_is_final(part, READ))):
             runs = ValueRuns.of(pc.list_flatten(reads[column]).to_numpy())
-            shown[place] = ValueRuns.union([shown.get(place, ValueRuns()), runs])
-    return shown
+            runs_of[place] = ValueRuns.union([runs_of.get(place, ValueRuns()), runs])
+    return runs_of
 
 
 class AboveUploads(NamedTuple):

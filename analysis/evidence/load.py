@@ -65,7 +65,7 @@ def load_of(history: History) -> MeasuredLoad:
 
 def _load(operations: pa.Table, end: int) -> MeasuredLoad:
     under_load = _under_load(operations, end)
-    changes, changes_under_load = (_count(_kept(each), CHANGES) for each in (operations, under_load))
+    changes, changes_under_load = (_count(_kept(rows), CHANGES) for rows in (operations, under_load))
     return MeasuredLoad(
         changes=changes,
         changes_under_load=changes_under_load,

@@ -137,8 +137,8 @@ def _lanes(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[L
 def _starts(events: NodeEvents, clock: RunClock) -> dict[tuple[str, int], tuple[StartsLane, ...]]:
     """The starts of logs that replicas reported, by partition, for partitions with records in remote storage."""
     numbers = ("log_start_offset", "local_start_offset", "last_tiered_offset")
-    found = _reports(events, clock, "replica_starts", numbers, StartsLane)
-    return {key: lanes for key, lanes in found.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
+    starts = _reports(events, clock, "replica_starts", numbers, StartsLane)
+    return {key: lanes for key, lanes in starts.items() if any((lane.last_tiered >= 0).any() for lane in lanes)}
 
 
 def _reports(

@@ -62,12 +62,12 @@ def client(number, process):
     """A connected client, or None if the server has ended."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
-        made = KazooClient(f"127.0.0.1:{CLIENT_PORT + number}", timeout=4)
+        client = KazooClient(f"127.0.0.1:{CLIENT_PORT + number}", timeout=4)
         try:
-            made.start(timeout=2)
-            return made
+            client.start(timeout=2)
+            return client
         except Exception:
-            made.close()
+            client.close()
     return None
 
 

@@ -56,7 +56,7 @@ def _members(tree: ast.ClassDef) -> Iterator[tuple[str, str]]:
             yield from ((head, below) for head, below in _attributes(node.body) if below)
             if text:
                 yield _head(node).replace("__init__", tree.name, 1), text
-        elif any(ast.unparse(each).endswith("property") for each in node.decorator_list):
+        elif any(ast.unparse(decorator).endswith("property") for decorator in node.decorator_list):
             yield f"{node.name}: {ast.unparse(node.returns or ast.Constant(None))}", text
         elif not node.name.startswith("_"):
             yield _head(node), text

@@ -82,8 +82,10 @@ def batches_in(content: bytes) -> Iterator[tuple[Header, bytes]]:
         header = Header._make(HEADER.unpack_from(content, position))
         end = position + header.size
         if header.magic != MAGIC or header.size < HEADER.size or end > len(content):
-            left = len(content) - position
-            raise DamagedBatchError(f"a header with magic {header.magic} and a size of {header.size}, where {left} are")
+            remaining_bytes = len(content) - position
+            raise DamagedBatchError(
+                f"a header with magic {header.magic} and a size of {header.size}, where {remaining_bytes} are"
+            )
         yield header, content[position:end]
         position = end
 

@@ -121,8 +121,8 @@ def _tell(facts: Facts) -> str:
 
 def _point(fault: Fault) -> tuple[str, int, str]:
     """The files, the number and the way of the crash."""
-    given = fault.parameters
-    return given.get("files", FILES[0]), int(given.get("number", 1)), given.get("crash", "kill-after")
+    parameters = fault.parameters
+    return parameters.get("files", FILES[0]), int(parameters.get("number", 1)), parameters.get("crash", "kill-after")
 
 
 def _back(by: Power, fault: Fault, host: Host, crash: Facts) -> Evidence:

@@ -305,8 +305,8 @@ def _moments(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> 
     """The faults of a schedule. Raises `InputError`."""
     tables = table.tables("fault")
     moments = [
-        table.source.attempt(lambda this=each: _moment(this, topology, known), None)  # type: ignore[misc]
-        for each in tables
+        table.source.attempt(lambda this=fault: _moment(this, topology, known), None)  # type: ignore[misc]
+        for fault in tables
     ]
     table.done()
     if not tables:
@@ -415,8 +415,8 @@ def _own_checkers(table: Table, checks: Checks, directory: Path) -> tuple[dict[s
             declared = load_checker(use, texts[file]).anomalies
         except OwnClassError as error:
             table.refuse(f"use: {error}", "use")
-        if taken := sorted(declared.keys() & ANOMALIES.keys()):
-            table.refuse(f"use: {use} declares {taken[0]!r}, an anomaly of Brownout; choose another name", "use")
+        if built_in := sorted(declared.keys() & ANOMALIES.keys()):
+            table.refuse(f"use: {use} declares {built_in[0]!r}, an anomaly of Brownout; choose another name", "use")
         anomalies.update(declared)
     return texts, anomalies
 

@@ -106,18 +106,21 @@ DEEP: Final[Mapping[str, Callable[[ClusterAbstraction], bool]]] = {
 
 
 class Meetings(NamedTuple):
-    """What a whole run met. `settings`: common ones of its brokers; `kinds`: of its faults; `events`: of all
-    nodes; `checks`: comparisons by oracle."""
+    """What a whole run met."""
 
     settings: Mapping[str, str]
+    """Those that its brokers have in common."""
     kinds: frozenset[str]
+    """Of its faults."""
     events: tuple[Mapping[str, Any], ...]
+    """Of all nodes."""
     checks: Mapping[str, int]
+    """The number of comparisons by oracle."""
 
     def has(self, name: str, **fields: object) -> bool:
         """Whether a node reported such an event, with these values."""
-        wanted = {"event": name, **fields}.items()
-        return any(wanted <= event.items() for event in self.named(name))
+        pairs = {"event": name, **fields}.items()
+        return any(pairs <= event.items() for event in self.named(name))
 
     def named(self, name: str) -> list[Mapping[str, Any]]:
         return [event for event in self.events if event["event"] == name]

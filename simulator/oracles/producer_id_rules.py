@@ -20,7 +20,7 @@ class ProducerIdRules:
         self._findings = findings
         self._blocks: dict[tuple[str, int, int], range] = {}
         """By machine, life of its process and end of the block: what it had when it was seen first."""
-        self._left: dict[tuple[str, int, int], int] = {}
+        self._next_ids: dict[tuple[str, int, int], int] = {}
         """The first unused id of each block when it was seen last."""
 
     def look(self, machine: MachineView) -> None:
@@ -28,17 +28,17 @@ class ProducerIdRules:
         if machine.node is None or not (ids := machine.node.producer_ids.ids.unused):
             return
         key = (machine.name, machine.life, ids.stop)
-        if self._left.get(key) == ids.start:
+        if self._next_ids.get(key) == ids.start:
             return
         self._findings.compared(ID_SHARED, _NO_TOPIC)
-        if ids.start < self._left.get(key, 0):
+        if ids.start < self._next_ids.get(key, 0):
             self._report(machine, ids, "has assigned some of them already")
         elif key not in self._blocks:
             for (name, life, _), block in self._blocks.items():
                 if block.start < ids.stop and ids.start < block.stop:
                     self._report(machine, ids, f"process {life} of {name} got {block.start} to {block.stop - 1}")
             self._blocks[key] = ids
-        self._left[key] = ids.start
+        self._next_ids[key] = ids.start
 
     def _report(self, machine: MachineView, ids: range, problem: str) -> None:
         sentence = (

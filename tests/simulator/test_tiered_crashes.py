@@ -260,7 +260,7 @@ def failures(kind: type[Scenario], chosen: list[Place], seen: list[str]) -> Iter
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("kind", SCENARIOS)
 def test_a_crash_at_any_operation_loses_no_record_and_leaves_no_orphan(kind: type[Scenario], share: int) -> None:
-    seen = play(kind).seen
+    seen = play(kind).operations
     found = list(failures(kind, points(seen)[share::SHARES], seen))
     assert not found, "\n".join(found)
 
@@ -276,7 +276,7 @@ def test_a_crash_at_any_operation_loses_no_record_and_leaves_no_orphan(kind: typ
     ],
 )
 def test_the_operations_of_a_scenario_are_counted(kind: type[Scenario], operations: set[str]) -> None:
-    assert operations <= {each.split()[1] for each in play(kind).seen}
+    assert operations <= {each.split()[1] for each in play(kind).operations}
 
 
 def no_copy_is_given_up(patch: pytest.MonkeyPatch) -> None:
@@ -339,5 +339,5 @@ def test_a_planted_fault_is_found(
 ) -> None:
     """Without a crash the fault has no effect: only a crash shows it."""
     plant(monkeypatch)
-    seen = play(kind).seen
+    seen = play(kind).operations
     assert next(failures(kind, points(seen, operations)[::-1], seen), None) is not None

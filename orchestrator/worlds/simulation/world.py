@@ -307,7 +307,8 @@ class SimulatedDisks:
         self._cluster.crash_points.disarm(name)
         if self._machine(name).host is not None:  # also if it has struck at this moment
             self._cluster.crash(name, point)
-        return {"operation": point.seen[-1] if point.struck else "none", "operations": len(point.seen)}
+        last = point.operations[-1] if point.struck else "none"
+        return {"operation": last, "operations": len(point.operations)}
 
     def probe(self, name: str, seconds: float) -> float | None:
         disk, began_s = self._machine(name).disk, self._cluster.loop.now
