@@ -151,7 +151,9 @@ class CheckedRun:
         from history import seal
 
         of_clients = {
-            f"history/operations/{name}": why for each in self.history.records for name, why in each.changed.items()
+            f"history/operations/{name}": reason
+            for record in self.history.records
+            for name, reason in record.changed.items()
         }
         return of_clients | seal.changed(self.directory)
 
@@ -163,7 +165,7 @@ class CheckedRun:
 
         if not self.description.has_replica_files:
             return ()
-        settings = dict.fromkeys(pair for each in self.description.settings for pair in each.items())
+        settings = dict.fromkeys(pair for table in self.description.settings for pair in table.items())
         return tuple(
             f"{name} = {value}" for name, value in settings if may_delete({name: value}) or compacts({name: value})
         )
@@ -181,8 +183,8 @@ class CheckedRun:
     @property
     def _lacks_clients(self) -> bool:
         """Whether clients are missing from the journal. Their values are unknown."""
-        known = {record.client for record in self.history.records}
-        return bool(self.history.journal_defects) or not known >= set(self.plan.clients)
+        clients = {record.client for record in self.history.records}
+        return bool(self.history.journal_defects) or not clients >= set(self.plan.clients)
 
 
 PLAN: Final = r"run\.toml"
@@ -241,7 +243,7 @@ class Checker:
         if not changed:
             return outcome
         doubts = EVIDENCE_CHANGED.say(
-            f"{each.name}, from evidence that was changed: {each.sentence}" for each in outcome.anomalies
+            f"{anomaly.name}, from evidence that was changed: {anomaly.sentence}" for anomaly in outcome.anomalies
         )
         detail = f"{counted(len(outcome.anomalies), 'anomaly', 'anomalies')} without proof: {first_of(changed)}"
         return Outcome(UNKNOWN, detail, (), (*outcome.doubts, *doubts))
@@ -257,12 +259,12 @@ class Checker:
 
 def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:
     """Replaces each anomaly that the tester may have caused, because it ran out of a resource, by a doubt."""
-    found = shortages(run.history.journal)
-    causes = [(each, cause_of(each, found)) for each in outcome.anomalies]
-    doubts = TESTER_SHORT.say(f"{each.name}: {each.sentence}; but {why}" for each, why in causes if why)
+    shortage = shortages(run.history.journal)
+    causes = [(anomaly, cause_of(anomaly, shortage)) for anomaly in outcome.anomalies]
+    doubts = TESTER_SHORT.say(f"{anomaly.name}: {anomaly.sentence}; but {cause}" for anomaly, cause in causes if cause)
     if not doubts:
         return outcome
-    proven = tuple(each for each, why in causes if not why)
+    proven = tuple(anomaly for anomaly, cause in causes if not cause)
     verdict = outcome.verdict if proven else UNKNOWN
     detail = (
         outcome.detail if proven else f"{counted(len(doubts), 'anomaly', 'anomalies')} that the tester may have caused"
@@ -271,15 +273,17 @@ def without_the_testers(outcome: Outcome, run: CheckedRun) -> Outcome:
 
 
 def apart_from_forgotten(
-    found: Sequence[Anomaly], name: str, forgetting: Sequence[str]
+    anomalies: Sequence[Anomaly], name: str, forgetting: Sequence[str]
 ) -> tuple[tuple[Anomaly, ...], tuple[str, ...]]:
     """The proven anomalies, and doubts in place of the anomalies called `name`. Where a log may remove records, a
     record that a read skipped may have been removed before. Without such settings all anomalies are proven."""
     if not forgetting:
-        return tuple(found), ()
-    why = f"the system may have forgotten it lawfully: {first_of(forgetting, ', ')}"
-    doubts = MAY_BE_FORGOTTEN.say(f"{each.name}: {each.sentence}; {why}" for each in found if each.name == name)
-    return tuple(each for each in found if each.name != name), doubts
+        return tuple(anomalies), ()
+    reason = f"the system may have forgotten it lawfully: {first_of(forgetting, ', ')}"
+    doubts = MAY_BE_FORGOTTEN.say(
+        f"{anomaly.name}: {anomaly.sentence}; {reason}" for anomaly in anomalies if anomaly.name == name
+    )
+    return tuple(anomaly for anomaly in anomalies if anomaly.name != name), doubts
 
 
 MOST_NAMED: Final = 3
@@ -287,5 +291,5 @@ MOST_NAMED: Final = 3
 
 def first_of(items: Sequence[str], separator: str = "; ") -> str:
     """The first `MOST_NAMED` items and the number of the others, for a sentence."""
-    more = len(items) - MOST_NAMED
-    return separator.join(items[:MOST_NAMED]) + (f"{separator}and {more} more" if more > 0 else "")
+    unnamed = len(items) - MOST_NAMED
+    return separator.join(items[:MOST_NAMED]) + (f"{separator}and {unnamed} more" if unnamed > 0 else "")

@@ -19,14 +19,14 @@ def discover() -> tuple[Checker, ...]:
     return tuple(sorted(found, key=lambda checker: (checker.place, checker.name)))
 
 
-def classes_of(found: Iterable[Checker]) -> dict[str, str]:
+def classes_of(checkers: Iterable[Checker]) -> dict[str, str]:
     """The code of the broken promise for each anomaly's name.
 
     Raises ValueError when two checkers use one name or one code for different things: a report would be ambiguous.
     """
     kinds: dict[str, str] = {}
     promises: dict[str, str] = {}
-    for checker in found:
+    for checker in checkers:
         for kind in checker.anomalies:
             code = kind.breaks.code
             if kinds.setdefault(kind.name, code) != code:
@@ -36,13 +36,13 @@ def classes_of(found: Iterable[Checker]) -> dict[str, str]:
     return kinds
 
 
-def reasons_of(found: Iterable[Checker]) -> dict[str, Reason]:
+def reasons_of(checkers: Iterable[Checker]) -> dict[str, Reason]:
     """Each reason for which a run can be unknown, by its code.
 
     Raises ValueError when two reasons have the same code: a campaign could not name them.
     """
     reasons: dict[str, Reason] = {}
-    for reason in (*COMMON, *(each for checker in found for each in checker.reasons)):
+    for reason in (*COMMON, *(reason_of_checker for checker in checkers for reason_of_checker in checker.reasons)):
         if reasons.setdefault(reason.code, reason) != reason:
             raise ValueError(f"the code {reason.code} stands for two reasons: {reason.meaning}")
     return reasons

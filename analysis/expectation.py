@@ -83,8 +83,8 @@ def _other_reasons(expected: Expectation, verdict: Verdict) -> Iterator[str]:
         yield "the run is unknown, and its expectation names no accepted reason"
     elif not set(verdict.codes) & set(expected.reasons):
         yield f"the run has none of the expected reasons; its reasons are {', '.join(verdict.codes) or 'not named'}"
-    elif others := [code for code in verdict.codes if code not in expected.reasons]:
-        yield f"the run is also unknown for other reasons: {', '.join(others)}"
+    elif unexpected := [code for code in verdict.codes if code not in expected.reasons]:
+        yield f"the run is also unknown for other reasons: {', '.join(unexpected)}"
 
 
 def _standing_alone(expected: Expectation, names: set[str]) -> Iterator[str]:
@@ -121,9 +121,9 @@ def _broken(demand: str, expected: Expectation, verdict: Verdict) -> Iterator[st
 
 def _undecided(names: set[str], verdict: Verdict) -> list[str]:
     """The checkers of this run that look for one of these anomalies and could not decide."""
-    said = {check.name: check.verdict for check in verdict.checks}
+    verdicts = {check.name: check.verdict for check in verdict.checks}
     looking = [checker.name for checker in CHECKERS if names & {kind.name for kind in checker.anomalies}]
-    return [name for name in looking if said.get(name, NOT_APPLICABLE) not in (PASS, FAIL, NOT_APPLICABLE)]
+    return [name for name in looking if verdicts.get(name, NOT_APPLICABLE) not in (PASS, FAIL, NOT_APPLICABLE)]
 
 
 def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
@@ -131,8 +131,8 @@ def _lost_before_faults(verdict: Verdict) -> Iterator[str]:
     if not _is_checked(verdict) or NOT_READ.code in verdict.codes or type(lost) is not int:
         yield f"{BEFORE_FAULTS} must hold, but the final reads of the log are incomplete"
     elif lost:
-        what = f"{counted(lost, 'record')} acknowledged before the first fault"
-        yield f"{BEFORE_FAULTS} must hold, but the log lacks {what}"
+        loss = f"{counted(lost, 'record')} acknowledged before the first fault"
+        yield f"{BEFORE_FAULTS} must hold, but the log lacks {loss}"
 
 
 def _lost_above_uploads(verdict: Verdict) -> Iterator[str]:
@@ -142,11 +142,11 @@ def _lost_above_uploads(verdict: Verdict) -> Iterator[str]:
     elif not acknowledged:
         yield f"{ABOVE_UPLOADS} must hold, but no record above remote storage was acknowledged"
     elif lost:
-        what = f"{counted(lost, 'record')} acknowledged above remote storage"
-        yield f"{ABOVE_UPLOADS} must hold, but the log lacks {what}"
+        loss = f"{counted(lost, 'record')} acknowledged above remote storage"
+        yield f"{ABOVE_UPLOADS} must hold, but the log lacks {loss}"
 
 
 def _is_checked(verdict: Verdict) -> bool:
     """Whether the clients' operations on logs could be checked."""
-    said = {check.name: check.verdict for check in verdict.checks}
-    return said.get(PARTITION_LOGS.name) in (PASS, FAIL) and CHECKER_CRASHED.code not in verdict.codes
+    verdicts = {check.name: check.verdict for check in verdict.checks}
+    return verdicts.get(PARTITION_LOGS.name) in (PASS, FAIL) and CHECKER_CRASHED.code not in verdict.codes

@@ -159,9 +159,9 @@ class RunFindings:
         try:
             outcome = checker(run)
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            what = f"{type(error).__name__}: {error} ({Path(where.filename).name}:{where.lineno})"
-            outcome, otherwise = Outcome(UNKNOWN, f"the checker crashed: {what}"), CHECKER_CRASHED
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            description = f"{type(error).__name__}: {error} ({Path(frame.filename).name}:{frame.lineno})"
+            outcome, otherwise = Outcome(UNKNOWN, f"the checker crashed: {description}"), CHECKER_CRASHED
         self.checks.append(Check(name, outcome.verdict, outcome.detail, round(time.monotonic() - began, 3)))
         self.anomalies += outcome.anomalies
         self.doubts += map(str, outcome.doubts)
@@ -263,8 +263,8 @@ def _judge(
         engine="in-process" if handle is None else "spark",
         cost=_cost(meter, handle),
     )
-    why = unmet(description.expected, judged)
-    judged = replace(judged, met=not why, unmet=why)
+    unmet_reason = unmet(description.expected, judged)
+    judged = replace(judged, met=not unmet_reason, unmet=unmet_reason)
     judged.write(run_dir / VERDICT_FILE)
     return judged, view
 
@@ -274,10 +274,10 @@ def _with_causes(anomalies: Sequence[Anomaly], history: History, events: NodeEve
     if not anomalies:
         return ()
     try:
-        numbered = {node: list(enumerate(found, 1)) for node, found in events.items()}
+        numbered = {node: list(enumerate(events_of_node, 1)) for node, events_of_node in events.items()}
         return with_causes(anomalies, run_facts(history.journal, numbered, history.clock))
     except Exception as error:
-        return tuple(replace(each, cause=f"{NOT_SHOWN}{type(error).__name__}: {error}") for each in anomalies)
+        return tuple(replace(anomaly, cause=f"{NOT_SHOWN}{type(error).__name__}: {error}") for anomaly in anomalies)
 
 
 def _cost(meter: Meter, handle: SparkHandle | None) -> Cost:
@@ -299,8 +299,8 @@ def _losses_above_uploads(run: CheckedRun) -> dict[str, int]:
         return {}
     places = {node: run.directory / "nodes" / node / "data" for node in run.plan.nodes}
     first = first_above_uploads(places, run.history)
-    found = lost_above_uploads(run.history, first) if first is not None else None
-    return {ACKNOWLEDGED_ABOVE_UPLOADS: found.acknowledged, LOST_ABOVE_UPLOADS: found.lost} if found else {}
+    loss = lost_above_uploads(run.history, first) if first is not None else None
+    return {ACKNOWLEDGED_ABOVE_UPLOADS: loss.acknowledged, LOST_ABOVE_UPLOADS: loss.lost} if loss else {}
 
 
 def _check(run: CheckedRun, findings: RunFindings) -> None:

@@ -23,7 +23,7 @@ def begin(run_dir: Path) -> None:
         if (run_dir / "history").is_dir():  # it was a run
             remove(run_dir / VERDICT_FILE)
         raise RunDirectoryError(f"{run_dir} is not a run: it has no run.toml; runs are in store/<campaign>/<run>")
-    again = command("analyze", str(run_dir))
+    remedy = command("analyze", str(run_dir))
     for path in (run_dir / VERDICT_FILE, draft_of(run_dir / VERDICT_FILE)):
         if path.is_dir():  # a file cannot replace it
             remove(path)
@@ -32,7 +32,7 @@ def begin(run_dir: Path) -> None:
     if not (run_dir / "plots").is_dir():
         remove(run_dir / "plots")
     try:
-        undecided(run_dir, f"{NOT_FINISHED}: it is running, or was interrupted; analyze again with: {again}")
+        undecided(run_dir, f"{NOT_FINISHED}: it is running, or was interrupted; analyze again with: {remedy}")
     except OSError:
         remove(run_dir / VERDICT_FILE)
         raise
@@ -41,12 +41,12 @@ def begin(run_dir: Path) -> None:
 
 def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) -> Verdict:
     """Write and return an unknown verdict with this reason. `kind`: the reason in docs/anomalies.md."""
-    said = _said(run_dir)
+    content = _said(run_dir)
     verdict = Verdict(
         run=run_dir.name,
-        campaign=_text(said, "campaign", run_dir.parent.name),
-        cell=_text(said, "cell"),
-        seed=said["seed"] if type(said.get("seed")) is int else -1,
+        campaign=_text(content, "campaign", run_dir.parent.name),
+        cell=_text(content, "cell"),
+        seed=content["seed"] if type(content.get("seed")) is int else -1,
         verdict=UNKNOWN,
         expected=Expectation(),
         met=False,
@@ -57,9 +57,9 @@ def undecided(run_dir: Path, reason: str, kind: Reason = ANALYSIS_NOT_FINISHED) 
         never_seen=(),
         stats={},
         upper_bound="",
-        world=_text(said, "world", "unknown"),
+        world=_text(content, "world", "unknown"),
         limits=(),
-        replay=_text(said, "replay"),
+        replay=_text(content, "replay"),
         doubts=(reason,),
         codes=(kind.code,),
         unmet=(reason,),
@@ -76,6 +76,6 @@ def _said(run_dir: Path) -> dict[str, Any]:
         return {}
 
 
-def _text(said: dict[str, Any], key: str, otherwise: str = "") -> str:
-    value = said.get(key)
+def _text(content: dict[str, Any], key: str, otherwise: str = "") -> str:
+    value = content.get(key)
     return value if isinstance(value, str) else otherwise

@@ -181,12 +181,12 @@ def worth_of_run(verdict: Verdict) -> str:
     """What the evidence of one run shows, in a sentence."""
     acknowledged = verdict.stats.get("acknowledged", 0)
     confirmed = sum(fault.get("status") == "confirmed" for fault in verdict.faults)
-    seen = f"{counted(acknowledged, 'acknowledged write')} under {counted(confirmed, 'confirmed fault')}"
+    extent = f"{counted(acknowledged, 'acknowledged write')} under {counted(confirmed, 'confirmed fault')}"
     if verdict.verdict == "pass":
-        return f"{seen}: no violation in this schedule. One seed is one sample: run more seeds to say more."
+        return f"{extent}: no violation in this schedule. One seed is one sample: run more seeds to say more."
     if verdict.verdict == "fail":
-        return f"{seen}: the contradiction below is a proof, whatever else happened in this run."
-    return f"{seen}: not enough for a verdict; the reasons say what was missing."
+        return f"{extent}: the contradiction below is a proof, whatever else happened in this run."
+    return f"{extent}: not enough for a verdict; the reasons say what was missing."
 
 
 def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -197,13 +197,13 @@ def worth_of_campaign(runs: Sequence[Mapping[str, Any]]) -> str:
     judged = len(set(map(sample_of, candidates)))
     failed = len({sample_of(run) for run in candidates if run["verdict"] == "fail"})
     expected = f"that {'was' if judged == 1 else 'were'} expected to pass"
-    seen = f"{counted(failed, 'violation')} in {counted(judged, 'decided run')} {expected}"
-    again = len(candidates) - judged
-    seen += f", without {again} that repeated a simulated seed" if again else ""
+    extent = f"{counted(failed, 'violation')} in {counted(judged, 'decided run')} {expected}"
+    undecided = len(candidates) - judged
+    extent += f", without {undecided} that repeated a simulated seed" if undecided else ""
     if failed:
-        return f"{seen}."
+        return f"{extent}."
     bound = 1 - math.pow(0.05, 1 / judged)
-    return f"{seen}: failure rate below {bound:.1%} at 95 %."
+    return f"{extent}: failure rate below {bound:.1%} at 95 %."
 
 
 def data_url(plot: Path) -> str:
@@ -220,11 +220,11 @@ def _embedded(value: Any) -> str:
 @cache
 def _environment() -> Environment:
     """One for all pages of a process: compiling the templates takes as long as analyzing a small run."""
-    made = Environment(
+    environment = Environment(
         loader=FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True, finalize=_printable
     )
-    made.filters["urlencode"] = link_to
-    return made
+    environment.filters["urlencode"] = link_to
+    return environment
 
 
 def link_to(path: str) -> str:
@@ -335,7 +335,7 @@ def _cell(column: str, row: Mapping[str, Any], clock: RunClock) -> str:
     if column == "value":
         return name_of(value) if isinstance(value, int) else plain(value)
     if column == "records":
-        return ", ".join(f"{at}: {name_of(held)}" for at, held in value)
+        return ", ".join(f"{at}: {name_of(value_there)}" for at, value_there in value)
     if column in ("inv", "ret", "at"):
         return "never" if value >= INF else f"{clock.of_monotonic(value):.3f} s"
     if column == "wall":

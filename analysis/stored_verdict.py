@@ -81,42 +81,44 @@ def standing_of(run_dir: Path, *, any_analysis: bool = False) -> StoredVerdict:
     except (RunDirectoryError, OSError, ValueError, TypeError, AttributeError) as error:
         return StoredVerdict(None, None, (f"run.toml cannot be understood: {error}",))
     tested = content.get("system")
-    known = StoredVerdict(
+    stored = StoredVerdict(
         None,
         description,
         (),
         system=_text(tested, "name") if isinstance(tested, dict) else "",
         started=_text(content, "started"),
     )
-    again = f"analyze it with: {command('analyze', str(run_dir))}"
+    remedy = f"analyze it with: {command('analyze', str(run_dir))}"
     try:
-        known = replace(known, digest=digest_of(str(run_dir / VERDICT_FILE)))  # first: a verdict that changes is stale
+        stored = replace(
+            stored, digest=digest_of(str(run_dir / VERDICT_FILE))
+        )  # first: a verdict that changes is stale
         verdict = Verdict.read(run_dir / VERDICT_FILE, any_form=any_analysis)
     except FileNotFoundError:
-        return replace(known, doubts=(f"no verdict yet; {again}",))
+        return replace(stored, doubts=(f"no verdict yet; {remedy}",))
     except (OSError, ValueError) as error:
-        return replace(known, doubts=(f"the verdict cannot be read: {error}",))
+        return replace(stored, doubts=(f"the verdict cannot be read: {error}",))
     if not verdict.finished:
-        doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {again}",)
-        return replace(known, verdict=verdict, doubts=doubts)
+        doubts = verdict.reasons or (f"the verdict is of an analysis that has not finished; {remedy}",)
+        return replace(stored, verdict=verdict, doubts=doubts)
     foreign = tuple(_about_another(run_dir, verdict, description))
     doubts = (*foreign, *_stale(run_dir, verdict, description, any_analysis))
-    kept = (*doubts, again) if doubts else ()
-    return replace(known, verdict=verdict, doubts=kept, is_own=not foreign)
+    reasons = (*doubts, remedy) if doubts else ()
+    return replace(stored, verdict=verdict, doubts=reasons, is_own=not foreign)
 
 
 def _about_another(run_dir: Path, verdict: Verdict, description: RunDescription) -> Iterator[str]:
     """Where verdict, run.toml and directory are about different runs."""
     if description.id != run_dir.name:
         yield f"run.toml is of another run, {quoted(description.id)}"
-    for what, said, true in (
+    for subject, recorded, actual in (
         ("run", verdict.run, run_dir.name),
         ("campaign", verdict.campaign, description.campaign),
         ("cell", verdict.cell, description.cell),
         ("seed", verdict.seed, description.seed),
     ):
-        if said != true:
-            yield f"the verdict is of another run: its {what} is {quoted(said)}, not {quoted(true)}"
+        if recorded != actual:
+            yield f"the verdict is of another run: its {subject} is {quoted(recorded)}, not {quoted(actual)}"
 
 
 def _certified(description: RunDescription) -> bool:
@@ -133,15 +135,15 @@ def _stale(run_dir: Path, verdict: Verdict, description: RunDescription, any_ana
     if verdict.analysis != revision() and not any_analysis:
         yield "the verdict was made by another version of the analysis"
     try:
-        (there, unsealed), certificate = seal.examined(run_dir), digest_of_certificate(run_dir)
+        (content, unsealed), certificate = seal.examined(run_dir), digest_of_certificate(run_dir)
     except OSError as error:
         yield f"the evidence of the verdict cannot be read: {error}"
         return
-    if verdict.evidence != there:
+    if verdict.evidence != content:
         yield "the verdict is stale: the run's files have changed since it was made"
     if verdict.verdict != PASS:
         return
-    if verdict.evidence == there:  # the certificate is not in this digest, so it is compared separately
+    if verdict.evidence == content:  # the certificate is not in this digest, so it is compared separately
         yield from unsealed
     # A verdict of an older analysis may not name its certificate.
     is_said = bool(verdict.certificate) or not any_analysis

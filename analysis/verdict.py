@@ -68,10 +68,10 @@ class Expectation(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         named = (*((self.anomaly,) if self.anomaly else ()), *self.reasons)
-        held = f"; in at least {counted(self.at_least, 'run')}" if self.at_least else ""
-        held += f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
-        held += f"; may show: {', '.join(self.may_show)}" if self.may_show else ""
-        return self.verdict + (f" ({' or '.join(named)}{held})" if named or held else "")
+        least_runs = f"; in at least {counted(self.at_least, 'run')}" if self.at_least else ""
+        least_runs += f"; must hold: {', '.join(self.must_hold)}" if self.must_hold else ""
+        least_runs += f"; may show: {', '.join(self.may_show)}" if self.may_show else ""
+        return self.verdict + (f" ({' or '.join(named)}{least_runs})" if named or least_runs else "")
 
     def to_toml(self) -> dict[str, Any]:
         """As run.toml and campaigns have it; keys without a value are left out."""
@@ -133,8 +133,8 @@ class Verdict:
     def cause(self) -> str:
         """The cause of the failure in one sentence: of the first anomaly whose cause the events show, else of the first
         one. Empty without an anomaly."""
-        causes = [each.cause for each in self.anomalies if each.cause]
-        return next((each for each in causes if not each.startswith(NOT_SHOWN)), "".join(causes[:1]))
+        causes = [anomaly.cause for anomaly in self.anomalies if anomaly.cause]
+        return next((anomaly for anomaly in causes if not anomaly.startswith(NOT_SHOWN)), "".join(causes[:1]))
 
     @property
     def first_doubt(self) -> str:
@@ -160,12 +160,12 @@ class Verdict:
         try:
             content = strict_json.decode(read_bytes(path))
             verdict = msgspec.convert(content, type=cls)
-            said = content.pop("checksum", "")
+            checksum = content.pop("checksum", "")
         except (msgspec.MsgspecError, ValueError) as error:
             raise ValueError(f"{path}: is not a verdict ({error}); {_again(path)}") from error
-        if not said:
+        if not checksum:
             raise ValueError(f"{path}: has no checksum; an older version wrote it; {_again(path)}")
-        if said != _checksum(content):
+        if checksum != _checksum(content):
             raise ValueError(f"{path}: was changed after it was written; {_again(path)}")
         if not any_form and (strange := _differing(content, verdict._content())):
             raise ValueError(f"{path}: does not have the fields of a verdict: {', '.join(strange)}; {_again(path)}")
@@ -180,10 +180,14 @@ class Verdict:
         return written
 
 
-def _differing(said: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
+def _differing(recorded: Mapping[str, Any], meant: Mapping[str, Any]) -> list[str]:
     """The fields in which a file differs from the output of `write`. A missing field must not count as its default: an
     absent list of doubts does not state that the run has no doubts."""
-    return [name for name in sorted(said.keys() | meant.keys()) if name not in said or said[name] != meant.get(name)]
+    return [
+        name
+        for name in sorted(recorded.keys() | meant.keys())
+        if name not in recorded or recorded[name] != meant.get(name)
+    ]
 
 
 def digest_of_certificate(run_dir: Path) -> str:
@@ -222,7 +226,7 @@ def decide(checks: Sequence[Check], anomalies: Sequence[Anomaly], doubts: Sequen
     if anomalies or any(check.verdict == FAIL for check in checks):
         proofs = [f"{a.name}: {a.sentence}" for a in anomalies]
         proofs += [f"{check.name}: {check.detail}" for check in checks if check.verdict == FAIL and not anomalies]
-        return Decision(FAIL, (*proofs, *(f"{BESIDES}{each}" for each in undecided)), undecided)
+        return Decision(FAIL, (*proofs, *(f"{BESIDES}{reason}" for reason in undecided)), undecided)
     return Decision(UNKNOWN if undecided else PASS, undecided, undecided)
 
 
@@ -234,8 +238,8 @@ def besides(reasons: Sequence[str]) -> list[str]:
 def first_reasons(reasons: Sequence[str], most: int) -> list[str]:
     """At most `most` proofs and `most` doubts among the reasons, each with the number of the others."""
     lines: list[str] = []
-    for is_beside, what in ((False, ""), (True, BESIDES)):
+    for is_beside, prefix in ((False, ""), (True, BESIDES)):
         mine = [reason for reason in reasons if reason.startswith(BESIDES) == is_beside]
         lines += mine[:most]
-        lines += [f"{what}{len(mine) - most} more"] if len(mine) > most else []
+        lines += [f"{prefix}{len(mine) - most} more"] if len(mine) > most else []
     return lines

@@ -150,8 +150,8 @@ async def _announce(node: BrokerNode) -> None:
         ready.cancel()
     gc.collect()
     gc.freeze()
-    for each in node.overruled:
-        print(each, flush=True)
+    for setting in node.overruled:
+        print(setting, flush=True)
     print(f"{_summary(node.config, node.cluster_id)} is ready", flush=True)
 
 
@@ -179,9 +179,9 @@ def _tracer(config: BrokerConfig) -> Tracer:
 
 def _all_descriptors() -> int:
     """Raise the soft limit of file descriptors to the hard limit. Returns the limit."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
+    _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    return limit
 
 
 def _discard(event: dict[str, Value]) -> None:

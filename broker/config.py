@@ -342,7 +342,7 @@ class BrokerConfig:
     @property
     def addresses(self) -> str:
         """The addresses of the listeners as text for messages."""
-        return ", ".join(f"{each.host}:{each.port}" for each in self.listeners)
+        return ", ".join(f"{listener.host}:{listener.port}" for listener in self.listeners)
 
     @property
     def controller_names(self) -> tuple[str, ...]:
@@ -351,7 +351,7 @@ class BrokerConfig:
     @property
     def controller_listener(self) -> ListenerEndpoint | None:
         """The listener for controller requests; None for a node that is not a voter, or the only one."""
-        return next((each for each in self.listeners if each.name in self.controller_names), None)
+        return next((listener for listener in self.listeners if listener.name in self.controller_names), None)
 
     @property
     def controller_protocol(self) -> SecurityProtocol:
@@ -364,13 +364,13 @@ class BrokerConfig:
     @property
     def broker_listeners(self) -> tuple[ListenerEndpoint, ...]:
         """The listeners of clients and of other brokers' replicas, in the order of the file."""
-        return tuple(each for each in self.listeners if each.name not in self.controller_names)
+        return tuple(listener for listener in self.listeners if listener.name not in self.controller_names)
 
     @property
     def inter_broker_listener(self) -> ListenerEndpoint:
         """The listener for other brokers; all brokers have one with this name and protocol."""
         name = self.inter_broker_listener_name
-        return next(each for each in self.broker_listeners if not name or each.name == name)
+        return next(listener for listener in self.broker_listeners if not name or listener.name == name)
 
     @property
     def is_voter(self) -> bool:
@@ -403,20 +403,20 @@ class BrokerConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str], source: str = "configuration") -> BrokerConfig:
         """Check and convert properties. Raises `StartupError` for a missing, unknown or malformed key."""
-        rest = dict(properties)
-        node_id = integer(source, "node.id", take(rest, source, "node.id"), 0)
-        names = parse_names(rest.get("controller.listener.names", ""))
-        protocols = parse_protocols(rest.get("listener.security.protocol.map", ""), names, source)
-        listeners = parse_listeners(take(rest, source, "listeners"), protocols, source)
-        voters = parse_voters(take(rest, source, "quorum.voters"), source)
-        log_dir = take(rest, source, "log.dir")
+        remaining = dict(properties)
+        node_id = integer(source, "node.id", take(remaining, source, "node.id"), 0)
+        names = parse_names(remaining.get("controller.listener.names", ""))
+        protocols = parse_protocols(remaining.get("listener.security.protocol.map", ""), names, source)
+        listeners = parse_listeners(take(remaining, source, "listeners"), protocols, source)
+        voters = parse_voters(take(remaining, source, "quorum.voters"), source)
+        log_dir = take(remaining, source, "log.dir")
         values: dict[str, Any] = {"source": source, "given": frozenset(properties)}
-        values["trace_path"] = rest.pop("trace.path", None)
+        values["trace_path"] = remaining.pop("trace.path", None)
         for spec in fields(cls):
             key = spec.metadata.get("key")
-            if key is None or key not in rest:
+            if key is None or key not in remaining:
                 continue
-            text = rest.pop(key)
+            text = remaining.pop(key)
             if isinstance(spec.default, bool):
                 values[spec.name] = boolean(source, key, text)
             elif isinstance(spec.default, int):
@@ -425,10 +425,10 @@ class BrokerConfig:
                 values[spec.name] = ratio(source, key, text)
             else:
                 values[spec.name] = text
-        if rest:
-            known = sorted(f.metadata["key"] for f in fields(cls) if "key" in f.metadata)
+        if remaining:
+            keys = sorted(f.metadata["key"] for f in fields(cls) if "key" in f.metadata)
             raise StartupError(
-                f"{source}: unknown key {sorted(rest)[0]!r}; remove it or use one of: {', '.join(known)}"
+                f"{source}: unknown key {sorted(remaining)[0]!r}; remove it or use one of: {', '.join(keys)}"
             )
         config = cls(node_id=node_id, listeners=listeners, voters=voters, log_dir=log_dir, **values)
         config._check(source)
@@ -464,7 +464,7 @@ class BrokerConfig:
     def _check_listeners(self, source: str) -> None:
         """A quorum of several nodes needs controller listeners: no other listener accepts votes."""
         name = self.inter_broker_listener_name
-        if not any(not name or each.name == name for each in self.broker_listeners):
+        if not any(not name or listener.name == name for listener in self.broker_listeners):
             raise StartupError(
                 f"{source}: listeners: no listener for brokers and clients"
                 + (f" with the name in inter.broker.listener.name, {shown(name)}" if name else "")
@@ -510,7 +510,7 @@ def parse_voters(text: str, source: str) -> tuple[Endpoint, ...]:
 def parse_overrides(text: str, source: str) -> dict[str, int]:
     """Parse `10.0.0.1:100,10.0.0.2:5`, or nothing. Raises `StartupError` for other text, including host names."""
     bounds: dict[str, int] = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
         address, _, count = part.rpartition(":")
         try:
             address = str(ipaddress.ip_address(address.strip("[]")))

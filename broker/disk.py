@@ -295,18 +295,18 @@ class RealFile:
                 raise OSError(self._failure, f"sync failed: {failure.strerror}", self._path) from failure
 
     def _write(self, buffers: Sequence[Buffer], position: int) -> int:
-        wanted = sum(map(len, buffers))
+        size = sum(map(len, buffers))
         if len(buffers) == 1:
             written = os.pwrite(self._fd, buffers[0], position)
         elif len(buffers) <= MOST_BUFFERS:
             written = os.pwritev(self._fd, buffers, position)
         else:
             written = 0
-        if written < wanted:  # the disk is nearly full, or the kernel takes less at once
-            rest = memoryview(b"".join(buffers))
-            while written < wanted:
-                written += os.pwrite(self._fd, rest[written:], position + written)
-        return position + wanted
+        if written < size:  # the disk is nearly full, or the kernel takes less at once
+            unwritten = memoryview(b"".join(buffers))
+            while written < size:
+                written += os.pwrite(self._fd, unwritten[written:], position + written)
+        return position + size
 
     def _cut_back(self, length: int) -> None:
         """After a failed append: remove what it has written."""

@@ -43,11 +43,11 @@ class BrokerValues:
                 self.values[key] = getattr(config, spec.name)
                 self._defaults[key] = spec.default
 
-    def shared(self, key: str, own: str | None, cluster: Mapping[str, str]) -> list[Source]:
+    def shared(self, key: str, of_broker: str | None, cluster: Mapping[str, str]) -> list[Source]:
         """A key's values for more than one topic, in order of precedence: the cluster's, then this broker's."""
         source = DEFAULT_CONFIG if self.values[key] == self._defaults[key] else STATIC_BROKER_CONFIG
         of_cluster: list[Source] = [(key, cluster[key], DYNAMIC_DEFAULT_BROKER_CONFIG)] if key in cluster else []
-        return [*of_cluster, (key, own, source)]
+        return [*of_cluster, (key, of_broker, source)]
 
     def of_topic(self, own: Mapping[str, str], cluster: Mapping[str, str]) -> Iterator[EffectiveConfig]:
         """All keys of a topic, by name. `own`: what is set for the topic; `cluster`: the cluster's defaults."""

@@ -24,6 +24,6 @@ def field_texts(declared: type) -> dict[str, str]:
 def _source(declared: type) -> str:
     """The body of a class that is defined at the top of a module."""
     text = Path(inspect.getfile(declared)).read_text(encoding="utf-8")
-    found = re.search(rf"^class {declared.__name__}\b.*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found is not None
-    return found[0]
+    declaration = re.search(rf"^class {declared.__name__}\b.*?(?=^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    assert declaration is not None
+    return declaration[0]

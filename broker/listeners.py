@@ -56,8 +56,8 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source
 
     Raises `StartupError` for other text, for a duplicate name or address, and for a name without a security protocol.
     """
-    found: list[ListenerEndpoint] = []
-    for part in (each.strip() for each in text.split(",")):
+    endpoints: list[ListenerEndpoint] = []
+    for part in (piece.strip() for piece in text.split(",")):
         name, separator, address = part.rpartition("://")
         host, colon, port = address.rpartition(":")
         if not (colon and host and is_port(port)) or (separator and not name):
@@ -69,10 +69,10 @@ def parse_listeners(text: str, protocols: Mapping[str, SecurityProtocol], source
                 "to listener.security.protocol.map"
             )
         endpoint = ListenerEndpoint(name, host, int(port), protocols[name])
-        if any(endpoint.name == other.name or endpoint.address == other.address for other in found):
+        if any(endpoint.name == other.name or endpoint.address == other.address for other in endpoints):
             raise StartupError(f"{source}: listeners: {shown(part)}: a name or an address is given twice")
-        found.append(endpoint)
-    return tuple(found)
+        endpoints.append(endpoint)
+    return tuple(endpoints)
 
 
 def parse_protocols(text: str, controller_names: tuple[str, ...], source: str) -> dict[str, SecurityProtocol]:
@@ -93,4 +93,4 @@ def parse_protocols(text: str, controller_names: tuple[str, ...], source: str) -
 
 def parse_names(text: str) -> tuple[str, ...]:
     """Names separated by commas."""
-    return tuple(each.strip() for each in text.split(",") if each.strip())
+    return tuple(name.strip() for name in text.split(",") if name.strip())

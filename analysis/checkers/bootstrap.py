@@ -116,7 +116,7 @@ def _unknown(run: CheckedRun, line: Line) -> Iterator[str]:
         yield f"{line['node']} had no segment of partition {line['partition']} when it was in sync"
     if line["segments"] and run.description.metadata_traced:
         yield from _unlike_report(run, line)
-    if any(line[when].get(key, -1) < 0 for when in ("before", "after")):
+    if any(line[side].get(key, -1) < 0 for side in ("before", "after")):
         yield f"the leader {line['leader']} did not state the {key} of partition {line['partition']}"
 
 

@@ -85,10 +85,10 @@ def _without_order(model: Model, initial: Hashable, operations: Sequence[ModelOp
     guilty, remaining = witness(model, initial, operations)
     latest = sorted(remaining, key=lambda operation: (operation.ret, operation.inv))[-MOST_SHOWN:]
     line = f" (line {guilty.line})" if guilty.line else ""
-    others = f" together with {counted(len(remaining) - 1, 'operation')} invoked before it returned"
+    company = f" together with {counted(len(remaining) - 1, 'operation')} invoked before it returned"
     hidden = f"; the last {MOST_SHOWN} are shown" if len(remaining) > MOST_SHOWN else ""
     sentence = f"no order explains {words(guilty)} of process {guilty.process}{line}"
-    return Contradiction(NOT_LINEARIZABLE, f"{sentence}{others if len(remaining) > 1 else ''}{hidden}", tuple(latest))
+    return Contradiction(NOT_LINEARIZABLE, f"{sentence}{company if len(remaining) > 1 else ''}{hidden}", tuple(latest))
 
 
 def words(operation: ModelOperation) -> str:

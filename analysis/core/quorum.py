@@ -361,7 +361,7 @@ def _missing_from_later_leaders(members: Sequence[QuorumMember]) -> Iterator[Ano
     )
     at = 0
     highest: tuple[int, QuorumMember, Event] | None = None
-    for opening in sorted(_openings(members), key=lambda each: each.epoch):
+    for opening in sorted(_openings(members), key=lambda term: term.epoch):
         while at < len(marks) and marks[at][0] < opening.epoch:
             _, offset, member, event = marks[at]
             if highest is None or offset > highest[0]:

@@ -156,7 +156,7 @@ def order_of_accesses(observations: Observations, *, real_time: bool) -> Version
     if real_time:
         times = np.unique(np.concatenate((table.inv, table.ret)))
         inv, ret = (
-            table.key[steps] * len(times) + np.searchsorted(times, each[txn]) for each in (table.inv, table.ret)
+            table.key[steps] * len(times) + np.searchsorted(times, column[txn]) for column in (table.inv, table.ret)
         )
         order = np.argsort(inv, kind="stable")
         inv, ret, version = inv[order], ret[order], version[order]

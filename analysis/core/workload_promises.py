@@ -176,9 +176,13 @@ class SetPromises(WorkloadPromises):
                     unread.append(name)
         doubts = [] if reads else [("", "no read was answered")]
         if unread and reads:
-            fate = f"no read shows what became of {'it' if len(unread) == 1 else 'them'}"
+            fate = f"no read shows what became of {'sought' if len(unread) == 1 else 'them'}"
             doubts.append((LOST_ELEMENT, f"{_first_names(unread)}: {fate}"))
-        recovered = sum(1 for it in elements.values() if it.shown and it.added and min(map(_return, it.added)) == INF)
+        recovered = sum(
+            1
+            for sought in elements.values()
+            if sought.shown and sought.added and min(map(_return, sought.added)) == INF
+        )
         remarks = [counted(len(elements), "element"), counted(len(reads), "read"), f"{late:,} were shown late"]
         return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were shown"])
 
@@ -280,7 +284,7 @@ class QueuePromises(WorkloadPromises):
         untaken = list(_missing(enqueues_of, takes_of))
         doubts = self._judge_missing(untaken, emptied, open_takes, cases)
         _judge_order(enqueues_of, takes_of, cases)
-        recovered = sum(1 for name in takes_of if all(not it.is_answered for it in enqueues_of.get(name, [])))
+        recovered = sum(1 for name in takes_of if all(not enqueue.is_answered for enqueue in enqueues_of.get(name, [])))
         remarks = [f"{counted(len(enqueues_of), 'element')}, {len(takes_of):,} taken"]
         return cases.report(doubts, [*remarks, f"{recovered:,} of unknown outcome were taken"])
 

@@ -18,7 +18,7 @@ from history.record.schemas import APPEND, OPERATIONS
 from history.record.shapes import LOG
 from history.regular_files import require_regular
 
-CHECKED: Final = pa.schema([each for each in OPERATIONS if each.name != "client"])
+CHECKED: Final = pa.schema([column for column in OPERATIONS if column.name != "client"])
 """The columns that the log check reads."""
 
 

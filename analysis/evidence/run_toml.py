@@ -248,8 +248,8 @@ def _value_at(content: Any, path: tuple[str, ...]) -> Any:
 def _without(content: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     """The content without this key."""
     key, *inner = path
-    others = {name: value for name, value in content.items() if name != key}
-    return others | ({key: _without(content[key], tuple(inner))} if inner else {})
+    remainder = {name: value for name, value in content.items() if name != key}
+    return remainder | ({key: _without(content[key], tuple(inner))} if inner else {})
 
 
 def _table_and_key(path: tuple[str, ...]) -> tuple[str, str]:

@@ -30,7 +30,7 @@ _ACKNOWLEDGED: Final = frozenset({"append", "write", "commit", "cas"})
 
 def with_causes(anomalies: Sequence[Anomaly], facts: RunFacts) -> tuple[Anomaly, ...]:
     """The anomalies, each with its cause."""
-    return tuple(replace(each, cause=cause_of(each, facts)) for each in anomalies)
+    return tuple(replace(anomaly, cause=cause_of(anomaly, facts)) for anomaly in anomalies)
 
 
 def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
@@ -39,9 +39,9 @@ def cause_of(anomaly: Anomaly, facts: RunFacts) -> str:
     if explain is None:
         return f"{NOT_SHOWN}no facts are known that explain {anomaly.name}"
     partition = facts.of_partition(anomaly.topic, anomaly.partition)
-    found = explain(anomaly, facts, partition)
-    if found:
-        return found if found.startswith((*facts.events, partition.name)) else found[0].upper() + found[1:]
+    cause = explain(anomaly, facts, partition)
+    if cause:
+        return cause if cause.startswith((*facts.events, partition.name)) else cause[0].upper() + cause[1:]
     if not facts.is_recorded and not facts.stops:
         return NOT_SHOWN + _NO_EVENTS
     return f"{NOT_SHOWN}{LACKING[explain]}; {_preceding(anomaly, facts)}"
@@ -58,19 +58,19 @@ def _lost_records(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
     written_s, shown_s = _first_time(anomaly, facts), _shown_at(anomaly, facts)
     gone = _gone(anomaly, facts)
     removals = [
-        each
-        for each in partition.removals
-        if each.start <= last and each.end > first and written_s <= each.at_s <= shown_s
+        fact
+        for fact in partition.removals
+        if fact.start <= last and fact.end > first and written_s <= fact.at_s <= shown_s
     ]
     culprit, lead = _culprit(removals, partition, last) if removals else (None, None)
     short = _short_leader(partition.until(shown_s), first, written_s)
     if culprit is None or (short and (lead is None or short[0] < lead.start_s)):
-        told = [short[1], *(f"then {each.text}" for each in removals[:_MOST_REMOVALS])] if short else []
+        told = [short[1], *(f"then {fact.text}" for fact in removals[:_MOST_REMOVALS])] if short else []
     else:
         told = [_because(culprit, facts) + culprit.text + _led_without(lead, culprit)]
-        others = [each for each in removals if each.at_s >= culprit.at_s and each is not culprit]
-        told += [f"then {each.text}" for each in others[: _MOST_REMOVALS - 1]]
-    if alone := [each for each in partition.in_sync if each.at_s <= written_s][-1:]:
+        later = [fact for fact in removals if fact.at_s >= culprit.at_s and fact is not culprit]
+        told += [f"then {fact.text}" for fact in later[: _MOST_REMOVALS - 1]]
+    if alone := [fact for fact in partition.in_sync if fact.at_s <= written_s][-1:]:
         members = alone[0].text.replace(" is ", " was ")
         told += [f"{members} at the acknowledgement"] if told and alone[0].number == 1 else []
     return "; ".join(told) + (f": {gone}" if gone and told else "")
@@ -88,7 +88,7 @@ def _culprit(removals: Sequence[Removal], partition: PartitionFacts, last: int) 
     """The removal after which its node led without the records, and this leadership. A follower that removes records
     and fetches them again loses nothing. Without such a node, the first removal."""
     for removal in removals:
-        lead = next((each for each in partition.leads if each.node == removal.node and each.end_s > removal.at_s), None)
+        lead = next((fact for fact in partition.leads if fact.node == removal.node and fact.end_s > removal.at_s), None)
         if lead is not None and _log_end(partition, lead, removal) <= last:
             return removal, lead
     return removals[0], None
@@ -97,19 +97,19 @@ def _culprit(removals: Sequence[Removal], partition: PartitionFacts, last: int) 
 def _log_end(partition: PartitionFacts, lead: Lead, removal: Removal) -> int:
     """The end of a leader's log when it started to lead, or directly after its removal."""
     until_s = max(lead.start_s, removal.at_s)
-    reported = [each for each in partition.log_ends if each.node == lead.node and removal.at_s < each.at_s <= until_s]
+    reported = [fact for fact in partition.log_ends if fact.node == lead.node and removal.at_s < fact.at_s <= until_s]
     return reported[-1].number if reported else removal.start
 
 
 def _short_leader(partition: PartitionFacts, first: int, written_s: float) -> tuple[float, str] | None:
     """The first node that became leader although its log ended before the record: the time, and the sentence."""
     for lead in partition.leads:
-        ends = [each for each in partition.log_ends if each.node == lead.node and each.at_s <= lead.start_s + 1e-9]
-        before = next((each for each in reversed(partition.leads) if each.start_s < lead.start_s), None)
-        if lead.start_s <= written_s or before is None or not ends or not 0 <= ends[-1].number <= first:
+        ends = [fact for fact in partition.log_ends if fact.node == lead.node and fact.at_s <= lead.start_s + 1e-9]
+        predecessor = next((fact for fact in reversed(partition.leads) if fact.start_s < lead.start_s), None)
+        if lead.start_s <= written_s or predecessor is None or not ends or not 0 <= ends[-1].number <= first:
             continue
         text = f"{lead.node} became leader of {partition.name} in epoch {lead.epoch} at {seconds(lead.start_s)}"
-        old = f"after {before.node}, the leader of epoch {before.epoch}"
+        old = f"after {predecessor.node}, the leader of epoch {predecessor.epoch}"
         return lead.start_s, f"{text} {old}; its log ended at {ends[-1].number}"
     return None
 
@@ -129,7 +129,7 @@ def _lost_commit(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -
     told = list[tuple[float, str]]()
     for offsets in facts.partitions_of(_OFFSETS_TOPIC):
         shown = offsets.until(max(times))
-        told += [(each.at_s, each.text) for each in shown.removals if each.at_s >= min(times)]
+        told += [(fact.at_s, fact.text) for fact in shown.removals if fact.at_s >= min(times)]
         told += [
             (
                 lead.start_s,
@@ -151,12 +151,12 @@ def _gone(anomaly: Anomaly, facts: RunFacts) -> str:
     times = [
         facts.clock.of_monotonic(at) for row in rows if row.get("type") == "ok" and (at := ends_at(row)) is not None
     ]
-    when = f", acknowledged at {seconds(min(times))}," if times else ""
+    acknowledged = f", acknowledged at {seconds(min(times))}," if times else ""
     if len(names) == 1:
-        return f"{names[0]}{when} is gone"
+        return f"{names[0]}{acknowledged} is gone"
     shown = [name.removeprefix("record ") for name in names]
     listed = ", ".join(shown[:_MOST_NAMED]) if len(shown) <= _MOST_NAMED else f"{shown[0]} to {shown[-1]}"
-    return f"records {listed}{when} are gone"
+    return f"records {listed}{acknowledged} are gone"
 
 
 # --- two logs that differ
@@ -169,15 +169,15 @@ def _diverged(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     told = list[str]()
     for row in anomaly.witness:
         epoch = row.get("epoch", row.get("leader_epoch"))
-        lead = next((each for each in partition.leads if each.epoch == epoch), None)
+        lead = next((fact for fact in partition.leads if fact.epoch == epoch), None)
         if lead is not None and row.get("node"):
             told.append(f"{row['node']} has epoch {epoch} there, led by {lead.node} from {seconds(lead.start_s)}")
     told = list(dict.fromkeys(told))[:_MOST_NAMED]
-    removals = [each for each in partition.removals if first < 0 or each.end > first]
+    removals = [fact for fact in partition.removals if first < 0 or fact.end > first]
     if not told and not removals:
         return ""
     last = removals[-1:]
-    told += [f"the last truncation there: {each.text}" for each in last]
+    told += [f"the last truncation there: {fact.text}" for fact in last]
     if not last:
         told.append(f"no replica truncated {partition.name}" + (f" below {first + 1}" if first >= 0 else ""))
     return "; ".join(told)
@@ -219,20 +219,20 @@ def _stale_answer(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) 
 def _stale_register(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """Which nodes gave the contradicting answers, and the faults in force then."""
     del partition
-    asked = [row for row in anomaly.witness if row.get("endpoint") or row.get("node")]
+    queries = [row for row in anomaly.witness if row.get("endpoint") or row.get("node")]
     times = [facts.clock.of_monotonic(at) for row in anomaly.witness if (at := ends_at(row)) is not None]
-    named = [str(row.get("node") or row["endpoint"]) for row in asked]
-    nodes = list(dict.fromkeys(facts.endpoints.get(each, each) for each in named))
+    named = [str(row.get("node") or row["endpoint"]) for row in queries]
+    nodes = list(dict.fromkeys(facts.endpoints.get(item, item) for item in named))
     if not nodes or not times:
         return ""
-    faults = [each for each in facts.faults if each.start_s <= max(times) and each.end_s >= min(times)]
+    faults = [item for item in facts.faults if item.start_s <= max(times) and item.end_s >= min(times)]
     during = f", during {_named(faults)}" if faults else ", without a fault in force"
-    where = (
+    place = (
         f"{nodes[0]} gave all contradicting answers"
         if len(nodes) == 1
         else f"{', '.join(nodes)} gave different answers"
     )
-    return f"{where} between {seconds(min(times))} and {seconds(max(times))}{during}"
+    return f"{place} between {seconds(min(times))} and {seconds(max(times))}{during}"
 
 
 def _own_promise(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
@@ -249,12 +249,12 @@ def _repeated(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     times = sorted(
         facts.clock.of_monotonic(at) for row in rows for at in (begins_at(row), ends_at(row)) if at is not None
     )
-    lost = [each for each in partition.removals if not times or times[0] <= each.at_s <= times[-1]]
-    leads = [each for each in partition.leads[1:] if not times or times[0] <= each.start_s <= times[-1]]
-    told = [each.text for each in lost[:_MOST_NAMED]]
+    lost = [fact for fact in partition.removals if not times or times[0] <= fact.at_s <= times[-1]]
+    leads = [fact for fact in partition.leads[1:] if not times or times[0] <= fact.start_s <= times[-1]]
+    told = [fact.text for fact in lost[:_MOST_NAMED]]
     told += [
-        f"{each.node} became leader of {partition.name} in epoch {each.epoch} at {seconds(each.start_s)}"
-        for each in leads[:_MOST_NAMED]
+        f"{fact.node} became leader of {partition.name} in epoch {fact.epoch} at {seconds(fact.start_s)}"
+        for fact in leads[:_MOST_NAMED]
     ]
     if told:
         return "between the batches " + "; ".join(told)
@@ -266,12 +266,14 @@ def _appended_by_one(anomaly: Anomaly, facts: RunFacts, partition: PartitionFact
     if len(partition.leads) != 1 or not _offsets(anomaly)[0] >= 0:
         return ""
     (lead,) = partition.leads
-    faults = [each for each in facts.faults if lead.node in each.targets and each.start_s <= _shown_at(anomaly, facts)]
+    faults = [
+        fault for fault in facts.faults if lead.node in fault.targets and fault.start_s <= _shown_at(anomaly, facts)
+    ]
     during = f", after {_named(faults)}" if faults else ""
     batches = {row["offset"] for row in anomaly.witness if type(row.get("offset")) is int}
-    what = "the batch" if len(batches) == 1 else "all these batches"
+    subject = "the batch" if len(batches) == 1 else "all these batches"
     return (
-        f"{lead.node} appended {what} as the leader of {partition.name} in epoch {lead.epoch}, since "
+        f"{lead.node} appended {subject} as the leader of {partition.name} in epoch {lead.epoch}, since "
         f"{seconds(lead.start_s)}{during}, without another leader or a truncation"
     )
 
@@ -284,20 +286,20 @@ def _election(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> s
     keys = ("epoch", "leads", "leader_epoch")
     epochs = {row[key] for row in anomaly.witness for key in keys if type(row.get(key)) is int}
     nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
-    told = [each for each in facts.votes if each.number in epochs or (nodes and each.node in nodes and not epochs)]
+    told = [vote for vote in facts.votes if vote.number in epochs or (nodes and vote.node in nodes and not epochs)]
     if anomaly.partition >= 0 and anomaly.topic != METADATA_TOPIC and partition.leads:
-        leads = [each for each in partition.leads if each.epoch in epochs]
+        leads = [vote for vote in partition.leads if vote.epoch in epochs]
         told_of = (
             [] if leads or not epochs else [f"no node reported that it led {partition.name} in epoch {min(epochs)}"]
         )
-        return "; ".join([*told_of, *(_led(each, partition) for each in (leads or partition.leads)[-_MOST_NAMED:])])
-    told = [each for each in told if each.at_s <= _shown_at(anomaly, facts)]
-    restarts = [each for each in told if each.text.startswith("restarted")]
-    told = [each for each in told if each not in restarts or not nodes or each.node in nodes]
-    restarts = [each for each in restarts if each in told]
-    chosen = [each for each in told if each not in restarts][: _MOST_NAMED + 1] + restarts[-1:]
+        return "; ".join([*told_of, *(_led(vote, partition) for vote in (leads or partition.leads)[-_MOST_NAMED:])])
+    told = [vote for vote in told if vote.at_s <= _shown_at(anomaly, facts)]
+    restarts = [vote for vote in told if vote.text.startswith("restarted")]
+    told = [vote for vote in told if vote not in restarts or not nodes or vote.node in nodes]
+    restarts = [vote for vote in restarts if vote in told]
+    chosen = [vote for vote in told if vote not in restarts][: _MOST_NAMED + 1] + restarts[-1:]
     ordered = sorted(chosen, key=lambda fact: fact.at_s)
-    return "; ".join(f"{each.node} {each.text} at {seconds(each.at_s)}" for each in ordered)
+    return "; ".join(f"{vote.node} {vote.text} at {seconds(vote.at_s)}" for vote in ordered)
 
 
 def _led(lead: Lead, partition: PartitionFacts) -> str:
@@ -315,8 +317,8 @@ def _reported_less(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts)
     if len(times) < 2:
         return ""
     node, start_s, end_s = str(rows[-1]["node"]), min(times), max(times)
-    told = [each.text for each in partition.removals if each.node == node and start_s <= each.at_s <= end_s]
-    told += [_led(each, partition) for each in partition.leads if start_s < each.start_s <= end_s]
+    told = [fact.text for fact in partition.removals if fact.node == node and start_s <= fact.at_s <= end_s]
+    told += [_led(fact, partition) for fact in partition.leads if start_s < fact.start_s <= end_s]
     if not told and facts.is_recorded:
         told = [f"{node} reported no truncation and no new leadership of {partition.name}"]
     between = f"between the reports at {seconds(start_s)} and {seconds(end_s)}, "
@@ -327,10 +329,10 @@ def _start_fell(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) ->
     """Which node answered the deletion of records, and which leads with a lower start of its log."""
     del facts
     epochs = {row["epoch"] for row in anomaly.witness if type(row.get("epoch")) is int}
-    told = [f"{each.node} {each.text} at {seconds(each.at_s)}" for each in partition.deletions[-1:]]
+    told = [f"{fact.node} {fact.text} at {seconds(fact.at_s)}" for fact in partition.deletions[-1:]]
     if told:
-        told += [_led(each, partition) for each in partition.leads if each.epoch in epochs][-1:]
-        starts = {each.node: each.number for each in partition.log_starts}
+        told += [_led(fact, partition) for fact in partition.leads if fact.epoch in epochs][-1:]
+        starts = {fact.node: fact.number for fact in partition.log_starts}
         if starts:
             told.append("the logs start at " + ", ".join(f"{at} on {node}" for node, at in sorted(starts.items())))
     return "; ".join(told)
@@ -343,7 +345,7 @@ def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
     """The last known leader, in-sync set and log ends, and the processes that had ended."""
     shown_s = _shown_at(anomaly, facts)
     partition = partition.until(shown_s)
-    told = [f"{each.node} {each.text} at {seconds(each.at_s)}" for each in facts.stops if each.at_s <= shown_s][-2:]
+    told = [f"{fact.node} {fact.text} at {seconds(fact.at_s)}" for fact in facts.stops if fact.at_s <= shown_s][-2:]
     if anomaly.partition >= 0 and (partition.leads or partition.log_ends):
         last = partition.leads[-1:]
         if not last:
@@ -356,8 +358,8 @@ def _at_rest(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
             told.append(
                 f"{last[0].node} leads {partition.name} in epoch {last[0].epoch} since {seconds(last[0].start_s)}"
             )
-        told += [f"{each.text} since {seconds(each.at_s)}" for each in partition.in_sync[-1:]]
-        ends = {each.node: each.number for each in partition.log_ends}
+        told += [f"{fact.text} since {seconds(fact.at_s)}" for fact in partition.in_sync[-1:]]
+        ends = {fact.node: fact.number for fact in partition.log_ends}
         if ends:
             told.append("the logs end at " + ", ".join(f"{end} on {node}" for node, end in sorted(ends.items())))
     return "; ".join(told)
@@ -375,12 +377,12 @@ def _remote(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str
         return "; ".join(drops[-_MOST_REMOVALS:])
     first, _ = _offsets(anomaly)
     ids = " ".join(str(row["source"]) for row in anomaly.witness if row.get("source"))
-    near = [each for each in partition.segments if first < 0 or _covers(each, first)]
-    own = {str(row["node"]) for row in anomaly.witness if row.get("node")}
-    near = list(facts.declared(ids)) or [each for each in near if each.node in own] or near
-    told = [(each.at_s, f"{each.node} declared {each.text} at {seconds(each.at_s)}") for each in near[-_MOST_NAMED:]]
-    removals = [each for each in partition.removals if each.end > max(first, 0)]
-    told += [(each.at_s, each.text) for each in removals[-_MOST_REMOVALS:]]
+    near = [fact for fact in partition.segments if first < 0 or _covers(fact, first)]
+    nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
+    near = list(facts.declared(ids)) or [fact for fact in near if fact.node in nodes] or near
+    told = [(fact.at_s, f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}") for fact in near[-_MOST_NAMED:]]
+    removals = [fact for fact in partition.removals if fact.end > max(first, 0)]
+    told += [(fact.at_s, fact.text) for fact in removals[-_MOST_REMOVALS:]]
     return "; ".join(dict.fromkeys(text for _, text in sorted(told)))
 
 
@@ -388,22 +390,22 @@ def _lookup(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str
     """The remote segment that has the record which the lookup should have found."""
     first, _ = _offsets(anomaly)
     shown_s = _shown_at(anomaly, facts)
-    within = [each for each in partition.segments if _covers(each, first) and each.at_s <= shown_s]
-    return "; ".join(f"{each.node} declared {each.text} at {seconds(each.at_s)}" for each in within[-_MOST_NAMED:])
+    within = [fact for fact in partition.segments if _covers(fact, first) and fact.at_s <= shown_s]
+    return "; ".join(f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}" for fact in within[-_MOST_NAMED:])
 
 
 def _remote_states(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """What nodes declared about the segment that the sentence names, in order of time."""
     del partition
-    found = facts.declared(anomaly.sentence)
-    told = [f"{each.node} declared {each.text} at {seconds(each.at_s)}" for each in found]
+    segments = facts.declared(anomaly.sentence)
+    told = [f"{fact.node} declared {fact.text} at {seconds(fact.at_s)}" for fact in segments]
     return "; ".join(dict.fromkeys(told[-_MOST_NAMED:]))
 
 
 def _covers(segment: Fact, offset: int) -> bool:
     """Whether a remote segment has this offset, by its text's borders."""
-    words = segment.text.replace(":", "").split()
-    return words[4].lstrip("-").isdigit() and segment.number <= offset <= int(words[4])
+    parts = segment.text.replace(":", "").split()
+    return parts[4].lstrip("-").isdigit() and segment.number <= offset <= int(parts[4])
 
 
 # --- processes
@@ -413,13 +415,13 @@ def _ended(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> str:
     """The process that ended, with the faults that preceded it."""
     del partition
     nodes = {str(row["node"]) for row in anomaly.witness if row.get("node")}
-    stops = [each for each in facts.stops if not nodes or each.node in nodes]
+    stops = [item for item in facts.stops if not nodes or item.node in nodes]
     if not stops:
         return ""
     first = stops[0]
-    faults = [each for each in facts.faults if each.start_s <= first.at_s]
-    after = f", after {_named(faults[-1:])}" if faults else ", before any fault"
-    return f"the process of {first.node} {first.text} at {seconds(first.at_s)}{after}"
+    faults = [item for item in facts.faults if item.start_s <= first.at_s]
+    preceding = f", after {_named(faults[-1:])}" if faults else ", before any fault"
+    return f"the process of {first.node} {first.text} at {seconds(first.at_s)}{preceding}"
 
 
 # --- shared
@@ -429,8 +431,8 @@ def _altered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFacts) -> st
     """The leader that wrote the batch, and the faults on the node before its bytes were found to be wrong."""
     row = next((row for row in anomaly.witness if row.get("node")), {})
     node, epoch, shown_s = str(row.get("node", "")), row.get("epoch"), _shown_at(anomaly, facts)
-    lead = next((each for each in partition.leads if each.epoch == epoch), None)
-    faults = [each for each in facts.faults if node in each.targets and each.start_s <= shown_s]
+    lead = next((item for item in partition.leads if item.epoch == epoch), None)
+    faults = [item for item in facts.faults if node in item.targets and item.start_s <= shown_s]
     told = [] if lead is None else [f"{lead.node} led {partition.name} in epoch {epoch} since {seconds(lead.start_s)}"]
     told += [f"{node} had {_named(faults)}"] if faults else []
     return "; ".join(told)
@@ -444,19 +446,19 @@ def _offsets_answered(anomaly: Anomaly, facts: RunFacts, partition: PartitionFac
     told = list[tuple[float, str]]()
     for offsets in facts.partitions_of(_OFFSETS_TOPIC):
         shown = offsets.until(shown_s)
-        told += [(each.at_s, each.text) for each in shown.removals]
-        told += [(each.start_s, _led(each, offsets)) for each in shown.leads]
+        told += [(fact.at_s, fact.text) for fact in shown.removals]
+        told += [(fact.start_s, _led(fact, offsets)) for fact in shown.leads]
     return "; ".join(text for _, text in sorted(told)[-_MOST_NAMED:])
 
 
 def _offsets(anomaly: Anomaly) -> tuple[int, int]:
     """The first and last offset of the records in question; -1 without one."""
     rows = [row for row in anomaly.witness if _is_change(row)] or list(anomaly.witness)
-    found = [
+    offsets = [
         row[key] for row in rows for key in ("offset", "last_offset") if type(row.get(key)) is int and row[key] >= 0
     ]
-    found += [record[0] for row in rows if "offset" not in row for record in row.get("records") or ()]
-    return (min(found), max(found)) if found else (-1, -1)
+    offsets += [record[0] for row in rows if "offset" not in row for record in row.get("records") or ()]
+    return (min(offsets), max(offsets)) if offsets else (-1, -1)
 
 
 def _is_change(row: Mapping[str, Any]) -> bool:
@@ -486,17 +488,17 @@ def _first_time(anomaly: Anomaly, facts: RunFacts) -> float:
 
 def _because(removal: Removal, facts: RunFacts) -> str:
     """The last fault on the node before its removal."""
-    faults = [each for each in facts.faults if removal.node in each.targets and each.start_s <= removal.at_s]
+    faults = [fault for fault in facts.faults if removal.node in fault.targets and fault.start_s <= removal.at_s]
     return f"after {_named(faults[-1:])}, " if faults and faults[-1].id not in removal.text else ""
 
 
 def _disturbed(lead: Lead, facts: RunFacts, at_s: float) -> str:
-    faults = [each for each in facts.faults if lead.node in each.targets and each.start_s <= min(lead.end_s, at_s)]
+    faults = [fault for fault in facts.faults if lead.node in fault.targets and fault.start_s <= min(lead.end_s, at_s)]
     return f", after {_named(faults[-1:])}" if faults else ""
 
 
 def _named(faults: Sequence[FaultSpan]) -> str:
-    told = [f"{each.name} ({each.id}, {seconds(each.start_s)})" for each in faults[-_MOST_NAMED:]]
+    told = [f"{fault.name} ({fault.id}, {seconds(fault.start_s)})" for fault in faults[-_MOST_NAMED:]]
     return ", ".join(told)
 
 
@@ -504,18 +506,22 @@ def _preceding(anomaly: Anomaly, facts: RunFacts) -> str:
     """What the events do show before the last operation of the witness."""
     until_s = _shown_at(anomaly, facts)
     partition = facts.of_partition(anomaly.topic, anomaly.partition)
-    told = [(each.at_s, each.text) for each in partition.removals]
+    told = [(item.at_s, item.text) for item in partition.removals]
     told += [
         (
-            each.start_s,
-            f"{each.node} became leader of {partition.name} in epoch {each.epoch} at {seconds(each.start_s)}",
+            item.start_s,
+            f"{item.node} became leader of {partition.name} in epoch {item.epoch} at {seconds(item.start_s)}",
         )
-        for each in partition.leads
+        for item in partition.leads
     ]
-    told += [(each.at_s, f"{each.node} {each.text} at {seconds(each.at_s)}") for each in facts.stops]
-    told += [(each.start_s, f"{each.name} ({each.id}) started at {seconds(each.start_s)}") for each in facts.faults]
-    before = [text for at_s, text in sorted(told) if at_s <= until_s][-_MOST_NAMED:]
-    return "before it, " + "; ".join(before) if before else "they have no change of a leader, log or process before it"
+    told += [(item.at_s, f"{item.node} {item.text} at {seconds(item.at_s)}") for item in facts.stops]
+    told += [(item.start_s, f"{item.name} ({item.id}) started at {seconds(item.start_s)}") for item in facts.faults]
+    preceding = [text for at_s, text in sorted(told) if at_s <= until_s][-_MOST_NAMED:]
+    return (
+        "before it, " + "; ".join(preceding)
+        if preceding
+        else "they have no change of a leader, log or process before it"
+    )
 
 
 Explain = Callable[[Anomaly, RunFacts, PartitionFacts], str]

@@ -69,12 +69,12 @@ def _items(lines: Sequence[Mapping[str, Any]], clock: RunClock) -> Iterator[Stor
         if event == "phase":
             yield StoryItem(at_s, "", _K.STEP, f"phase {line.get('name')}", FILE, number, 2)
         elif event == "note" and "step" in line and "why" in line:
-            why = f": {line['why']}" if line["why"] else ""
-            yield StoryItem(at_s, "", _K.STEP, f"{line.get('text')}{why}", FILE, number, 2)
+            reason = f": {line['why']}" if line["why"] else ""
+            yield StoryItem(at_s, "", _K.STEP, f"{line.get('text')}{reason}", FILE, number, 2)
         elif event == "note" and "step" in line and "text" in line:
             text = _counted(str(line["text"]))
-            said = text if text.startswith("step ") else f"step {line['step']}: {text}"
-            yield StoryItem(at_s, "", _K.STEP, said, FILE, number, 2)
+            step_text = text if text.startswith("step ") else f"step {line['step']}: {text}"
+            yield StoryItem(at_s, "", _K.STEP, step_text, FILE, number, 2)
         elif event in (INJECTED, HEALED) and line["id"] in faults:
             yield from _fault_items(faults[line["id"]], line, at_s, number)
         elif event == "node":
@@ -116,8 +116,8 @@ def _fault_items(fault: FaultSpan, line: Mapping[str, Any], at_s: float, number:
     if role := fault.process_state:
         text = f"the process is {'running again' if not starts else 'ended' if role == DOWN else 'suspended'}"
         for target in fault.targets:
-            held = role if starts else "up"
-            yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=held)
+            shown_role = role if starts else "up"
+            yield StoryItem(at_s, target, _K.PROCESS, f"{text} (fault {name})", FILE, number, 1, role=shown_role)
 
 
 def _counted(text: str) -> str:
@@ -133,18 +133,18 @@ def steps_of(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[Step
         if type(number) is not int:
             continue
         at_s = clock.of_monotonic(line.get("t", 0))
-        known = steps.get(number)
+        record = steps.get(number)
         if line["event"] == "step_done":
-            if known is not None:
-                known.end_s = at_s
+            if record is not None:
+                record.end_s = at_s
         elif line["event"] == "note":
             text = _counted(str(line.get("text", "")))
             named = _NAMED_STEP.fullmatch(text)
-            if known is None:
+            if record is None:
                 steps[number] = StepRecord(number, named["what"] if named else text, str(line.get("why", "")), at_s)
             else:
-                said = named["result"].lstrip(": ") if named else text
-                known.result = "; ".join(filter(None, (known.result, said)))
+                result = named["result"].lstrip(": ") if named else text
+                record.result = "; ".join(filter(None, (record.result, result)))
     return list(steps.values())
 
 
@@ -152,10 +152,10 @@ def ended_processes(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> li
     """The exits that the run did not cause, with the tail of the process's log, at most 2 KB."""
     return [
         EndedProcess(
-            clock.of_monotonic(each.t),
-            each.node,
-            f"{each.way} {each.how}" if each.way != ENDED else f"ended {each.how}",
-            each.last_words,
+            clock.of_monotonic(service_exit.t),
+            service_exit.node,
+            f"{service_exit.way} {service_exit.how}" if service_exit.way != ENDED else f"ended {service_exit.how}",
+            service_exit.last_words,
         )
-        for each in service_exits(journal)
+        for service_exit in service_exits(journal)
     ]

@@ -60,8 +60,8 @@ class Focus:
 
     def concerns(self, event: Mapping[str, Any]) -> bool:
         """Whether the event is about the partition, or about no partition."""
-        own = event.get("topic"), event.get("partition")
-        return not self.topic or event.get("topic") is None or own == (self.topic, self.partition)
+        place = event.get("topic"), event.get("partition")
+        return not self.topic or event.get("topic") is None or place == (self.topic, self.partition)
 
 
 class _Fields(dict[str, str]):
@@ -110,13 +110,13 @@ def _text(name: str, template: str, event: Mapping[str, Any], focus: Focus) -> s
         fields["segment"] = segment_text(event)
     if template:
         return brief(template.format_map(fields), LONGEST_LINE)
-    own = ", ".join(f"{key} {fields[key]}" for key in event if key not in _COMMON_FIELDS)
-    return brief(f"{name.replace('_', ' ')}{': ' if own else ''}{own}", LONGEST_LINE)
+    details = ", ".join(f"{key} {fields[key]}" for key in event if key not in _COMMON_FIELDS)
+    return brief(f"{name.replace('_', ' ')}{': ' if details else ''}{details}", LONGEST_LINE)
 
 
 def _shown(key: str, value: Any, focus: Focus) -> str:
     if key in _NODE_FIELDS and isinstance(value, list):
-        return "[" + ", ".join(_shown(key, each, focus) for each in value) + "]"
+        return "[" + ", ".join(_shown(key, item, focus) for item in value) + "]"
     if key in _NODE_FIELDS and type(value) is int:
         return "none" if value < 0 else focus.name_of_node(value)
     return plain(value)
@@ -150,12 +150,12 @@ def log_items(node: str, lines: Iterable[tuple[int, str]], clock: RunClock) -> I
 def time_of(line: str) -> int | None:
     """The wall clock in ns that a line of a log states; None without one."""
     for pattern, form in _TIMES:
-        if found := pattern.search(line, 0, _TIME_WITHIN):
+        if match := pattern.search(line, 0, _TIME_WITHIN):
             try:
-                at = datetime.strptime(f"{found[1]} {found[2]}", form).replace(tzinfo=UTC)
+                at = datetime.strptime(f"{match[1]} {match[2]}", form).replace(tzinfo=UTC)
             except ValueError:
                 return None
-            return int(at.timestamp()) * NS + int(found[3]) * 1_000_000
+            return int(at.timestamp()) * NS + int(match[3]) * 1_000_000
     return None
 
 

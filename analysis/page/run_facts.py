@@ -74,14 +74,14 @@ class PartitionFacts:
 
     def until(self, at_s: float) -> PartitionFacts:
         """The facts up to a time: a leader that led then has no end."""
-        before = {
-            each.name: tuple(fact for fact in getattr(self, each.name) if fact.at_s <= at_s)
-            for each in fields(self)
-            if each.name not in ("name", "leads")
+        earlier = {
+            member.name: tuple(fact for fact in getattr(self, member.name) if fact.at_s <= at_s)
+            for member in fields(self)
+            if member.name not in ("name", "leads")
         }
         leads = (lead for lead in self.leads if lead.start_s <= at_s)
         open_ended = tuple(replace(lead, end_s=math.inf) if lead.end_s > at_s else lead for lead in leads)
-        return PartitionFacts(self.name, leads=open_ended, **before)
+        return PartitionFacts(self.name, leads=open_ended, **earlier)
 
 
 @dataclass(frozen=True)
@@ -111,23 +111,23 @@ class RunFacts:
         deletions, log_starts, watermarks = list[Fact](), list[Fact](), list[Fact]()
         name = f"{topic}-{partition}"
         for node, at_s, event in self._ordered:
-            what = event["event"]
+            kind = event["event"]
             if (event.get("topic"), event.get("partition")) != (topic, partition):
                 continue
-            if what == "replica_progress":
+            if kind == "replica_progress":
                 log_ends.append(Fact(at_s, node, "", _number(event, "log_end_offset")))
                 watermarks.append(Fact(at_s, node, "", _number(event, "high_watermark")))
-            elif what == "remote_segment":
+            elif kind == "remote_segment":
                 segments.append(Fact(at_s, node, segment_text(event), _number(event, "base_offset")))
-            elif what == "records_deleted":
+            elif kind == "records_deleted":
                 reached = _number(event, "low_watermark")
                 deletions.append(Fact(at_s, node, f"answered DeleteRecords of {name} with {reached}", reached))
-            elif what == "log_start_moved":
+            elif kind == "log_start_moved":
                 log_starts.append(Fact(at_s, node, "", _number(event, "log_start_offset")))
             elif removal := _removal(node, at_s, event, name, log_ends):
                 removals.append(removal)
             if isinstance(event.get("isr"), list):
-                members = ", ".join(f"n{each}" for each in event["isr"])
+                members = ", ".join(f"n{number}" for number in event["isr"])
                 in_sync.append(Fact(at_s, node, f"the in-sync set of {name} is [{members}]", len(event["isr"])))
         removals += self._lost_disks(name)
         in_order = sorted(removals, key=lambda removal: removal.at_s)
@@ -152,13 +152,16 @@ class RunFacts:
     def partitions_of(self, topic: str) -> list[PartitionFacts]:
         """The facts of all partitions of a topic that nodes recorded."""
         numbers = {event.get("partition") for _, _, event in self._ordered if event.get("topic") == topic}
-        return [self.of_partition(topic, number) for number in sorted(each for each in numbers if type(each) is int)]
+        return [
+            self.of_partition(topic, number)
+            for number in sorted(partition for partition in numbers if type(partition) is int)
+        ]
 
     def _lost_disks(self, name: str) -> Iterator[Removal]:
         for fault in self.faults:
-            if what := _DISK_FAULTS.get(fault.kind):
+            if loss := _DISK_FAULTS.get(fault.kind):
                 for node in fault.targets:
-                    text = f"{node} {what} at {seconds(fault.start_s)} (fault {fault.id}), with its records of {name}"
+                    text = f"{node} {loss} at {seconds(fault.start_s)} (fault {fault.id}), with its records of {name}"
                     yield Removal(fault.start_s, node, 0, math.inf, text)
 
     @cached_property
@@ -195,8 +198,8 @@ class RunFacts:
         """The events of all nodes and the ends of their processes by time; a node's stay in the order of its file."""
         rows = [
             (node, self.clock.of_wall(moment(event)), event)
-            for node, found in self.events.items()
-            for _, event in found
+            for node, numbered in self.events.items()
+            for _, event in numbered
         ]
         rows += [(node, at_s, {"event": "broker_stopped"}) for at_s, node in self.ends]
         return sorted(rows, key=lambda row: row[1])
@@ -244,8 +247,8 @@ def faults_made(journal: Iterable[Mapping[str, Any]], clock: RunClock) -> list[F
 
 def nodes_of_endpoints(journal: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
     """The node of each endpoint that clients were given; none for a run whose journal does not record them."""
-    found = (line["endpoints"] for line in journal if line["event"] == "note" and line.get("endpoints"))
-    return {str(endpoint): str(node) for node, endpoint in next(found, {}).items()}
+    endpoints = (line["endpoints"] for line in journal if line["event"] == "note" and line.get("endpoints"))
+    return {str(endpoint): str(node) for node, endpoint in next(endpoints, {}).items()}
 
 
 def seconds(at_s: float) -> str:
@@ -272,25 +275,25 @@ def _number(event: Mapping[str, Any], key: str) -> int:
 
 def _removal(node: str, at_s: float, event: Mapping[str, Any], name: str, log_ends: Sequence[Fact]) -> Removal | None:
     """What an event removed from the node's log; None if it removed no record, or is no such event."""
-    what, at = event["event"], f"at {seconds(at_s)}"
-    if what == "truncated":
+    kind, at = event["event"], f"at {seconds(at_s)}"
+    if kind == "truncated":
         end, start = _number(event, "from_offset"), _number(event, "to_offset")
         text = f"{node} truncated {name} from {end} to {start} {at} {rule_words(event)}"
         return Removal(at_s, node, start, end, text) if start < end else None
-    if what == "log_shortened":
+    if kind == "log_shortened":
         start = _number(event, "log_end_offset")
         end = max((fact.number for fact in log_ends if fact.node == node), default=-1)
         lost = _number(event, "lost_bytes")
-        how = f"shortened {name} to {start}" if lost > 0 else f"found {name} only up to {start}"
-        text = f"the recovery of {node} {how} {at}" + (f", by {lost} bytes" if lost > 0 else "")
+        action = f"shortened {name} to {start}" if lost > 0 else f"found {name} only up to {start}"
+        text = f"the recovery of {node} {action} {at}" + (f", by {lost} bytes" if lost > 0 else "")
         return Removal(at_s, node, start, max(end, start + 1), text)
-    if what == "bootstrapped":
+    if kind == "bootstrapped":
         end = _number(event, "from_offset")
         text = f"{node} dropped its log of {name}, which ended at {end}, {at} and started again from remote storage"
         return Removal(at_s, node, 0, end, text) if end > 0 else None
-    if what in ("partition_set_aside", "partition_removed"):
-        how = f"set the files of {name} aside" if what == "partition_set_aside" else f"removed {name}"
-        return Removal(at_s, node, 0, math.inf, f"{node} {how} {at}")
+    if kind in ("partition_set_aside", "partition_removed"):
+        action = f"set the files of {name} aside" if kind == "partition_set_aside" else f"removed {name}"
+        return Removal(at_s, node, 0, math.inf, f"{node} {action} {at}")
     return None
 
 

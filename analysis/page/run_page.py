@@ -72,26 +72,26 @@ class Tested:
 def tested(run_dir: Path) -> Tested:
     """From run.toml and campaign.toml. Raises `OSError` and `ValueError` for a run.toml that cannot be read; a
     campaign.toml that cannot be read has no description."""
-    said = strict_toml.decode(read_text(run_dir / "run.toml"))
-    system, workload = _table(said, "system"), _table(said, "workload")
+    content = strict_toml.decode(read_text(run_dir / "run.toml"))
+    system, workload = _table(content, "system"), _table(content, "workload")
     name = str(system.get("title") or system.get("name") or "")
     version = str(system.get("version") or "")
     if not version and system.get("name") == "brownout":
-        version = str(_table(said, "versions").get("brownout", ""))
+        version = str(_table(content, "versions").get("brownout", ""))
     return Tested(
         system=f"{name} {version or '(version not recorded)'}" if name else "",
         description=_description(run_dir / "campaign.toml"),
-        started=str(said.get("started", "")),
-        cluster=(*_pairs(_table(said, "topology"), _CLUSTER), *_roles(system), *_slower(said)),
-        load=(*_pairs(workload, (*_LOAD, *sorted(workload.keys() - set(_LOAD)))), *_clients(_table(said, "plan"))),
-        cells=tuple(_cells(run_dir / "campaign.toml", str(said.get("cell", "")))),
+        started=str(content.get("started", "")),
+        cluster=(*_pairs(_table(content, "topology"), _CLUSTER), *_roles(system), *_slower(content)),
+        load=(*_pairs(workload, (*_LOAD, *sorted(workload.keys() - set(_LOAD)))), *_clients(_table(content, "plan"))),
+        cells=tuple(_cells(run_dir / "campaign.toml", str(content.get("cell", "")))),
         settings=(
-            *_settings("", _table(said, "settings")),
+            *_settings("", _table(content, "settings")),
             *(("topic", key, strict_toml.written(value)) for key, value in _table(workload, "topic_settings").items()),
             *(("workload", key, strict_toml.written(value)) for key, value in _table(workload, "own").items()),
         ),
-        node_files=tuple(_node_files(_table(said, "configuration"))),
-        defaults=tuple(_settings("", _table(said, "defaults"))),
+        node_files=tuple(_node_files(_table(content, "configuration"))),
+        defaults=tuple(_settings("", _table(content, "defaults"))),
         logged=tuple(_logged(run_dir)),
         nodes=tuple(map(str, _table(system, "roles"))),
     )
@@ -129,9 +129,9 @@ def _value(key: str, value: Any) -> str:
     return plain(value) + _UNITS.get(key, "")
 
 
-def _slower(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _slower(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The time scale of a world that is slower than the machine of the orchestrator."""
-    if (scale := said.get("time_scale", ORDINARY)) != ORDINARY:
+    if (scale := content.get("time_scale", ORDINARY)) != ORDINARY:
         yield "time scale", f"{scale}: the times in the settings are multiplied by it"
 
 
@@ -143,12 +143,12 @@ def _roles(system: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield role, ", ".join(nodes)
 
 
-def _settings(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _settings(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _settings(f"{where} {key}".strip(), value)
+            yield from _settings(f"{prefix} {key}".strip(), value)
         else:
-            yield where, key, strict_toml.written(value)
+            yield prefix, key, strict_toml.written(value)
 
 
 def _node_files(configuration: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -166,33 +166,33 @@ def _clients(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _cells(path: Path, cell: str) -> Iterator[tuple[str, str, str]]:
     """The keys that differ between the campaign's cells: each with its value in this cell, and in the others."""
     try:
-        found = strict_toml.decode(read_text(path)).get("cell", [])
+        tables = strict_toml.decode(read_text(path)).get("cell", [])
     except (OSError, ValueError):
         return
-    cells = {str(each.get("name", "")): dict(_flat("", each)) for each in found if isinstance(each, dict)}
+    cells = {str(table.get("name", "")): dict(_flat("", table)) for table in tables if isinstance(table, dict)}
     keys = dict.fromkeys(key for values in cells.values() for key in values if key != "name")
     for key in keys:
         values = {name: values.get(key, "as the campaign") for name, values in cells.items()}
         if cell in cells and len(set(values.values())) > 1:
-            others = [f"{name}: {value}" for name, value in values.items() if name != cell]
-            yield key, values[cell], "; ".join(others)
+            remainder = [f"{name}: {value}" for name, value in values.items() if name != cell]
+            yield key, values[cell], "; ".join(remainder)
 
 
-def _flat(where: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _flat(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The keys of a table and of the tables in it, with dots, and their values."""
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from _flat(f"{where}{key}.", value)
+            yield from _flat(f"{prefix}{key}.", value)
         else:
-            yield f"{where}{key}", strict_toml.written(value)
+            yield f"{prefix}{key}", strict_toml.written(value)
 
 
 def _description(path: Path) -> str:
     try:
-        said = strict_toml.decode(read_text(path)).get("description", "")
+        description = strict_toml.decode(read_text(path)).get("description", "")
     except (OSError, ValueError):
         return ""
-    return said if isinstance(said, str) else ""
+    return description if isinstance(description, str) else ""
 
 
 # ---- What a run's page shows about its consumer group: partitions held by members, commits, and lag over time.
@@ -244,18 +244,18 @@ def group_view(group: OffsetRecord, clock: RunClock, end_s: float) -> GroupView 
         return None
     holdings = (
         MemberHolding(
-            each.member,
-            each.partition,
-            clock.of_monotonic(each.since),
-            end_s if each.until >= INF else clock.of_monotonic(each.until),
+            holding.member,
+            holding.partition,
+            clock.of_monotonic(holding.since),
+            end_s if holding.until >= INF else clock.of_monotonic(holding.until),
         )
-        for each in held_partitions(group)
+        for holding in held_partitions(group)
     )
     numbers = sorted({operation.partition for f in (COMMIT, FETCH, DELIVER) for operation in group.of(f)})
     return GroupView(
         members=group.clients,
         assignments=assignments(group),
-        holdings=tuple(sorted(holdings, key=lambda each: (each.member, each.start_s, each.partition))),
+        holdings=tuple(sorted(holdings, key=lambda holding: (holding.member, holding.start_s, holding.partition))),
         partitions=tuple(_partition(number, group, clock, end_s) for number in numbers[:MOST_PARTITIONS]),
         left_out=max(len(numbers) - MOST_PARTITIONS, 0),
     )
@@ -266,14 +266,14 @@ def _partition(number: int, group: OffsetRecord, clock: RunClock, end_s: float) 
     deliveries = [delivery for delivery in group.of(DELIVER) if delivery.partition == number]
     lags = lag_over_time(
         [(delivery.ret, delivery.offset + 1) for delivery in deliveries],
-        [each for each in commits if each.acknowledged],
+        [answer for answer in commits if answer.acknowledged],
     )
-    acknowledged = [each for each in commits if each.acknowledged]
+    acknowledged = [answer for answer in commits if answer.acknowledged]
     return PartitionCommits(
         partition=number,
         commits=len(acknowledged),
         unanswered=len(commits) - len(acknowledged),
-        committed=max((each.offset for each in acknowledged), default=-1),
+        committed=max((answer.offset for answer in acknowledged), default=-1),
         delivered=max((delivery.offset for delivery in deliveries), default=-1),
         largest_lag=max((lag for _, lag in lags), default=0),
         points=_points([(clock.of_monotonic(at), lag) for at, lag in lags], end_s),
@@ -283,11 +283,11 @@ def _partition(number: int, group: OffsetRecord, clock: RunClock, end_s: float) 
 def lag_over_time(delivered: Sequence[tuple[int, int]], commits: Sequence[OffsetOperation]) -> list[tuple[int, int]]:
     """After each delivery and each acknowledged commit: the number of records between the highest delivered offset and
     the highest committed offset. Times in ns."""
-    changes = [(at, end, 0) for at, end in delivered] + [(each.ret, 0, each.offset) for each in commits]
+    changes = [(at, end, 0) for at, end in delivered] + [(commit.ret, 0, commit.offset) for commit in commits]
     lags: list[tuple[int, int]] = []
     end = committed = 0
-    for at, given, offset in sorted(changes):
-        end, committed = max(end, given), max(committed, offset)
+    for at, end_offset, offset in sorted(changes):
+        end, committed = max(end, end_offset), max(committed, offset)
         lags.append((at, max(end - committed, 0)))
     return lags
 
@@ -332,13 +332,13 @@ class RunPage:
     segments: Sequence[PartitionSegments] = ()
     missing: list[str] = field(default_factory=list)
 
-    def part(self, what: str, make: Callable[[], T], otherwise: T) -> T:
+    def part(self, subject: str, make: Callable[[], T], otherwise: T) -> T:
         """The result of `make`. If it raises, `otherwise`, and the reason is in `missing`: the page is for people who
         look for a reason, so no damage may prevent it."""
         try:
             return make()
         except Exception as error:
-            self.missing.append(f"{what}: {type(error).__name__}: {error}")
+            self.missing.append(f"{subject}: {type(error).__name__}: {error}")
             return otherwise
 
     def node_at(self, endpoint: object) -> str:
@@ -416,9 +416,9 @@ def _identity(line: Mapping[str, Any]) -> str:
 def _nodes(run_dir: Path, page: RunPage) -> list[str]:
     """The nodes of run.toml and of the journal, and those with files, sorted."""
     root = run_dir / "nodes"
-    there = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
+    names = {path.name for path in root.iterdir() if path.is_dir()} if root.is_dir() else set()
     return sorted(
-        there | {*page.tested.nodes} | {str(line["node"]) for line in page.journal if line["event"] == "node"}
+        names | {*page.tested.nodes} | {str(line["node"]) for line in page.journal if line["event"] == "node"}
     )
 
 
@@ -443,7 +443,7 @@ def _absent(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]
 
 def _story(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str]) -> Story | None:
     anomalies = verdict.anomalies
-    about = next((each for each in anomalies if each.partition >= 0), None)
+    about = next((anomaly for anomaly in anomalies if anomaly.partition >= 0), None)
     focus = Focus(*((about.topic, about.partition) if about else ("", -1)), lambda number: _name(number, nodes))
     items = list(journal_items(page.journal, page.clock))
     moments: list[float] = []
@@ -451,7 +451,7 @@ def _story(run_dir: Path, verdict: Verdict, page: RunPage, nodes: Sequence[str])
         items.append(item)
         moments.append(item.at_s)
     if not moments:
-        moments = [each.at_s for each in page.ended]
+        moments = [anomaly.at_s for anomaly in page.ended]
     for node in nodes:
         items += event_items(node, page.events.get(node, ()), page.clock, focus)
         items += page.part(f"the log of {node}", lambda n=node: list(_log(run_dir, n, page)), [])  # type: ignore[misc]
@@ -466,17 +466,17 @@ def _name(number: int, nodes: Sequence[str]) -> str:
 
 def _operations(anomalies: Sequence[Anomaly], about: Anomaly | None, page: RunPage) -> Iterator[StoryItem]:
     """The operations of all witnesses about the same partition or register, each once."""
-    seen: set[tuple[Any, ...]] = set()
-    where = about or (anomalies[0] if anomalies else None)
+    places: set[tuple[Any, ...]] = set()
+    subject = about or (anomalies[0] if anomalies else None)
     for anomaly in anomalies:
-        if where is None or (anomaly.topic, anomaly.partition) != (where.topic, where.partition):
+        if subject is None or (anomaly.topic, anomaly.partition) != (subject.topic, subject.partition):
             continue
         for row in anomaly.witness:
             invoked, returned = begins_at(row), ends_at(row)
             key = (row.get("client"), row.get("op"), invoked, row.get("value"))
-            if invoked is None or key in seen:
+            if invoked is None or key in places:
                 continue
-            seen.add(key)
+            places.add(key)
             yield _operation(row, invoked, returned, page)
 
 
@@ -486,8 +486,8 @@ def _operation(row: Mapping[str, Any], invoked: int, returned: int | None, page:
     at_s = page.clock.of_monotonic(invoked if returned is None else returned)
     took = "never returned" if returned is None else f"took {(returned - invoked) / 1e6:.1f} ms"
     node = page.answered_by(row) if row.get("type") == "ok" or row.get("error") == MISMATCH else ""
-    said = f"{took}, answered by {node}" if node else took
-    text = f"{row.get('client', '?')}: {operation_text(row)} ({said})"
+    answer = f"{took}, answered by {node}" if node else took
+    text = f"{row.get('client', '?')}: {operation_text(row)} ({answer})"
     ends = (CLIENTS, node) if row.get("op") in _CHANGES else (node, CLIENTS)
     sender, receiver = ends if node else ("", "")
     file = _record_of(row)

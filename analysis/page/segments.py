@@ -39,9 +39,9 @@ class SegmentLife:
         """The states with their start and end, one after the other, up to the end of the run."""
         only_s = max(self.local_until_s, self.remote_s) if self.local_until_s < math.inf else math.inf
         starts = [("local", self.upload_s), ("both", self.remote_s), ("remote", only_s), ("deleted", self.deleted_s)]
-        known = [(state, at_s) for state, at_s in starts if at_s < min(end_s, math.inf)]
-        ends = [min((later for _, later in known[place + 1 :]), default=end_s) for place in range(len(known))]
-        return [(state, at_s, stop) for (state, at_s), stop in zip(known, ends, strict=True) if at_s < stop]
+        states = [(state, at_s) for state, at_s in starts if at_s < min(end_s, math.inf)]
+        ends = [min((later for _, later in states[place + 1 :]), default=end_s) for place in range(len(states))]
+        return [(state, at_s, stop) for (state, at_s), stop in zip(states, ends, strict=True) if at_s < stop]
 
 
 @dataclass(frozen=True)
@@ -61,21 +61,21 @@ def segments_of(events: NumberedEvents, clock: RunClock) -> tuple[PartitionSegme
     for at_s, node, event in _ordered(events, clock):
         place = str(event.get("topic")), int(event.get("partition", -1))
         if event["event"] == "remote_segment":
-            known = lives.setdefault(place, {})
+            states = lives.setdefault(place, {})
             id_ = str(event.get("id"))
             borders = int(event.get("base_offset", -1)), int(event.get("end_offset", -1))
-            known[id_] = _after(known.get(id_, SegmentLife(*borders, at_s)), str(event.get("state")), at_s)
+            states[id_] = _after(states.get(id_, SegmentLife(*borders, at_s)), str(event.get("state")), at_s)
         elif event["event"] == "replica_starts" and type(event.get("local_start_offset")) is int:
             starts = local_starts.setdefault(place, {})
             starts[node] = event["local_start_offset"]
-            lowest, known = min(starts.values()), lives.get(place, {})
-            for id_, life in known.items():
+            lowest, states = min(starts.values()), lives.get(place, {})
+            for id_, life in states.items():
                 if life.end < lowest and life.local_until_s == math.inf:
-                    known[id_] = replace(life, local_until_s=at_s)
+                    states[id_] = replace(life, local_until_s=at_s)
     return tuple(
         PartitionSegments(f"{topic}-{number}", tuple(ordered[:MOST_SEGMENTS]), max(len(ordered) - MOST_SEGMENTS, 0))
-        for (topic, number), known in sorted(lives.items())
-        if (ordered := sorted(known.values(), key=lambda life: (life.start, life.upload_s)))
+        for (topic, number), states in sorted(lives.items())
+        if (ordered := sorted(states.values(), key=lambda life: (life.start, life.upload_s)))
     )
 
 
@@ -91,8 +91,8 @@ def _after(life: SegmentLife, state: str, at_s: float) -> SegmentLife:
 def _ordered(events: NumberedEvents, clock: RunClock) -> list[tuple[float, str, Mapping[str, Any]]]:
     rows = [
         (clock.of_wall(moment(event)), node, event)
-        for node, found in events.items()
-        for _, event in found
+        for node, numbered in events.items()
+        for _, event in numbered
         if event["event"] in ("remote_segment", "replica_starts")
     ]
     return sorted(rows, key=lambda row: row[0])

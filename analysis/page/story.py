@@ -117,8 +117,8 @@ def story_of(
         and (item.kind is not StoryKind.LOG_LINE or item.rank <= TURN or _distance(item.at_s, near) <= MARGIN_S)
     ]
     important = sorted(candidates, key=lambda n: (ordered[n].rank, _distance(ordered[n].at_s, focus), n))
-    kept = set(important[:most])
-    rows = _rows(ordered, kept, lanes)
+    chosen = set(important[:most])
+    rows = _rows(ordered, chosen, lanes)
     shown = {fault for row in rows for fault in row.faults}
     started = dict.fromkeys(item.starts for item in ordered if item.starts in shown)
     return Story(
@@ -129,7 +129,7 @@ def story_of(
     )
 
 
-def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) -> list[StoryRow]:
+def _rows(ordered: Sequence[StoryItem], chosen: set[int], lanes: Sequence[str]) -> list[StoryRow]:
     roles: dict[str, str] = {}
     faults: set[str] = set()
     rows: list[StoryRow] = []
@@ -138,11 +138,11 @@ def _rows(ordered: Sequence[StoryItem], kept: set[int], lanes: Sequence[str]) ->
             roles[item.lane] = item.role
         if item.starts:
             faults.add(item.starts)
-        if number in kept:
+        if number in chosen:
             pause = item.at_s - rows[-1].item.at_s if rows else 0.0
             in_force = frozenset(faults)
-            held = tuple(roles.get(lane, "") for lane in lanes)
-            rows.append(StoryRow(item, held, in_force, pause if pause >= GAP_S else 0.0, _arrow(item, lanes)))
+            roles_of_row = tuple(roles.get(lane, "") for lane in lanes)
+            rows.append(StoryRow(item, roles_of_row, in_force, pause if pause >= GAP_S else 0.0, _arrow(item, lanes)))
         faults.discard(item.ends)  # the row of the heal still shows the fault's band
     return rows
 
@@ -163,4 +163,4 @@ def _arrow(item: StoryItem, lanes: Sequence[str]) -> tuple[ArrowPart, ...]:
 def _distance(at_s: float, ordered: Sequence[float]) -> float:
     """Seconds to the nearest of `ordered`; 0 if it is empty."""
     at = bisect_left(ordered, at_s)
-    return min((abs(at_s - each) for each in ordered[max(at - 1, 0) : at + 1]), default=0.0)
+    return min((abs(at_s - moment) for moment in ordered[max(at - 1, 0) : at + 1]), default=0.0)

@@ -240,9 +240,9 @@ def _places(part: pa.Table) -> Any:
     return named[0] if len(named) == 1 else pc.binary_join_element_wise(*named, "-")
 
 
-def _index_in(names: Any, known: Sequence[str]) -> Ints:
-    found: Ints = pc.index_in(names.cast(_TEXT), pa.array(known, _TEXT)).to_numpy().astype(np.int64)
-    return found
+def _index_in(names: Any, indexed: Sequence[str]) -> Ints:
+    indexes: Ints = pc.index_in(names.cast(_TEXT), pa.array(indexed, _TEXT)).to_numpy().astype(np.int64)
+    return indexes
 
 
 def _timed(part: pa.Table, names: OperationNames, clock: RunClock) -> Columns:
@@ -261,8 +261,8 @@ def _all(recorded: Sequence[Operations], names: OperationNames, clock: RunClock)
         is_log = "offset" in part.column_names
         number = part["offset"].to_numpy() if is_log else np.full(part.num_rows, -1)
         place = _index_in(_places(part), names.places)
-        more = {"length": length, "place": place, "number": number}
-        for name, column in (_timed(part, names, clock) | more).items():
+        extra = {"length": length, "place": place, "number": number}
+        for name, column in (_timed(part, names, clock) | extra).items():
             found[name].append(column)
     return {name: np.concatenate(columns) for name, columns in found.items()}
 
@@ -298,8 +298,8 @@ def timeline_of(
         columns = operation_columns(recorded, names, clock, end_s)
     turns = leader_turns(facts, end_s)
     by_place: dict[str, list[tuple[float, float, str, int]]] = {}
-    for where, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
-        by_place.setdefault(_shown(where), []).append((round(start_s, 4), round(stop_s, 4), _shown(node), epoch))
+    for place, start_s, stop_s, node, epoch in turns[:MOST_TURNS]:
+        by_place.setdefault(_shown(place), []).append((round(start_s, 4), round(stop_s, 4), _shown(node), epoch))
     return {
         "end_s": round(end_s, 4),
         "wall_ms": clock.wall_ns / 1e6,
@@ -365,22 +365,22 @@ def _faults(facts: RunFacts, end_s: float) -> list[dict[str, Any]]:
 def _states(journal: Sequence[Line], events: NumberedEvents, clock: RunClock, end_s: float) -> list[dict[str, Any]]:
     """The states of each node's process, one after the other."""
     everything = Focus("", -1, str)
-    found: dict[str, list[StoryItem]] = {}
+    by_lane: dict[str, list[StoryItem]] = {}
     items = [*journal_items(journal, clock)]
     for node, rows in events.items():
         items += event_items(node, rows, clock, everything)
     for item in sorted(items, key=lambda item: item.at_s):
         if item.role in STATES and item.lane in events:
-            held = found.setdefault(item.lane, [])
-            if not held or held[-1].role != item.role:
-                held.append(item)
+            items_of_lane = by_lane.setdefault(item.lane, [])
+            if not items_of_lane or items_of_lane[-1].role != item.role:
+                items_of_lane.append(item)
     return [
         {
             "node": _shown(node),
             "role": item.role,
             "start": round(item.at_s, 4),
-            "end": round(after.at_s if after is not None else end_s, 4),
+            "end": round(successor.at_s if successor is not None else end_s, 4),
         }
-        for node, held in sorted(found.items())
-        for item, after in zip(held, [*held[1:], None], strict=True)
+        for node, items_of_lane in sorted(by_lane.items())
+        for item, successor in zip(items_of_lane, [*items_of_lane[1:], None], strict=True)
     ]

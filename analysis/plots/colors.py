@@ -28,7 +28,7 @@ is among them, and faults have none there: a colour has one meaning."""
 
 def fault_color_of(group: str) -> str:
     """The colour of a fault's group, `#rrggbb`."""
-    return next((color for each, color in GROUP_COLORS.items() if each == group), OTHER_FAULT)
+    return next((color for name, color in GROUP_COLORS.items() if name == group), OTHER_FAULT)
 
 
 def epoch_color(epoch: int) -> str:

@@ -57,10 +57,10 @@ def latency(view: PlotData) -> bytes:
             took = np.maximum((operations.returned[mask] - invoked) * 1e3, 1e-3)
             if outcome == "info":  # never completed: on a rail above the slowest that did
                 took = np.full(len(invoked), _rail(operations))
-            some = thin(len(invoked))
+            chosen = thin(len(invoked))
             style = OUTCOME_STYLE[outcome]
             axes.scatter(
-                invoked[some], took[some], s=9 if outcome == "ok" else 20, alpha=0.35 if outcome == "ok" else 0.8,
+                invoked[chosen], took[chosen], s=9 if outcome == "ok" else 20, alpha=0.35 if outcome == "ok" else 0.8,
                 marker=style["marker"], color=style["color"], label=f"{outcome} ({view.count(outcome):,})",
                 linewidths=0.8, zorder=3,
             )  # fmt: skip
@@ -224,8 +224,8 @@ def _recovery_bars(axes: Axes, recoveries: Sequence[Recovery], unshown: int) -> 
         text = f"  next served {after_start:.2f} s after its start"
         if after_end is not None:
             text += f", {after_end:.2f} s after its end"
-        right = max(band.end_s, band.start_s + after_start)
-        _recovery_text(axes, row, text.strip(), (band.start_s, right))
+        right_s = max(band.end_s, band.start_s + after_start)
+        _recovery_text(axes, row, text.strip(), (band.start_s, right_s))
     if not recoveries:
         empty_note(axes, "no fault was injected")
 
@@ -234,8 +234,8 @@ _STYLES: Final[Mapping[str, tuple[str, str]]] = {"guided": ("#0072b2", "-"), "ra
 _FOUND: Final = "#c1121f"
 
 
-def coverage(curves: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[int]]) -> bytes:
-    """A line for each way of choosing runs: the number of different abstract states after each run. `found`: the
+def coverage(curves: Mapping[str, Sequence[int]], covered: Mapping[str, Sequence[int]]) -> bytes:
+    """A line for each way of choosing runs: the number of different abstract states after each run. `covered`: the
     numbers of the runs, from 1, that found an anomaly."""
     with figure(height=4.2) as (drawn, (axes,)):
         axes.set_title("Different abstract states, by the number of runs")
@@ -252,9 +252,9 @@ def coverage(curves: Mapping[str, Sequence[int]], found: Mapping[str, Sequence[i
                     va="center",
                     annotation_clip=False,
                 )
-            hits = [number for number in found.get(name, ()) if number <= len(curve)]
+            hits = [number for number in covered.get(name, ()) if number <= len(curve)]
             axes.plot(hits, [curve[number - 1] for number in hits], ls="", marker="X", ms=8, color=_FOUND, mec="white")
-        if any(found.values()):
+        if any(covered.values()):
             axes.legend(
                 handles=[Line2D([], [], ls="", marker="X", ms=8, color=_FOUND, mec="white", label="an anomaly")],
                 loc="upper left",

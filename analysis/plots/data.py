@@ -65,14 +65,14 @@ class _Plotted:
         """Add operations. Returns their rows of `PlotData.rates`, one for each operation."""
         inv, ret, f, kind = (part[name].to_numpy().astype(np.int64, copy=False) for name in ("inv", "ret", "f", "type"))
         self.last = max(self.last, int(inv.max(initial=self.last)), int(ret[ret < INF].max(initial=self.last)))
-        some = slice(-self.count % self.stride, None, self.stride)
-        self.kept.append(tuple(column[some] for column in (inv, ret, f, kind, _mismatched(part))))
+        chosen = slice(-self.count % self.stride, None, self.stride)
+        self.kept.append(tuple(column[chosen] for column in (inv, ret, f, kind, _mismatched(part))))
         self.count += part.num_rows
         second = np.maximum(np.where(ret < INF, ret, inv) - self.origin, 0) // int(NS)
         return pa.table({"f": f, "type": kind, "second": second, "operations": np.ones_like(second)})
 
     def operations(self) -> PlottedOperations:
-        columns = [np.concatenate(each) for each in zip(*self.kept, strict=True)]
+        columns = [np.concatenate(column) for column in zip(*self.kept, strict=True)]
         return _in_seconds(columns, self.origin, self.last, self.stride)
 
 
@@ -95,18 +95,18 @@ def _first_served(history: History, origin: int, moments: Iterable[float]) -> di
     earliest = np.full(len(ordered), np.inf)
     for part in _shared(history) if len(ordered) else ():
         columns = [part[name].to_numpy() for name in ("inv", "ret", "f", "type")]
-        some = _in_seconds([*columns, _mismatched(part)], origin, INF, 1)
-        served = some.served()
-        at = np.searchsorted(ordered, some.invoked[served], side="right") - 1
-        np.minimum.at(earliest, at[at >= 0], some.returned[served][at >= 0])
+        chosen = _in_seconds([*columns, _mismatched(part)], origin, INF, 1)
+        served = chosen.served()
+        at = np.searchsorted(ordered, chosen.invoked[served], side="right") - 1
+        np.minimum.at(earliest, at[at >= 0], chosen.returned[served][at >= 0])
     earliest = np.minimum.accumulate(earliest[::-1])[::-1]
     return {moment: first for moment, first in zip(ordered.tolist(), earliest.tolist(), strict=True) if first < np.inf}
 
 
 def _mismatched(table: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Compare-and-sets that failed with the answer that the key did not hold the expected value."""
-    said = pa.compute.equal(table["error"].cast(pa.string()), MISMATCH).to_numpy()
-    mask: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(said, np.bool_) & (table["f"].to_numpy() == CAS)
+    mismatched = pa.compute.equal(table["error"].cast(pa.string()), MISMATCH).to_numpy()
+    mask: np.ndarray[Any, np.dtype[np.bool_]] = np.asarray(mismatched, np.bool_) & (table["f"].to_numpy() == CAS)
     return mask
 
 

@@ -65,9 +65,9 @@ class DrawingProcess:
         if failure is not None:
             raise RuntimeError(f"the plots could not be drawn: {failure}")
 
-    def _send(self, what: object) -> None:
+    def _send(self, message: object) -> None:
         with contextlib.suppress(OSError):  # the process has ended, which `finish` finds out
-            self._pipe.send(what)
+            self._pipe.send(message)
 
     def _sent(self) -> None:
         """Returns when the data of `start` has been sent, or the process has ended."""

@@ -115,8 +115,8 @@ def divergence(
     nodes = sorted(logs)
     with figure(height=1.5 + 0.75 * len(nodes)) as (drawn, (axes,)):
         contents = {tuple(log.get(offset) for offset in differing) for log in logs.values()}
-        what = "diverge at" if len(contents) > 1 else "around"
-        axes.set_title(f"The logs of {topic}-{partition} {what} offset {min(differing, default=0)}")
+        preposition = "diverge at" if len(contents) > 1 else "around"
+        axes.set_title(f"The logs of {topic}-{partition} {preposition} offset {min(differing, default=0)}")
         for row, node in enumerate(nodes):
             for offset in range(first, last + 1):
                 cell = logs[node].get(offset)
@@ -178,7 +178,7 @@ def _starts(axes: Axes, lane: StartsLane, end: float) -> None:
     start, local, tiered = (
         [*column[points], *column[points][-1:]] for column in (lane.log_start, lane.local_start, lane.last_tiered)
     )
-    axes.fill_between(time, start, [each + 1 for each in tiered], step="post", color=REMOTE, alpha=0.35, lw=0)
+    axes.fill_between(time, start, [level + 1 for level in tiered], step="post", color=REMOTE, alpha=0.35, lw=0)
     axes.step(time, start, where="post", color="#333333", lw=1.2, label="log start")
     axes.step(time, local, where="post", color=OWN, lw=1.6, label="local start")
     axes.step(time, tiered, where="post", color="#0072b2", lw=1.2, label="last tiered")
@@ -191,7 +191,7 @@ def _ends(axes: Axes, lane: Lane, starts: StartsLane, end: float) -> None:
     ends, marks = ([*column[points], *column[points][-1:]] for column in (lane.log_end_offset, lane.high_watermark))
     at = starts.time.searchsorted(time, side="right") - 1
     local = [int(starts.local_start[max(index, 0)]) for index in at]
-    above = [each <= behind for each, behind in zip(local, ends, strict=True)]
+    above = [local_end <= limit for local_end, limit in zip(local, ends, strict=True)]
     axes.fill_between(time, local, ends, where=above, step="post", color=OWN, alpha=0.3, lw=0)
     axes.step(time, marks, where="post", color="#d55e00", lw=1.0, ls="--", label="high watermark")
     axes.step(time, ends, where="post", color="#009e73", lw=1.2, label="log end offset")
@@ -288,12 +288,12 @@ def diagram(data: Spacetime) -> bytes:
     """The messages around one moment, each from its sender to its receiver, slanted by its transit time.
 
     The moment is that of `moment_of`."""
-    lanes = (CLIENTS, *data.nodes) if any(CLIENTS in (it.source, it.target) for it in data.arrows) else data.nodes
+    lanes = (CLIENTS, *data.nodes) if any(CLIENTS in (mark.source, mark.target) for mark in data.arrows) else data.nodes
     begin_s, end_s = _window(data)
-    shown = [it for it in data.arrows if begin_s <= it.sent_s and (it.arrived_s or it.sent_s) <= end_s]
+    shown = [mark for mark in data.arrows if begin_s <= mark.sent_s and (mark.arrived_s or mark.sent_s) <= end_s]
     with figure(height=1.9 + 1.25 * len(lanes)) as (drawn, (axes,)):
-        where = f" around {data.where}" if data.where else ""
-        axes.set_title(f"Messages{where}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
+        place = f" around {data.where}" if data.where else ""
+        axes.set_title(f"Messages{place}, {begin_s:.3f} s to {end_s:.3f} s", pad=46)
         bands = [band for band in data.bands if band.end_s > begin_s and band.start_s < end_s]
         draw_bands(axes, bands)
         label_bands(axes, bands, (begin_s, end_s))
@@ -329,8 +329,8 @@ def moment_of(data: Spacetime) -> float:
     log, else the first change of the controller. Without one: the first of all these after the first fault."""
     turns = [mark for mark in data.marks if mark.kind in _TURNS]
     if data.guilty_s is not None:
-        after = [mark for mark in turns if mark.at_s >= data.guilty_s]
-        return min(after, key=lambda mark: _TURNS.index(mark.kind)).at_s if after else data.guilty_s
+        later = [mark for mark in turns if mark.at_s >= data.guilty_s]
+        return min(later, key=lambda mark: _TURNS.index(mark.kind)).at_s if later else data.guilty_s
     faults = min((band.start_s for band in data.bands), default=0.0)
     late = [mark.at_s for mark in turns if mark.at_s >= faults]
     return (late or [mark.at_s for mark in turns] or [data.end_s / 2])[0]
@@ -493,7 +493,7 @@ def _partition(anomalies: tuple[Anomaly, ...], events: Mapping[str, Sequence[Map
         if anomaly.topic and anomaly.partition >= 0:
             return anomaly.topic, anomaly.partition
     led: dict[tuple[str, int], int] = {}
-    for event in (each for of_node in events.values() for each in of_node):
+    for event in (numbered for of_node in events.values() for numbered in of_node):
         if event["event"] == "partition_role" and event["role"] == "leader":
             key = event["topic"], event["partition"]
             led[key] = led.get(key, 0) + 1
@@ -548,16 +548,16 @@ def _marks(
 
 def _arrows(run_dir: Path, nodes: tuple[str, ...]) -> Iterator[Arrow]:
     with io.BufferedReader(open_regular(run_dir / FILE_NAME)) as file:
-        for said in map(strict_json.decode, file):
-            source, target = (_lane(said[end], nodes) for end in ("source", "target"))
+        for line in map(strict_json.decode, file):
+            source, target = (_lane(line[end], nodes) for end in ("source", "target"))
             if source == target:
                 continue
-            lost = said.get("arrived_s") is None
-            if said.get("routine") and not lost:
+            lost = line.get("arrived_s") is None
+            if line.get("routine") and not lost:
                 continue
-            family = _CLIENTS if _CLIENTS in (source, target) else _SHARES.get(said["what"], "controller")
-            text = f"{said['what']} {said.get('text', '')}".strip()
-            yield Arrow(source, target, said["sent_s"], said.get("arrived_s"), family, said["answer"], text)
+            family = _CLIENTS if _CLIENTS in (source, target) else _SHARES.get(line["what"], "controller")
+            text = f"{line['what']} {line.get('text', '')}".strip()
+            yield Arrow(source, target, line["sent_s"], line.get("arrived_s"), family, line["answer"], text)
 
 
 def _lane(host: str, nodes: tuple[str, ...]) -> str:
@@ -656,8 +656,8 @@ def _of_replicas(view: PlotData, troubled: Sequence[tuple[str, int]]) -> dict[st
 def by_relevance(lanes: Mapping[tuple[str, int], object], troubled: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     """The partitions with replicas: those with anomalies first, then those of the workload, then the system's own,
     whose topics start with two underscores."""
-    rest = sorted(lanes, key=lambda key: (key[0].startswith("__"), key))
-    return [key for key in dict.fromkeys([*troubled, *rest]) if key in lanes]
+    ordered = sorted(lanes, key=lambda key: (key[0].startswith("__"), key))
+    return [key for key in dict.fromkeys([*troubled, *ordered]) if key in lanes]
 
 
 def with_plots(ordered: Sequence[tuple[str, int]], troubled: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -673,9 +673,9 @@ def _left_out(ordered: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int
     sentences = []
     if unshown := [key for key in ordered if key not in shown]:
         named = ", ".join(f"{topic}-{partition}" for topic, partition in unshown[:MOST_LANES])
-        more = f" and {len(unshown) - MOST_LANES} more" if len(unshown) > MOST_LANES else ""
+        suffix = f" and {len(unshown) - MOST_LANES} more" if len(unshown) > MOST_LANES else ""
         sentences.append(
-            f"no plot of the replicas of {len(unshown)} of {counted(len(ordered), 'partition')}: {named}{more}"
+            f"no plot of the replicas of {len(unshown)} of {counted(len(ordered), 'partition')}: {named}{suffix}"
         )
     if len(verdict.anomalies) > MOST_ANOMALIES:
         sentences.append(f"no plot of {len(verdict.anomalies) - MOST_ANOMALIES} of {len(verdict.anomalies)} anomalies")
@@ -686,7 +686,7 @@ def _left_out(ordered: Sequence[tuple[str, int]], shown: Sequence[tuple[str, int
 
 def _anomaly(run_dir: Path, anomaly: Anomaly, view: PlotData) -> bytes | None:
     if anomaly.topic and any("node" in row for row in anomaly.witness):
-        around = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
-        logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, around)
-        return divergence(anomaly.topic, anomaly.partition, logs, differing or around) if logs else None
+        offsets = [int(row["offset"]) for row in anomaly.witness if row.get("offset", -1) >= 0]
+        logs, differing = logs_around(run_dir, anomaly.topic, anomaly.partition, offsets)
+        return divergence(anomaly.topic, anomaly.partition, logs, differing or offsets) if logs else None
     return operations_of(anomaly, view.clock, view.bands)

@@ -182,8 +182,8 @@ class TextLevels:
     def of(self, at: float, text: str, most: int = 1 << 30) -> int | None:
         """The lowest height, from 0, at which there is room; None if that is not below `most`."""
         end = at + (len(text) + 2) * self._of_a_letter
-        for level, taken in enumerate(self._ends):
-            if taken <= at:
+        for level, end_s in enumerate(self._ends):
+            if end_s <= at:
                 self._ends[level] = end
                 return level
         if len(self._ends) >= most:

@@ -63,8 +63,8 @@ class ShortenedAxis:
 
 def witness(title: str, bars: Sequence[WitnessBar], bands: Sequence[FaultSpan]) -> bytes:
     """Draw a witness: one row per operation with its text above its bar, and the faults in force with a legend."""
-    known = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
-    axis = ShortenedAxis(known)
+    ends = [bar.end for bar in bars if bar.end is not None] + [bar.start for bar in bars]
+    axis = ShortenedAxis(ends)
     shown = [band for band in bands if band.start_s <= axis.times[-1] and band.end_s >= axis.times[0]]
     with figure(height=1.9 + 0.55 * len(bars) + 0.14 * min(len(shown), MOST_NAMED)) as (drawn, (axes,)):
         axes.set_title(title)
@@ -114,8 +114,8 @@ def operations_of(
     """The plot of a witness that consists of operations, None if none has a time. `clock`: with the zero of its
     axis; `text_of`: what an operation did, in one line."""
     bars = [bar for row in anomaly.witness[:MOST_BARS] if (bar := _bar(row, clock, text_of)) is not None]
-    where = f" in {anomaly.where}" if anomaly.topic else ""
-    return witness(anomaly.name + where, bars, bands) if bars else None
+    place = f" in {anomaly.where}" if anomaly.topic else ""
+    return witness(anomaly.name + place, bars, bands) if bars else None
 
 
 def _bar(row: Mapping[str, Any], clock: RunClock, text_of: Callable[[Mapping[str, Any]], str]) -> WitnessBar | None:

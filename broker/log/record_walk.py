@@ -281,26 +281,26 @@ def _timestamps(columns: list[bytes], records: int) -> tuple[int, int, int] | No
     *continued, last_column = columns
     if len(columns) > _WORD or not last_column.isascii() or any(byte.translate(None, _CONTINUED) for byte in continued):
         return None
-    words: Collection[int] = set(last_column[:1] if last_column.count(last_column[:1]) == records else last_column)
+    lengths: Collection[int] = set(last_column[:1] if last_column.count(last_column[:1]) == records else last_column)
     if continued:
         # Each is a little-endian number with eight bits in place of seven. The continuation bits are the same in all,
         # so these numbers have the same order as the decoded ones.
         spread = bytearray(_WORD * records)
         for place, column in enumerate(columns):
             spread[place::_WORD] = column
-        words = unpack(f"<{records}Q", spread)
-    signs = [words]
+        lengths = unpack(f"<{records}Q", spread)
+    signs = [lengths]
     if columns[0].translate(None, _EVEN):  # some are negative: odd in zigzag
-        signs = [[word for word in words if word & 1 == sign] for sign in (0, 1)]
-    ends = [_zigzag(word) for group in signs if group for word in (min(group), max(group))]
+        signs = [[length for length in lengths if length & 1 == sign] for sign in (0, 1)]
+    ends = [_zigzag(length) for group in signs if group for length in (min(group), max(group))]
     return records, min(ends), max(ends)
 
 
-def _zigzag(word: int) -> int:
-    """The number that is encoded in the LEB128 bytes of `word`, the first of them lowest."""
+def _zigzag(encoded: int) -> int:
+    """The number that is encoded in the LEB128 bytes of `encoded`, the first of them lowest."""
     value = shift = 0
-    while word:
-        value |= (word & 127) << shift
-        word >>= 8
+    while encoded:
+        value |= (encoded & 127) << shift
+        encoded >>= 8
         shift += 7
     return (value >> 1) ^ -(value & 1)

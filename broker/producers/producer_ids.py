@@ -44,12 +44,12 @@ class ProducerIds:
         return Identity(producer_id, 0)
 
 
-def next_epoch(before: Identity, first_unused: int) -> Identity | None:
+def next_epoch(identity: Identity, first_unused: int) -> Identity | None:
     """The next epoch of a producer that sends its last one (KIP-360); batches with the last epoch are then refused.
 
     None when the producer needs another id: its epochs are used up, or it was never assigned this id, because
     `first_unused` (the end of all blocks assigned so far) is not above it.
     """
-    if 0 <= before.producer_id < first_unused and 0 <= before.epoch < MAX_EPOCH - 1:
-        return Identity(before.producer_id, before.epoch + 1)
+    if 0 <= identity.producer_id < first_unused and 0 <= identity.epoch < MAX_EPOCH - 1:
+        return Identity(identity.producer_id, identity.epoch + 1)
     return None

@@ -128,14 +128,14 @@ class ProducerState:
             return None
         expected: dict[int, tuple[int, int]] = {}  # by producer id: epoch and sequence of the next batch
         for batch in batches:
-            known = expected.get(batch.producer_id)
-            if known is None:
+            position = expected.get(batch.producer_id)
+            if position is None:
                 if (written := self._written(batch)) is not None:
                     if len(batches) == 1:
                         return written
                     raise ProtocolError(ErrorCode.DUPLICATE_SEQUENCE_NUMBER, f"{batch}: is already in the log")
-                known = self._next(batch, any_first=any_first)
-            _must_follow(known, batch)
+                position = self._next(batch, any_first=any_first)
+            _must_follow(position, batch)
             expected[batch.producer_id] = (batch.epoch, after(batch.last_sequence, 1))
         return None
 
@@ -205,10 +205,10 @@ def after(sequence: int, count: int) -> int:
     return (sequence + count) & MAX_SEQUENCE
 
 
-def _must_follow(known: tuple[int, int] | None, batch: Sequenced) -> None:
-    if known is None:
+def _must_follow(position: tuple[int, int] | None, batch: Sequenced) -> None:
+    if position is None:
         return
-    epoch, sequence = known
+    epoch, sequence = position
     if batch.epoch < epoch:
         message = f"{batch}: producer {batch.producer_id} is in epoch {epoch}"
         raise ProtocolError(ErrorCode.INVALID_PRODUCER_EPOCH, message)

@@ -155,7 +155,7 @@ def discover(package: ModuleType) -> dict[ApiKey, Api]:
     its request class.
     """
     table: dict[ApiKey, Api] = {}
-    for api in sorted(_declared_in(package), key=lambda it: it.key):
+    for api in sorted(_declared_in(package), key=lambda declared: declared.key):
         if (other := table.setdefault(api.key, api)) is not api:
             raise DeclarationError(f"{api.request.__name__} and {other.request.__name__} declare key {int(api.key)}")
     return table

@@ -91,9 +91,9 @@ def _java_blocks(data: bytes) -> Iterator[tuple[int, int]]:
         raise CorruptBatch(f"more than {MOST_BLOCKS} blocks of snappy")
 
 
-def _snappy_block(data: bytes, most: int) -> bytes:
+def _snappy_block(data: bytes, limit: int) -> bytes:
     try:
-        if cramjam.snappy.decompress_raw_len(data) > most:
+        if cramjam.snappy.decompress_raw_len(data) > limit:
             raise TooLargeError
         return bytes(cramjam.snappy.decompress_raw(data))
     except cramjam.DecompressionError as error:

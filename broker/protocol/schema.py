@@ -216,9 +216,9 @@ def _wire(hint: Any, marks: tuple[Any, ...]) -> tuple[Wire | None, bool]:
         if isinstance(mark, Fixed | Sized | Identifier):
             return mark, False
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        rest = [argument for argument in typing.get_args(hint) if argument is not type(None)]
-        if len(rest) == 1:
-            return _wire(*_unwrap(rest[0]))[0], True
+        arguments = [argument for argument in typing.get_args(hint) if argument is not type(None)]
+        if len(arguments) == 1:
+            return _wire(*_unwrap(arguments[0]))[0], True
     if typing.get_origin(hint) is list:
         element = _wire(*_unwrap(typing.get_args(hint)[0]))[0]
         return (ArrayOf(element) if element is not None else None), False

@@ -508,8 +508,8 @@ class Compactor:
     async def compact(self) -> None:
         """Compact all logs that are dirty enough. Raises `OSError` of the checkpoint."""
         self._uncleanable &= set(self._partitions())
-        while (found := self._dirtiest()) is not None:
-            partition, end = found
+        while (dirtiest := self._dirtiest()) is not None:
+            partition, end = dirtiest
             if not await self._work.attempt("compaction", partition, partial(self._compact, partition, end)):
                 break
             await self._write()
@@ -527,9 +527,9 @@ class Compactor:
     def _dirtiest(self) -> tuple[Partition, int] | None:
         best: tuple[float, Partition, int] | None = None
         for partition in self._partitions():
-            found = self._cleanable(partition)
-            if found is not None and (best is None or found.ratio > best[0]):
-                best = (found.ratio, partition, found.end)
+            stretch = self._cleanable(partition)
+            if stretch is not None and (best is None or stretch.ratio > best[0]):
+                best = (stretch.ratio, partition, stretch.end)
         return None if best is None else best[1:]
 
     def _cleanable(self, partition: Partition) -> Cleanable | None:
@@ -539,14 +539,14 @@ class Compactor:
             return None  # if the lock is held, the log may be about to be cut: the next turn checks again
         log = partition.log
         lag_ms = settings.min_compaction_lag_ms
-        found = cleanable(log.segments, log.cleaned_to, partition.high_watermark, self._now_ms(), lag_ms)
-        return found if found.ratio > 0 and found.ratio >= settings.min_cleanable_dirty_ratio else None
+        stretch = cleanable(log.segments, log.cleaned_to, partition.high_watermark, self._now_ms(), lag_ms)
+        return stretch if stretch.ratio > 0 and stretch.ratio >= settings.min_cleanable_dirty_ratio else None
 
     async def _compact(self, partition: Partition, end: int) -> bool:
         """Make one pass; returns whether another may follow at once."""
         settings = partition.compaction
         assert settings is not None
-        before = partition.log.size
+        size = partition.log.size
         cleaner = Cleaner(
             self._disk,
             partition.log,
@@ -569,7 +569,7 @@ class Compactor:
             return False
         if done:
             log = partition.log
-            partition.trace("log_compacted", cleaned_to=log.cleaned_to, bytes_before=before, bytes_after=log.size)
+            partition.trace("log_compacted", cleaned_to=log.cleaned_to, bytes_before=size, bytes_after=log.size)
         return done
 
     async def _write(self) -> None:
@@ -579,6 +579,8 @@ class Compactor:
         async with self._writing:  # an earlier write in progress counts as well
             if not wanted():
                 return
-            offsets = {each.key: each.log.cleaned_to for each in self._partitions() if each.log.cleaned_to}
+            offsets = {
+                partition.key: partition.log.cleaned_to for partition in self._partitions() if partition.log.cleaned_to
+            }
             if not self._checkpoint.holds(offsets):
                 await self._checkpoint.write_durably(offsets)

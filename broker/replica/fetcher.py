@@ -135,16 +135,16 @@ class LeaderFetcher:
                 await self._idle()
                 continue
             try:
-                if any(it.follower.phase is Phase.TRUNCATING for it in ready):
+                if any(followed.follower.phase is Phase.TRUNCATING for followed in ready):
                     await self._match(ready)
                     ready = self._ready()
-                await self._fetch([it for it in ready if it.follower.phase is Phase.FETCHING])
+                await self._fetch([followed for followed in ready if followed.follower.phase is Phase.FETCHING])
             except (ConnectionError, TimeoutError):
                 self._stand_back(ready)
 
     def _ready(self) -> list[FollowedPartition]:
         now = asyncio.get_running_loop().time()
-        return [it for it in self._followed.values() if it.sends and it.not_before <= now]
+        return [followed for followed in self._followed.values() if followed.sends and followed.not_before <= now]
 
     async def _idle(self) -> None:
         """Wait until a partition is added, or the first back-off ends."""
@@ -156,14 +156,16 @@ class LeaderFetcher:
 
     def _rest(self, polled: Collection[FollowedPartition] = ()) -> float | None:
         """Seconds until a partition outside the poll may send a request; None if the poll contains all of them."""
-        others = [it.not_before for it in self._followed.values() if it not in polled and it.sends]
-        return max(0.0, min(others) - asyncio.get_running_loop().time()) if others else None
+        moments = [
+            followed.not_before for followed in self._followed.values() if followed not in polled and followed.sends
+        ]
+        return max(0.0, min(moments) - asyncio.get_running_loop().time()) if moments else None
 
-    def _stand_back(self, some: Iterable[FollowedPartition]) -> None:
+    def _stand_back(self, partitions: Iterable[FollowedPartition]) -> None:
         now = asyncio.get_running_loop().time()
-        for it in some:
-            it.not_before = now + min(BACKOFF_MIN * 2**it.failures, self._backoff_max)
-            it.failures = min(it.failures + 1, 16)
+        for followed in partitions:
+            followed.not_before = now + min(BACKOFF_MIN * 2**followed.failures, self._backoff_max)
+            followed.failures = min(followed.failures + 1, 16)
 
     # -- the truncation dialogue --------------------------------------------------------------------------------
 
@@ -174,16 +176,16 @@ class LeaderFetcher:
                 replica_id=self._config.node_id,
                 topics=[
                     OffsetForLeaderTopic(
-                        topic=it.partition.topic,
+                        topic=followed.partition.topic,
                         partitions=[
                             OffsetForLeaderPartition(
-                                partition=it.partition.index,
-                                current_leader_epoch=it.follower.leader_epoch,
+                                partition=followed.partition.index,
+                                current_leader_epoch=followed.follower.leader_epoch,
                                 leader_epoch=question.epoch,
                             )
                         ],
                     )
-                    for it, question in questions
+                    for followed, question in questions
                 ],
             )
             response = cast(
@@ -191,30 +193,30 @@ class LeaderFetcher:
                 await self._peers.request(self.leader_id, request, EPOCH_END_VERSION, self._timeout),
             )
             answers = {(t.topic, p.partition): p for t in response.topics for p in t.partitions}
-            for it, _ in questions:
-                answer = answers.get(it.partition.key)
+            for followed, _ in questions:
+                answer = answers.get(followed.partition.key)
                 if answer is None or answer.error_code != ErrorCode.NONE:
-                    self._stand_back([it])
+                    self._stand_back([followed])
                 else:
-                    await it.epoch_end_answered(answer.leader_epoch, answer.end_offset)
+                    await followed.epoch_end_answered(answer.leader_epoch, answer.end_offset)
 
     async def _questions(self, ready: list[FollowedPartition]) -> list[tuple[FollowedPartition, AskEpochEnd]]:
         now = asyncio.get_running_loop().time()
         questions = []
-        for it in ready:
-            if it.not_before > now:
+        for followed in ready:
+            if followed.not_before > now:
                 continue
-            question = await it.next_question()
+            question = await followed.next_question()
             if question is not None:
-                questions.append((it, question))
+                questions.append((followed, question))
         return questions
 
     # -- fetching -----------------------------------------------------------------------------------------------
 
     async def _fetch(self, ready: list[FollowedPartition]) -> None:
-        if unflushed := [it.partition for it in ready if _claims_too_much(it.partition)]:
+        if unflushed := [followed.partition for followed in ready if _claims_too_much(followed.partition)]:
             await asyncio.gather(*(partition.make_durable() for partition in unflushed))
-        ready = [it for it in ready if it.current]
+        ready = [followed for followed in ready if followed.current]
         if not ready:
             return
         # If the response has no room for all, the first partitions of a request get the bytes: rotate the order.
@@ -225,12 +227,12 @@ class LeaderFetcher:
             self._stand_back(ready)
             return
         answers = {(t.topic_id, p.partition_index): p for t in response.responses for p in t.partitions}
-        for it in ready:
-            answer = answers.get((it.partition.topic_id, it.partition.index))
+        for followed in ready:
+            answer = answers.get((followed.partition.topic_id, followed.partition.index))
             if answer is None:
-                self._stand_back([it])
-            elif it.current:
-                await self._take(it, answer)
+                self._stand_back([followed])
+            elif followed.current:
+                await self._take(followed, answer)
 
     async def _long_poll(self, polled: list[FollowedPartition]) -> FetchResponse:
         """The response to a fetch, which the leader may park.
@@ -239,8 +241,8 @@ class LeaderFetcher:
         """
         timeout = self._timeout + self._config.replica_fetch_wait_max_ms / 1000
         loop = asyncio.get_running_loop()
-        rest = self._rest(set(polled))
-        timer = None if rest is None else loop.call_later(rest, self._nudge)
+        remainder = self._rest(set(polled))
+        timer = None if remainder is None else loop.call_later(remainder, self._nudge)
         self._polling = True
         asked_at = loop.time()
         try:
@@ -267,18 +269,18 @@ class LeaderFetcher:
 
     def _request(self, ready: list[FollowedPartition]) -> FetchRequest:
         topics: dict[bytes, FetchTopic] = {}
-        for it in ready:
-            partition = it.partition
-            it.fetch_offset = partition.log.log_end_offset
+        for followed in ready:
+            partition = followed.partition
+            followed.fetch_offset = partition.log.log_end_offset
             topic = topics.setdefault(
                 partition.topic_id, FetchTopic(topic=partition.topic, topic_id=partition.topic_id, partitions=[])
             )
             topic.partitions.append(
                 FetchPartition(
                     partition=partition.index,
-                    current_leader_epoch=it.follower.leader_epoch,
-                    fetch_offset=it.fetch_offset,
-                    last_fetched_epoch=it.follower.last_fetched_epoch(partition.log),
+                    current_leader_epoch=followed.follower.leader_epoch,
+                    fetch_offset=followed.fetch_offset,
+                    last_fetched_epoch=followed.follower.last_fetched_epoch(partition.log),
                     log_start_offset=partition.log.log_start_offset,
                     partition_max_bytes=self._config.replica_fetch_max_bytes,
                 )
@@ -291,47 +293,47 @@ class LeaderFetcher:
             topics=list(topics.values()),
         )
 
-    async def _take(self, it: FollowedPartition, answer: PartitionData) -> None:
-        if answer.error_code in BELOW_LOCAL and it.partition.settings.remote_storage:
-            self._start_from_remote(it, ErrorCode(answer.error_code), answer.log_start_offset)
+    async def _take(self, followed: FollowedPartition, answer: PartitionData) -> None:
+        if answer.error_code in BELOW_LOCAL and followed.partition.settings.remote_storage:
+            self._start_from_remote(followed, ErrorCode(answer.error_code), answer.log_start_offset)
         elif answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            if not await it.out_of_range(answer.log_start_offset):
-                self._stand_back([it])
+            if not await followed.out_of_range(answer.log_start_offset):
+                self._stand_back([followed])
         elif answer.error_code != ErrorCode.NONE:
-            self._stand_back([it])
+            self._stand_back([followed])
         elif answer.diverging_epoch is not None:
-            it.follower.diverged()
-            self._stand_back([it])
+            followed.follower.diverged()
+            self._stand_back([followed])
         else:
             try:
-                await it.in_range(answer.log_start_offset)
-                await it.append(answer.records or b"", answer.high_watermark)
-                if answer.log_start_offset > it.partition.log.log_start_offset:
-                    await self._move_start(it.partition, answer.log_start_offset)
-                it.failures = 0
+                await followed.in_range(answer.log_start_offset)
+                await followed.append(answer.records or b"", answer.high_watermark)
+                if answer.log_start_offset > followed.partition.log.log_start_offset:
+                    await self._move_start(followed.partition, answer.log_start_offset)
+                followed.failures = 0
             except ValueError as error:
-                it.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
-                self._stand_back([it])
+                followed.partition.trace("fetched_batches_refused", leader=self.leader_id, reason=str(error))
+                self._stand_back([followed])
 
-    def _start_from_remote(self, it: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> None:
+    def _start_from_remote(self, followed: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> None:
         """The leader may have the offset in remote storage only (KIP-405, KIP-1023)."""
-        partition = it.partition
+        partition = followed.partition
 
         async def start() -> None:
             try:
-                work = partial(self._tiered_start.run, it, refusal, leader_log_start)
+                work = partial(self._tiered_start.run, followed, refusal, leader_log_start)
                 fetches_at_once = await self._work.attempt("start from remote storage", partition, work)
             finally:
-                it.starting = False
+                followed.starting = False
             if fetches_at_once:
-                it.failures = 0
+                followed.failures = 0
             else:
-                self._stand_back([it])
+                self._stand_back([followed])
             self._changed.set()
             if self._polling:
                 self._nudge()
 
-        it.starting = True
+        followed.starting = True
         task = self._background.run(start(), f"start of {partition.topic}-{partition.index} from remote storage")
         self._starts[task] = None
         task.add_done_callback(lambda ended: self._starts.pop(ended, None))

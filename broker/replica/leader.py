@@ -173,8 +173,8 @@ class PartitionLeader:
         candidate = self._committable_end
         if candidate <= self.high_watermark:
             return False  # the leader is in each of its ISRs: the other replicas cannot raise it further
-        others = self.maximal_isr if self._followers else ()  # a single replica waits for no other
-        for replica in others:
+        awaited = self.maximal_isr if self._followers else ()  # a single replica waits for no other
+        for replica in awaited:
             if replica != self.node_id:
                 candidate = min(candidate, self._followers[replica].log_end_offset)
         if candidate <= self.high_watermark:
@@ -182,11 +182,11 @@ class PartitionLeader:
         self.high_watermark = candidate
         return True
 
-    def low_watermark(self, others: Iterable[int]) -> int:
-        """The lowest log start of this leader, of every replica that may lead next, and of the `others`: live replicas,
-        and those that are eligible outside of the ISR (KIP-107). Of a replica that has not fetched in this epoch it is
-        unknown, -1."""
-        needed = {*self.maximal_isr, *others} & self._followers.keys()
+    def low_watermark(self, members: Iterable[int]) -> int:
+        """The lowest log start of this leader, of every replica that may lead next, and of the `members`: live
+        replicas, and those that are eligible outside of the ISR (KIP-107). Of a replica that has not fetched in this
+        epoch it is unknown, -1."""
+        needed = {*self.maximal_isr, *members} & self._followers.keys()
         return min((self._followers[replica].log_start_offset for replica in needed), default=self.log_start_offset)
 
     # -- the in-sync set ----------------------------------------------------------------------------------------

@@ -338,11 +338,14 @@ class ReplicaManager:
     async def start(self, *, clean_shutdown: bool) -> None:
         """Open and recover every log on the disk; serves nothing before. Raises `StartupError` and `OSError`."""
         starts = self._starts.read()
-        found = await self._directories.scan()
+        replicas = await self._directories.scan()
         logs = await asyncio.gather(
-            *(self._recovered(it, clean_shutdown, starts.get((it.topic, it.partition), 0)) for it in found)
+            *(
+                self._recovered(replica, clean_shutdown, starts.get((replica.topic, replica.partition), 0))
+                for replica in replicas
+            )
         )
-        for (topic, index, topic_id), log in zip(found, logs, strict=True):
+        for (topic, index, topic_id), log in zip(replicas, logs, strict=True):
             high_watermark = self._high_watermarks.of((topic, index))
             if log is not None:
                 self._trace_recovery(topic, index, log, high_watermark)
@@ -358,30 +361,30 @@ class ReplicaManager:
         self._every(PROGRESS_INTERVAL_S, self._trace_progress)
         self._every(self._config.producer_id_expiration_check_interval_ms / 1000, self._expire_producers)
 
-    async def _recovered(self, found: Found, clean_shutdown: bool, start: int) -> PartitionLog | None:
+    async def _recovered(self, replica: Found, clean_shutdown: bool, start: int) -> PartitionLog | None:
         """An existing log, recovered; None if it is damaged, which takes the replica offline."""
-        key = topic, index = found.topic, found.partition
+        key = topic, index = replica.topic, replica.partition
         point = self._recovery_points.of(key)
         try:
             return await self._directories.open(
                 topic, index, clean_shutdown=clean_shutdown, recovery_point=point, start_offset=start
             )
         except DamagedLogError as damaged:
-            self._offline[key] = Damaged(found.topic_id, str(damaged))
+            self._offline[key] = Damaged(replica.topic_id, str(damaged))
             self._tracer.emit("partition_failed", topic=topic, partition=index, reason=str(damaged))
             return None
 
     def _trace_recovery(self, topic: str, index: int, log: PartitionLog, high_watermark: int) -> None:
-        found = log.recovered
-        if found.reason is not None or log.log_end_offset < high_watermark:
+        recovered = log.recovered
+        if recovered.reason is not None or log.log_end_offset < high_watermark:
             self._tracer.emit(
                 "log_shortened",
                 topic=topic,
                 partition=index,
                 log_end_offset=log.log_end_offset,
                 high_watermark=high_watermark,
-                lost_bytes=found.lost_bytes,
-                reason=found.reason or "the file ends there",
+                lost_bytes=recovered.lost_bytes,
+                reason=recovered.reason or "the file ends there",
             )
 
     async def stop(self) -> None:
@@ -427,10 +430,10 @@ class ReplicaManager:
         self._image = image
         self._outstanding |= changed
         async with self._applying:
-            own = image.brokers.get(self._config.node_id)
-            if own is None or own.incarnation != self._incarnation_id:
+            registration = image.brokers.get(self._config.node_id)
+            if registration is None or registration.incarnation != self._incarnation_id:
                 return
-            self._broker_epoch = own.epoch
+            self._broker_epoch = registration.epoch
             changed, self._outstanding = self._outstanding, set()
             try:
                 await self._bring_all_up_to_date(sorted(changed))
@@ -529,10 +532,10 @@ class ReplicaManager:
         """
         if topic is None:
             return topic_id not in self._image.removed_topics  # if not removed, the metadata may have been lost
-        own = self._config.node_id
-        if topic.id != topic_id or state is None or own not in state.replicas:
+        node_id = self._config.node_id
+        if topic.id != topic_id or state is None or node_id not in state.replicas:
             return False
-        return state.leader in (NO_LEADER, own) or own in state.isr
+        return state.leader in (NO_LEADER, node_id) or node_id in state.isr
 
     async def _set_damaged_aside(self, key: Key) -> None:
         """Set aside what is left of a damaged replica; its replacement starts empty.
@@ -678,8 +681,8 @@ class ReplicaManager:
     def log_end(self, topic_id: bytes, index: int) -> LogEndFound:
         """The end of a replica's log, in any role (KIP-966)."""
         topic = self._image.topic_by_id(topic_id)
-        found = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._find(topic.name, index)
-        return LogEndFound(found) if isinstance(found, ErrorCode) else log_end(found)
+        partition = ErrorCode.UNKNOWN_TOPIC_ID if topic is None else self._find(topic.name, index)
+        return LogEndFound(partition) if isinstance(partition, ErrorCode) else log_end(partition)
 
     @property
     def broker_epoch(self) -> int:

@@ -39,8 +39,8 @@ class HighWatermarks:
     async def forget_what_is_lost(self) -> None:
         """Limit the stored values to the ends of the recovered logs, durably; drop those without a log. Raises
         `OSError`."""
-        known = self._checkpoint.known
-        await self._write_if(lambda current: any(offset > current.get(key, 0) for key, offset in known.items()))
+        offsets = self._checkpoint.known
+        await self._write_if(lambda current: any(offset > current.get(key, 0) for key, offset in offsets.items()))
 
     async def lower(self, key: Key, offset: int) -> None:
         """A log is about to be cut to `offset`, and shows that already; durable on return. Raises `OSError`."""
@@ -48,7 +48,9 @@ class HighWatermarks:
 
     async def _write_if(self, wanted: Callable[[dict[Key, int]], bool]) -> None:
         async with self._turn:  # an earlier write in progress counts as well
-            current = {each.key: min(each.high_watermark, each.log.kept_end) for each in self._partitions()}
+            current = {
+                partition.key: min(partition.high_watermark, partition.log.kept_end) for partition in self._partitions()
+            }
             if not wanted(current) or self._checkpoint.holds(current):
                 return
             before = self._checkpoint.known

@@ -457,16 +457,16 @@ class Partition:
                 return None
             start, local = self.log.log_start_offset, self.log.local_start_offset
             segments = [*self.remote.retained(start, local), *segments]
-        found = expired_below(
+        expired = expired_below(
             segments,
             self.high_watermark,
             now_ms,
             retention_ms=self._settings.retention_ms,
             retention_bytes=self._settings.retention_bytes,
         )
-        if found == self.log.log_end_offset:
+        if expired == self.log.log_end_offset:
             self.log.roll()
-        return found
+        return expired
 
     async def remove_below(self, offset: int, write_down: Callable[[int], Awaitable[None]]) -> None:
         """Move the log's start to `offset`, at most to what is committed, after `write_down` has stored it durably.

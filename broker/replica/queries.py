@@ -107,10 +107,12 @@ def _by_time(partition: Partition, timestamp: int, bound: int) -> OffsetFound:
         if remote is not None and remote.offset < bound:
             epoch = _epoch_at(partition, remote.offset)
             return OffsetFound(offset=remote.offset, timestamp=remote.timestamp, leader_epoch=epoch)
-    found = log.max_timestamp_below(bound) if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
-    if found is None or found.offset >= bound:
+    record = log.max_timestamp_below(bound) if timestamp == MAX_TIMESTAMP else log.offset_for_timestamp(timestamp)
+    if record is None or record.offset >= bound:
         return OffsetFound()
-    return OffsetFound(offset=found.offset, timestamp=found.timestamp, leader_epoch=_epoch_at(partition, found.offset))
+    return OffsetFound(
+        offset=record.offset, timestamp=record.timestamp, leader_epoch=_epoch_at(partition, record.offset)
+    )
 
 
 def epoch_end(

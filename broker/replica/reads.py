@@ -128,8 +128,8 @@ class PartitionReader:
         """Count a replica's fetch, then read. None: there is not enough yet, continue with `wait_for_fetch`."""
         checked = [self._checked(limits, position) for position in positions]
         if limits.is_replica:
-            for position, found in zip(positions, checked, strict=True):
-                self._count(limits, position, found)
+            for position, checked_position in zip(positions, checked, strict=True):
+                self._count(limits, position, checked_position)
         reads = self._read_all(limits, positions, checked)
         return reads if limits.max_wait <= 0 or _enough(limits, reads) else None
 
@@ -152,7 +152,7 @@ class PartitionReader:
         try:
             while True:
                 await fetch.woken
-                reads = self._read_all(limits, positions, [self._checked(limits, it) for it in positions])
+                reads = self._read_all(limits, positions, [self._checked(limits, position) for position in positions])
                 if fetch.expired or _enough(limits, reads):
                     return reads
                 self._leave(fetch)
@@ -191,29 +191,29 @@ class PartitionReader:
         remaining = limits.max_bytes
         reads: list[PartitionRead] = []
         empty = True
-        for position, found in zip(positions, checked, strict=True):
+        for position, checked_position in zip(positions, checked, strict=True):
             if fenced:
                 read = PartitionRead(position.topic, position.partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            elif isinstance(found, PartitionRead):
-                read = found
+            elif isinstance(checked_position, PartitionRead):
+                read = checked_position
             else:
-                read = self._read(limits, position, found, remaining, at_least_one=empty)
+                read = self._read(limits, position, checked_position, remaining, at_least_one=empty)
             remaining -= read.size
             empty = empty and not read.size
             reads.append(read)
         return reads
 
     def _read(
-        self, limits: FetchLimits, position: FetchPosition, found: Led, left: int, *, at_least_one: bool
+        self, limits: FetchLimits, position: FetchPosition, led: Led, budget: int, *, at_least_one: bool
     ) -> PartitionRead:
-        """`left`: the remaining bytes of the whole answer, negative if it has too many."""
-        partition, leader = found
+        """`budget`: the remaining bytes of the whole answer, negative if it has too many."""
+        partition, leader = led
         log = partition.log
-        known = limits.is_replica or leader.high_watermark_is_known
+        is_known = limits.is_replica or leader.high_watermark_is_known
         read = PartitionRead(
             position.topic,
             position.partition,
-            high_watermark=leader.high_watermark if known else UNDEFINED,
+            high_watermark=leader.high_watermark if is_known else UNDEFINED,
             log_start_offset=log.log_start_offset,
             start_moved=limits.is_replica and UNDEFINED < position.log_start_offset < log.log_start_offset,
         )
@@ -223,7 +223,7 @@ class PartitionReader:
             return read
         if min(limits.max_bytes, position.max_bytes) < 0:  # as in Kafka, which also checks it only if there is data
             return PartitionRead(position.topic, position.partition, ErrorCode.UNKNOWN_SERVER_ERROR)
-        max_bytes = max(0, min(left, position.max_bytes))
+        max_bytes = max(0, min(budget, position.max_bytes))
         if position.fetch_offset < log.local_start_offset:
             return _read_remotely(partition, position, read, max_bytes, at_least_one)
         if max_bytes > 0 or at_least_one:
@@ -276,17 +276,17 @@ class PartitionReader:
         """The partition for which this fetch would prove that the replica has everything below its offset."""
         return self._shown_by(position, self._checked(limits, position))
 
-    def _shown_by(self, position: FetchPosition, found: Checked) -> Partition | None:
+    def _shown_by(self, position: FetchPosition, check: Checked) -> Partition | None:
         # H6: a fetch that diverges or is out of range does not show what the follower shares with this log.
-        if not isinstance(found, PartitionRead):
-            return found[0]
+        if not isinstance(check, PartitionRead):
+            return check[0]
         lagging = self._find(position.topic, position.partition)
-        if not self._counts_diverging or found.diverging is None or isinstance(lagging, ErrorCode):
+        if not self._counts_diverging or check.diverging is None or isinstance(lagging, ErrorCode):
             return None
         return lagging
 
-    def _count(self, limits: FetchLimits, position: FetchPosition, found: Checked) -> None:
-        partition = self._shown_by(position, found)
+    def _count(self, limits: FetchLimits, position: FetchPosition, check: Checked) -> None:
+        partition = self._shown_by(position, check)
         if partition is not None:
             partition.replica_fetched(
                 limits.replica_id, limits.replica_epoch, position.fetch_offset, position.log_start_offset
@@ -316,11 +316,11 @@ def _read_remotely(
     if remote is None:
         return PartitionRead(position.topic, position.partition, ErrorCode.KAFKA_STORAGE_ERROR)
     if max_bytes > 0 or at_least_one:
-        found = remote.read(position.fetch_offset, max_bytes, min_one=at_least_one)
-        if isinstance(found, ErrorCode):
-            return PartitionRead(position.topic, position.partition, found)
-        read.is_loading = found is None
-        read.remote = found or ()
+        records = remote.read(position.fetch_offset, max_bytes, min_one=at_least_one)
+        if isinstance(records, ErrorCode):
+            return PartitionRead(position.topic, position.partition, records)
+        read.is_loading = records is None
+        read.remote = records or ()
         read.size = sum(map(len, read.remote))
     return read
 

@@ -93,11 +93,11 @@ class RecordDeletion:
             partition.deletions.reached(self._low_watermark(partition, leader))
 
     def _low_watermark(self, partition: Partition, leader: PartitionLeader) -> int:
-        own = partition.log.log_start_offset
+        start = partition.log.log_start_offset
         if self._answers_early:
-            return own
+            return start
         image = self._image()
         state = image.partition(*partition.key)
         unfenced = {broker.id for broker in image.brokers.values() if not broker.fenced}
-        others = () if state is None else [it for it in state.replicas if it in unfenced or it in state.elr]
-        return min(own, leader.low_watermark(others))
+        members = () if state is None else [peer for peer in state.replicas if peer in unfenced or peer in state.elr]
+        return min(start, leader.low_watermark(members))

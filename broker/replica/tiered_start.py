@@ -140,66 +140,66 @@ class StartAbove:
 Step = AskOffset | AskEarlierEpoch | KeepFetching | MatchLogs | RetryLater | StartAt | StartAbove
 
 
-def next_step(known: Bootstrap, mutants: Mutants = NO_MUTANTS) -> Step:
+def next_step(bootstrap: Bootstrap, mutants: Mutants = NO_MUTANTS) -> Step:
     """The next step of a follower. A bootstrap ends with `KeepFetching`, `MatchLogs`, `StartAt` or `StartAbove`."""
-    if known.refusal is ErrorCode.NONE:
+    if bootstrap.refusal is ErrorCode.NONE:
         return KeepFetching()  # case 1 (K1023-4)
-    if known.refusal not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
-        return RetryLater(known.refusal.name)
-    if known.log_start is None or known.log_start == UNKNOWN:
+    if bootstrap.refusal not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE):
+        return RetryLater(bootstrap.refusal.name)
+    if bootstrap.log_start is None or bootstrap.log_start == UNKNOWN:
         return AskOffset(EARLIEST)  # K1023-7
-    if known.refusal is ErrorCode.OFFSET_OUT_OF_RANGE and known.log_end > known.log_start:
+    if bootstrap.refusal is ErrorCode.OFFSET_OUT_OF_RANGE and bootstrap.log_end > bootstrap.log_start:
         return MatchLogs()
-    if known.jumps or (known.enabled and known.tiered and mutants.active("jump_if_nonempty")):
-        return _after_tiered(known, known.log_start, mutants)
-    if known.refusal is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return StartAt(known.log_start)  # case 2.1 (K1023-5)
-    if not known.tiered:
+    if bootstrap.jumps or (bootstrap.enabled and bootstrap.tiered and mutants.active("jump_if_nonempty")):
+        return _after_tiered(bootstrap, bootstrap.log_start, mutants)
+    if bootstrap.refusal is ErrorCode.OFFSET_OUT_OF_RANGE:
+        return StartAt(bootstrap.log_start)  # case 2.1 (K1023-5)
+    if not bootstrap.tiered:
         return RetryLater("this broker does not know yet that the topic uses remote storage")
-    return _at_local_start(known, known.log_start)  # case 2.2 (K1023-5)
+    return _at_local_start(bootstrap, bootstrap.log_start)  # case 2.2 (K1023-5)
 
 
-def _after_tiered(known: Bootstrap, log_start: int, mutants: Mutants) -> Step:
+def _after_tiered(bootstrap: Bootstrap, log_start: int, mutants: Mutants) -> Step:
     """Start behind the last tiered offset, if the leader knows it."""
-    if known.pending is None:
+    if bootstrap.pending is None:
         return AskOffset(EARLIEST_PENDING_UPLOAD)  # K1023-7
-    if known.pending.offset == UNKNOWN:
+    if bootstrap.pending.offset == UNKNOWN:
         if mutants.active("epuo_unknown_as_zero"):
             return StartAt(0)
-        return _without_pending(known, log_start)
-    if known.pending.offset < log_start:
+        return _without_pending(bootstrap, log_start)
+    if bootstrap.pending.offset < log_start:
         if mutants.active("epuo_no_clamp"):
-            return StartAbove(known.pending.offset, log_start, known.pending.epoch)
-        return _all_local(known, log_start)
-    return _start(known, log_start, known.pending)
+            return StartAbove(bootstrap.pending.offset, log_start, bootstrap.pending.epoch)
+        return _all_local(bootstrap, log_start)
+    return _start(bootstrap, log_start, bootstrap.pending)
 
 
-def _without_pending(known: Bootstrap, log_start: int) -> Step:
+def _without_pending(bootstrap: Bootstrap, log_start: int) -> Step:
     """The leader does not know what is tiered: its log is not, or its task has not run yet, or never will (H29)."""
-    if known.local_start is None:
+    if bootstrap.local_start is None:
         return AskOffset(EARLIEST_LOCAL)
-    if known.local_start.offset == log_start or known.waited_ms >= known.patience_ms:
-        return _start(known, log_start, known.local_start)  # K1023-8, H29
+    if bootstrap.local_start.offset == log_start or bootstrap.waited_ms >= bootstrap.patience_ms:
+        return _start(bootstrap, log_start, bootstrap.local_start)  # K1023-8, H29
     return RetryLater("the leader does not know yet what it has in remote storage")  # K1023-9
 
 
-def _all_local(known: Bootstrap, log_start: int) -> Step:
+def _all_local(bootstrap: Bootstrap, log_start: int) -> Step:
     """What is tiered ends below the log: remote storage was switched off and on again, and all of the log is local
     (K1023-10)."""
-    if known.local_start is None:
+    if bootstrap.local_start is None:
         return AskOffset(EARLIEST_LOCAL)
-    if known.local_start.offset > log_start:
+    if bootstrap.local_start.offset > log_start:
         return RetryLater("neither the leader nor remote storage has the start of the log")
     return StartAt(log_start)
 
 
-def _at_local_start(known: Bootstrap, log_start: int) -> Step:
-    if known.local_start is None:
+def _at_local_start(bootstrap: Bootstrap, log_start: int) -> Step:
+    if bootstrap.local_start is None:
         return AskOffset(EARLIEST_LOCAL)
-    return _start(known, log_start, known.local_start)
+    return _start(bootstrap, log_start, bootstrap.local_start)
 
 
-def _start(known: Bootstrap, log_start: int, place: LogPlace) -> Step:
+def _start(bootstrap: Bootstrap, log_start: int, place: LogPlace) -> Step:
     """Start at a place of the leader's log; above its start this needs the epoch of the record below."""
     if place.offset <= log_start:
         return StartAt(log_start)
@@ -207,9 +207,9 @@ def _start(known: Bootstrap, log_start: int, place: LogPlace) -> Step:
         return RetryLater(f"the leader does not know the epoch of offset {place.offset}")
     if place.epoch == 0:
         return StartAbove(place.offset, log_start, place.epoch)
-    if known.earlier is None:
+    if bootstrap.earlier is None:
         return AskEarlierEpoch(place.epoch - 1)
-    below = known.earlier.epoch if known.earlier.offset >= place.offset else place.epoch
+    below = bootstrap.earlier.epoch if bootstrap.earlier.offset >= place.offset else place.epoch
     return StartAbove(place.offset, log_start, below)
 
 
@@ -226,9 +226,9 @@ class _RefusedError(Exception):
 A = TypeVar("A", ListOffsetsPartitionResponse, EpochEndOffset)
 
 
-def _answer(found: Iterable[A]) -> A:
+def _answer(answers: Iterable[A]) -> A:
     """The answer about the one partition of a request. Raises `_RefusedError`."""
-    for answer in found:
+    for answer in answers:
         if answer.error_code == ErrorCode.NONE:
             return answer
     raise _RefusedError
@@ -253,91 +253,95 @@ class TieredStart:
         self._mutants = mutants
         self._timeout = config.replica_socket_timeout_ms / 1000
 
-    def run(self, it: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> Coroutine[Any, Any, bool]:
+    def run(self, followed: FollowedPartition, refusal: ErrorCode, leader_log_start: int) -> Coroutine[Any, Any, bool]:
         """Start a follower after its leader has refused its fetch; returns whether it may fetch at once."""
-        known = Bootstrap(
+        bootstrap = Bootstrap(
             refusal,
-            log_end=it.partition.log.log_end_offset,
+            log_end=followed.partition.log.log_end_offset,
             enabled=is_on(FROM_LAST_TIERED, self._defaults(), self._config),
-            tiered=it.partition.settings.remote_storage,
+            tiered=followed.partition.settings.remote_storage,
             log_start=leader_log_start,
             patience_ms=self._config.follower_fetch_last_tiered_offset_timeout_ms,
         )
-        return self._run(it, known)
+        return self._run(followed, bootstrap)
 
-    async def _run(self, it: FollowedPartition, known: Bootstrap) -> bool:
+    async def _run(self, followed: FollowedPartition, bootstrap: Bootstrap) -> bool:
         try:
-            while it.current:
-                step = next_step(known, self._mutants)
+            while followed.current:
+                step = next_step(bootstrap, self._mutants)
                 if not isinstance(step, AskOffset | AskEarlierEpoch):
-                    done = await self._finish(it, step)
-                    if done and it.current:
-                        it.partition.jumped_to = it.partition.log.local_start_offset if known.jumps else None
+                    done = await self._finish(followed, step)
+                    if done and followed.current:
+                        followed.partition.jumped_to = (
+                            followed.partition.log.local_start_offset if bootstrap.jumps else None
+                        )
                     return done
-                known = await self._answered(it, known, step)
+                bootstrap = await self._answered(followed, bootstrap, step)
         except (ConnectionError, TimeoutError, _RefusedError):
             pass  # the next fetch starts this again
         return False
 
-    async def _answered(self, it: FollowedPartition, known: Bootstrap, step: AskOffset | AskEarlierEpoch) -> Bootstrap:
+    async def _answered(
+        self, followed: FollowedPartition, bootstrap: Bootstrap, step: AskOffset | AskEarlierEpoch
+    ) -> Bootstrap:
         if isinstance(step, AskEarlierEpoch):
-            return replace(known, earlier=await self._epoch_end(it, step.epoch))
-        place = await self._offset(it, step.timestamp)
+            return replace(bootstrap, earlier=await self._epoch_end(followed, step.epoch))
+        place = await self._offset(followed, step.timestamp)
         if step.timestamp == EARLIEST:
-            return replace(known, log_start=place.offset)
+            return replace(bootstrap, log_start=place.offset)
         if step.timestamp == EARLIEST_LOCAL:
-            return replace(known, local_start=place)
+            return replace(bootstrap, local_start=place)
         assert step.timestamp == EARLIEST_PENDING_UPLOAD
-        return replace(known, pending=place, waited_ms=_waited_ms(it, unknown=place.offset < 0))
+        return replace(bootstrap, pending=place, waited_ms=_waited_ms(followed, unknown=place.offset < 0))
 
-    async def _offset(self, it: FollowedPartition, timestamp: int) -> LogPlace:
-        asked = ListOffsetsPartition(it.partition.index, it.follower.leader_epoch, timestamp)
-        topic = ListOffsetsTopic(it.partition.topic, [asked])
+    async def _offset(self, followed: FollowedPartition, timestamp: int) -> LogPlace:
+        question = ListOffsetsPartition(followed.partition.index, followed.follower.leader_epoch, timestamp)
+        topic = ListOffsetsTopic(followed.partition.topic, [question])
         request = ListOffsetsRequest(replica_id=self._config.node_id, topics=[topic])
-        response = cast(ListOffsetsResponse, await self._response(it, request, LIST_OFFSETS_VERSION))
-        answer = _answer(found for topic in response.topics for found in topic.partitions)
+        response = cast(ListOffsetsResponse, await self._response(followed, request, LIST_OFFSETS_VERSION))
+        answer = _answer(partition for topic in response.topics for partition in topic.partitions)
         return LogPlace(answer.offset, answer.leader_epoch)
 
-    async def _epoch_end(self, it: FollowedPartition, epoch: int) -> LogPlace:
-        asked = OffsetForLeaderPartition(it.partition.index, it.follower.leader_epoch, epoch)
-        topic = OffsetForLeaderTopic(it.partition.topic, [asked])
+    async def _epoch_end(self, followed: FollowedPartition, epoch: int) -> LogPlace:
+        question = OffsetForLeaderPartition(followed.partition.index, followed.follower.leader_epoch, epoch)
+        topic = OffsetForLeaderTopic(followed.partition.topic, [question])
         request = OffsetForLeaderEpochRequest(replica_id=self._config.node_id, topics=[topic])
-        response = cast(OffsetForLeaderEpochResponse, await self._response(it, request, EPOCH_END_VERSION))
-        answer = _answer(found for topic in response.topics for found in topic.partitions)
+        response = cast(OffsetForLeaderEpochResponse, await self._response(followed, request, EPOCH_END_VERSION))
+        answer = _answer(partition for topic in response.topics for partition in topic.partitions)
         return LogPlace(answer.end_offset, answer.leader_epoch)
 
-    async def _response(self, it: FollowedPartition, request: Message, version: int) -> Message:
-        return await self._peers.request(it.follower.leader_id, request, version, self._timeout)
+    async def _response(self, followed: FollowedPartition, request: Message, version: int) -> Message:
+        return await self._peers.request(followed.follower.leader_id, request, version, self._timeout)
 
-    async def _finish(self, it: FollowedPartition, step: Step) -> bool:
+    async def _finish(self, followed: FollowedPartition, step: Step) -> bool:
         match step:
             case StartAt(offset):
-                await it.start_at(offset)
+                await followed.start_at(offset)
                 return True
             case StartAbove():
-                return await self._start_above(it, step)
+                return await self._start_above(followed, step)
             case MatchLogs():
-                it.follower.diverged()
+                followed.follower.diverged()
             case RetryLater(reason):
-                it.waits_for(reason)
+                followed.waits_for(reason)
         return False
 
-    async def _start_above(self, it: FollowedPartition, step: StartAbove) -> bool:
+    async def _start_above(self, followed: FollowedPartition, step: StartAbove) -> bool:
         remote = self._remote_state()
         if remote is None:
-            it.waits_for("this broker has no remote storage: set remote.log.storage.system.enable=true")
+            followed.waits_for("this broker has no remote storage: set remote.log.storage.system.enable=true")
             return False
         try:
-            below = await remote.below(it.partition, step.offset, step.epoch, step.log_start)
-            below = below._replace(epochs=await self._epochs_from(it, step.log_start, below.epochs))
+            below = await remote.below(followed.partition, step.offset, step.epoch, step.log_start)
+            below = below._replace(epochs=await self._epochs_from(followed, step.log_start, below.epochs))
         except RemoteStateError as error:
-            it.waits_for(str(error))
+            followed.waits_for(str(error))
             return False
-        await it.start_above(step.offset, self._mutated(below, step.offset))
+        await followed.start_above(step.offset, self._mutated(below, step.offset))
         return True
 
     async def _epochs_from(
-        self, it: FollowedPartition, log_start: int, epochs: Sequence[EpochEntry]
+        self, followed: FollowedPartition, log_start: int, epochs: Sequence[EpochEntry]
     ) -> Sequence[EpochEntry]:
         """The epochs of a log from its start on; those before the first of `epochs` are the leader's.
 
@@ -348,7 +352,7 @@ class TieredStart:
         entries = list(epochs)
         while entries[0].start_offset > log_start:
             epoch, start = entries[0]
-            earlier = await self._epoch_end(it, epoch - 1) if epoch > 0 else LogPlace(log_start, UNDEFINED)
+            earlier = await self._epoch_end(followed, epoch - 1) if epoch > 0 else LogPlace(log_start, UNDEFINED)
             if not (0 <= earlier.offset <= start and earlier.epoch < epoch):
                 raise RemoteStateError(f"the leader has epoch {epoch} from offset {earlier.offset}, not from {start}")
             entries[0] = EpochEntry(epoch, max(earlier.offset, log_start))
@@ -369,16 +373,18 @@ class TieredStart:
 
 def few_local_records(partitions: Iterable[Partition]) -> list[TieredStarts]:
     """The replicas that started after the last tiered offset, for the controller."""
-    found = sorted((it for it in partitions if it.has_few_local_records), key=lambda it: it.key)
-    return [TieredStarts(it.topic_id, [it.index]) for it in found]
+    starting = sorted(
+        (followed for followed in partitions if followed.has_few_local_records), key=lambda followed: followed.key
+    )
+    return [TieredStarts(followed.topic_id, [followed.index]) for followed in starting]
 
 
-def _waited_ms(it: FollowedPartition, *, unknown: bool) -> int:
+def _waited_ms(followed: FollowedPartition, *, unknown: bool) -> int:
     """How long the leader of this epoch has not known what is tiered."""
     now = asyncio.get_running_loop().time()
     if not unknown:
-        it.unknown_since = None
+        followed.unknown_since = None
         return 0
-    if it.unknown_since is None:
-        it.unknown_since = now
-    return int((now - it.unknown_since) * 1000)
+    if followed.unknown_since is None:
+        followed.unknown_since = now
+    return int((now - followed.unknown_since) * 1000)

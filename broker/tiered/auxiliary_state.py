@@ -120,10 +120,10 @@ class AuxiliaryState:
         if base == 0:
             return ProducerState(NO_ID)
         epoch = [entry.epoch for entry in entries if entry.start_offset < base][-1:]
-        before = manifest.find(epoch[0], base - 1) if epoch else None
-        if before is None or before.next_offset != base:
+        predecessor = manifest.find(epoch[0], base - 1) if epoch else None
+        if predecessor is None or predecessor.next_offset != base:
             return ProducerState(MAX_ID)
-        return decode_snapshot(await self._object(before, SNAPSHOT), now)
+        return decode_snapshot(await self._object(predecessor, SNAPSHOT), now)
 
     async def _batches(self, segment: TieredSegment) -> AsyncIterator[Batch]:
         """The batches of a segment's `.log` object. Raises `StoreError`, `CorruptBatch`, `CorruptIndexError`."""

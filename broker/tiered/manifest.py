@@ -95,13 +95,13 @@ class Manifest:
     def apply(self, event: SegmentEvent) -> bool:
         """Apply an event; false if it is not an edge of the segment's state, or expects another one: then it has no
         effect."""
-        known = self._segments.get(event.id)
-        before = None if known is None else known.state
-        if event.state not in EDGES[before] or event.expected not in (None, before):
+        segment = self._segments.get(event.id)
+        state = None if segment is None else segment.state
+        if event.state not in EDGES[state] or event.expected not in (None, state):
             return False
         changed = event.segment
-        if known is not None:
-            changed = replace(known, state=event.state, objects=event.objects or known.objects)
+        if segment is not None:
+            changed = replace(segment, state=event.state, objects=event.objects or segment.objects)
         if changed is None:
             return False
         self._drop(event.id)
@@ -139,7 +139,7 @@ class Manifest:
         if offset >= self._ends.get(epoch, 0):
             return None
         stretches = self._by_epoch[epoch]
-        for stretch in reversed(stretches[: bisect_right(stretches, offset, key=lambda each: each.start)]):
+        for stretch in reversed(stretches[: bisect_right(stretches, offset, key=lambda candidate: candidate.start)]):
             if stretch.end > offset:
                 return self._segments[stretch.id]
         return None
@@ -176,13 +176,13 @@ class Manifest:
     def path(self, lineage: Lineage, start: int, end: int) -> list[TieredSegment]:
         """The readable segments that hold the log's records from `start` to before `end`, oldest first, up to the first
         gap."""
-        found: list[TieredSegment] = []
+        segments: list[TieredSegment] = []
         for segment, reached in self._steps(lineage, start) if start < end else ():
-            if not found or found[-1] is not segment:
-                found.append(segment)
+            if not segments or segments[-1] is not segment:
+                segments.append(segment)
             if reached >= end:
                 break
-        return found
+        return segments
 
     def _steps(self, lineage: Lineage, offset: int) -> Iterator[tuple[TieredSegment, int]]:
         """Follow the log's records through the store, from `offset` to the first gap: a segment, and the offset up to

@@ -82,12 +82,12 @@ class MetadataLog:
             return self._read_locally(topic_id, positions)
         partitions = [
             FetchPartition(
-                partition=it.partition,
-                fetch_offset=it.offset,
-                last_fetched_epoch=it.last_epoch,
+                partition=partition.partition,
+                fetch_offset=partition.offset,
+                last_fetched_epoch=partition.last_epoch,
                 partition_max_bytes=FETCH_BYTES,
             )
-            for it in positions
+            for partition in positions
         ]
         topic = FetchTopic(topic=METADATA_TOPIC, topic_id=topic_id, partitions=partitions)
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=8 * FETCH_BYTES, topics=[topic])
@@ -95,23 +95,23 @@ class MetadataLog:
             answer = await self._peers.request(leader, request, FETCH_VERSION, self.timeout_s)
         except (ConnectionError, TimeoutError):
             return []
-        found = [it for each in cast(FetchResponse, answer).responses for it in each.partitions]
-        return [made for it in found if (made := _answer_of(it)) is not None]
+        found = [partition for each in cast(FetchResponse, answer).responses for partition in each.partitions]
+        return [read for partition in found if (read := _answer_of(partition)) is not None]
 
     def _read_locally(self, topic_id: bytes, positions: Sequence[Position]) -> list[MetadataAnswer]:
-        asked = [
+        requests = [
             FetchPosition(
                 topic=METADATA_TOPIC,
-                partition=it.partition,
-                fetch_offset=it.offset,
+                partition=position.partition,
+                fetch_offset=position.offset,
                 max_bytes=FETCH_BYTES,
-                last_fetched_epoch=it.last_epoch,
+                last_fetched_epoch=position.last_epoch,
                 topic_id=topic_id,
             )
-            for it in positions
+            for position in positions
         ]
-        reads = self._replicas.fetch_now(FetchLimits(min_bytes=0, max_bytes=8 * FETCH_BYTES), asked) or []
-        return [made for it in reads if (made := _answer_of_read(it)) is not None]
+        reads = self._replicas.fetch_now(FetchLimits(min_bytes=0, max_bytes=8 * FETCH_BYTES), requests) or []
+        return [answer for position in reads if (answer := _answer_of_read(position)) is not None]
 
     async def create(self, controller: int, request: CreateTopicsRequest) -> str | None:
         """Create the topic; returns why it was refused, None if it exists now or if that is unknown."""
@@ -125,11 +125,11 @@ class MetadataLog:
         return f"{ErrorCode(result.error_code).name}: {result.error_message}"
 
 
-def _answer_of(found: PartitionData) -> MetadataAnswer | None:
-    reread = found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or found.diverging_epoch is not None
-    if not reread and found.error_code != ErrorCode.NONE:
+def _answer_of(partition: PartitionData) -> MetadataAnswer | None:
+    reread = partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or partition.diverging_epoch is not None
+    if not reread and partition.error_code != ErrorCode.NONE:
         return None
-    return MetadataAnswer(found.partition_index, bytes(found.records or b""), found.high_watermark, reread)
+    return MetadataAnswer(partition.partition_index, bytes(partition.records or b""), partition.high_watermark, reread)
 
 
 def _answer_of_read(read: PartitionRead) -> MetadataAnswer | None:

@@ -52,9 +52,9 @@ class ObjectDigest(NamedTuple):
         """Raises `ObjectDifferentError` unless `data` is the whole object."""
         if len(data) != self.size:
             raise ObjectDifferentError(name, f"it has {len(data)} bytes instead of {self.size}")
-        found = sha256(data).hexdigest()
-        if found != self.sha256:
-            raise ObjectDifferentError(name, f"its SHA-256 is {found} instead of {self.sha256}")
+        digest = sha256(data).hexdigest()
+        if digest != self.sha256:
+            raise ObjectDifferentError(name, f"its SHA-256 is {digest} instead of {self.sha256}")
 
 
 class LogDigest:

@@ -169,16 +169,16 @@ class DirectoryStore:
 
     def _listed(self, prefix: str) -> Sequence[StoredObject]:
         self._require_root()
-        found = []
+        objects = []
         start = self._root / prefix.rpartition("/")[0]
         for directory, _, files in os.walk(start, onerror=_raise):
-            for each in files:
-                path = Path(directory) / each
+            for file in files:
+                path = Path(directory) / file
                 name = path.relative_to(self._root).as_posix()
                 if name.startswith(prefix):
                     with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                        found.append(StoredObject(name, path.stat().st_size))
-        return sorted(found)
+                        objects.append(StoredObject(name, path.stat().st_size))
+        return sorted(objects)
 
     def _delete(self, path: Path) -> None:
         self._require_root()
@@ -290,12 +290,12 @@ class S3Store:
             return bytes(await self._api.get_range_async(self._client, name, start=start, end=end))
 
     async def list(self, prefix: str) -> Sequence[StoredObject]:
-        found: list[StoredObject] = []
+        objects: list[StoredObject] = []
         # The service lists whole path segments only: the rest of the prefix is compared here.
         with self._errors():
             async for page in self._api.list(self._client, prefix.rpartition("/")[0] or None):
-                found += [StoredObject(each["path"], each["size"]) for each in page]
-        return sorted(each for each in found if each.name.startswith(prefix))
+                objects += [StoredObject(stored["path"], stored["size"]) for stored in page]
+        return sorted(stored for stored in objects if stored.name.startswith(prefix))
 
     async def delete(self, name: str) -> None:
         with contextlib.suppress(ObjectMissingError), self._errors():

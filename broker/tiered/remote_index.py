@@ -66,11 +66,11 @@ class RemoteIndex:
         first, misplaced = divmod(position, size)
         if misplaced or (len(data) % size and position + len(data) != self.size):
             return position
-        wanted = self._block_sums[first : first + -(-len(data) // size)]
-        for number, expected in enumerate(wanted):
+        sums = self._block_sums[first : first + -(-len(data) // size)]
+        for number, expected in enumerate(sums):
             if crc32c(view[number * size : (number + 1) * size]) != expected:
                 return position + number * size
-        return None if len(wanted) * size >= len(data) else position + len(wanted) * size
+        return None if len(sums) * size >= len(data) else position + len(sums) * size
 
     def encode(self) -> bytes:
         """The content of the object."""

@@ -147,9 +147,9 @@ class RemoteReads:
         try:
             for segment in manifest.path(lineage, start, local):
                 if segment.max_timestamp >= timestamp:
-                    found = self._first_of(source, segment, start, timestamp)
-                    if found is not None:
-                        return found if found.offset < local else None
+                    position = self._first_of(source, segment, start, timestamp)
+                    if position is not None:
+                        return position if position.offset < local else None
         except _Pending:
             return ErrorCode.OFFSET_NOT_AVAILABLE
         except _FailedError:
@@ -194,9 +194,9 @@ class RemoteReads:
                 continue
             if not source.lineage.has(header):
                 return None
-            for each in times_of(header, bytes(batch.view())):
-                if each.timestamp >= timestamp and each.offset >= start:
-                    return each
+            for record_time in times_of(header, bytes(batch.view())):
+                if record_time.timestamp >= timestamp and record_time.offset >= start:
+                    return record_time
         return None
 
     # -- batches ------------------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ class RemoteReads:
         if end > self._chunk_bytes:
             self._largest_copied = max(self._largest_copied, end)
             last = (position + length - 1) // self._chunk_bytes
-            rest = [self._cached(source, segment, each) for each in range(number + 1, last + 1)]
-            data = b"".join((memoryview(data)[within:], *rest))
+            following = [self._cached(source, segment, chunk) for chunk in range(number + 1, last + 1)]
+            data = b"".join((memoryview(data)[within:], *following))
             within, end = 0, length
         if end > len(data):
             raise CorruptBatch(f"the object ends before byte {position + length}")
@@ -355,8 +355,8 @@ class RemoteReads:
         self._size += len(data)
         self._largest_index = max(self._largest_index, len(data) if place[1] == _INDEX_CHUNK else 0)
         # One read needs an index and the chunks of a batch at the same time. A smaller cache would never answer it.
-        least = self._largest_index + self._largest_copied + 2 * self._chunk_bytes
-        while self._size > max(self._cache_bytes, least):
+        least_bytes = self._largest_index + self._largest_copied + 2 * self._chunk_bytes
+        while self._size > max(self._cache_bytes, least_bytes):
             self._forget(next(iter(self._chunks)))
 
     def _forget(self, place: _Place) -> None:
@@ -368,8 +368,8 @@ class RemoteReads:
     def _note_failure(self, partition: Partition, place: _Place, kind: str, reason: str) -> None:
         """Count a failure. It is reported when its reason is new for this part of the object."""
         self.failures[kind] += 1
-        before = self._failed.pop(place, None)
-        if before is None or before.reason != reason:
+        failure = self._failed.pop(place, None)
+        if failure is None or failure.reason != reason:
             partition.trace("remote_read_failed", reason=reason)
             if kind in (DIFFERENT, DAMAGED, MISSING):  # the store's own failures are reported once for all objects
                 self._say(f"records in remote storage cannot be served: {reason}")

@@ -247,14 +247,16 @@ class SegmentEvent:
 
 def fields_of(objects: Iterable[ObjectDigest]) -> dict[str, dict[str, Any]]:
     """Digests as the field `objects` of an event: size and SHA-256 by suffix."""
-    return {each.suffix: {"size": each.size, "sha256": each.sha256} for each in objects}
+    return {digest.suffix: {"size": digest.size, "sha256": digest.sha256} for digest in objects}
 
 
 def digests_of(objects: Any) -> tuple[ObjectDigest, ...]:
     """The digests of the field `objects`. Raises `ValueError`, `KeyError` or `TypeError` if one is not there."""
     if sorted(objects) != sorted(SUFFIXES):
         raise ValueError(f"digests of {sorted(objects)}; expected {sorted(SUFFIXES)}")
-    found = tuple(ObjectDigest(it, int(objects[it]["size"]), str(objects[it]["sha256"])) for it in SUFFIXES)
-    if any(each.size < 0 or _SHA256.fullmatch(each.sha256) is None for each in found):
+    digests = tuple(
+        ObjectDigest(suffix, int(objects[suffix]["size"]), str(objects[suffix]["sha256"])) for suffix in SUFFIXES
+    )
+    if any(digest.size < 0 or _SHA256.fullmatch(digest.sha256) is None for digest in digests):
         raise ValueError(f"digests {objects}")
-    return found
+    return digests

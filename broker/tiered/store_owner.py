@@ -104,10 +104,10 @@ class StoreOwner:
         cluster_id = self._cluster_id()
         if cluster_id is None:
             return False
-        names = [each.name.split("/") for each in await self._store.list(OWNERS)]
-        others = sorted({parts[1] for parts in names if len(parts) == 4} - {cluster_id})
-        if others:
-            raise self._refusal(f"cluster {others[0]}, and this is cluster {cluster_id}")
+        names = [stored.name.split("/") for stored in await self._store.list(OWNERS)]
+        clusters = sorted({parts[1] for parts in names if len(parts) == 4} - {cluster_id})
+        if clusters:
+            raise self._refusal(f"cluster {clusters[0]}, and this is cluster {cluster_id}")
         mine = [int(parts[3]) for parts in names if parts[1:3] == [cluster_id, str(self._node_id)]]
         self._numbers = mine
         last = self._last = self._last or self._stored() or await self._found(max(mine, default=0))
@@ -119,7 +119,7 @@ class StoreOwner:
 
     async def _renew(self) -> None:
         assert self._last is not None
-        before, number, watched = self._last, self._last.number + 1, _now()
+        lease, number, watched = self._last, self._last.number + 1, _now()
         fields = {"format": FORMAT, "cluster_id": self._cluster_id(), "node_id": self._node_id, "number": number}
         content = json.dumps({**fields, "token": self._rng.randbytes(16).hex()}).encode()
         # The file first: a marker that this disk does not know would be another copy's.
@@ -127,7 +127,7 @@ class StoreOwner:
         self._last = Marker(number, content)
         await self._store.put(self._name(number), chunks_of([content]))
         self._renewed_at = watched
-        for number in sorted({*self._numbers, before.number}):
+        for number in sorted({*self._numbers, lease.number}):
             await self._store.delete(self._name(number))
 
     def _stored(self) -> Marker | None:

@@ -110,7 +110,9 @@ class Manifests:
             for segment in manifest
         ]
         content = {"format": FORMAT, "topic_id": id_text(topic_id), "offset": self.offset, "epoch": self.epoch}
-        given_up = [[id_text(key[0]), key[1], list(it.given_up)] for key, it in self if it.given_up]
+        given_up = [
+            [id_text(key[0]), key[1], list(manifests.given_up)] for key, manifests in self if manifests.given_up
+        ]
         body = json.dumps({**content, "segments": segments, "given_up": given_up}, separators=(",", ":")).encode()
         return b"%08x\n%b" % (crc32c(body), body)
 
@@ -124,8 +126,8 @@ class Manifests:
             content = json.loads(body)
             if content["format"] != FORMAT or content["topic_id"] != id_text(topic_id):
                 return None
-            found = cls()
-            found.offset, found.epoch = int(content["offset"]), int(content["epoch"])
+            snapshot = cls()
+            snapshot.offset, snapshot.epoch = int(content["offset"]), int(content["epoch"])
             segments: dict[Key, list[TieredSegment]] = {}
             for fields in content["segments"]:
                 segment = _segment_of(fields)
@@ -134,8 +136,8 @@ class Manifests:
         except (ValueError, KeyError, TypeError):
             return None
         keys = segments.keys() | given_up.keys()
-        found._manifests = {key: Manifest(segments.get(key, ()), given_up.get(key, ())) for key in sorted(keys)}
-        return found
+        snapshot._manifests = {key: Manifest(segments.get(key, ()), given_up.get(key, ())) for key in sorted(keys)}
+        return snapshot
 
 
 def _segment_of(fields: Mapping[str, Any]) -> TieredSegment:
@@ -210,8 +212,12 @@ class TieredMetadata:
             self._topic_id = topic_id
             self._readings.clear()
         count = self.partitions
-        own = self._config.node_id
-        led = {index for index, it in topic.partitions.items() if it.leader == own} if topic is not None else set()
+        node_id = self._config.node_id
+        led = (
+            {index for index, partition in topic.partitions.items() if partition.leader == node_id}
+            if topic is not None
+            else set()
+        )
         self._wanted = led | {metadata_partition(key, count) for key in logs if count}
 
     def manifest(self, key: Key) -> Manifest:
@@ -233,17 +239,17 @@ class TieredMetadata:
     @property
     def unreadable_partitions(self) -> int:
         """The number of partitions of the topic with a record that this version cannot read."""
-        return sum(bool(it.manifests.unreadable) for it in self._readings.values())
+        return sum(bool(reading.manifests.unreadable) for reading in self._readings.values())
 
     def led_manifests(self) -> list[tuple[Key, Manifest]]:
         """The manifests in the partitions of the topic that this broker leads and has read to the end."""
         topic = self._image.topics.get(METADATA_TOPIC)
         if topic is None:
             return []
-        own = self._config.node_id
-        led = [index for index, it in topic.partitions.items() if it.leader == own]
+        node_id = self._config.node_id
+        led = [index for index, reading in topic.partitions.items() if reading.leader == node_id]
         read = [self._readings[index] for index in led if index in self._readings]
-        return [each for it in read if it.confirmed_at > float("-inf") for each in it.manifests]
+        return [manifest for reading in read if reading.confirmed_at > float("-inf") for manifest in reading.manifests]
 
     def _reading_of(self, key: Key) -> _Reading | None:
         return self._readings.get(metadata_partition(key, self.partitions)) if self.partitions else None
@@ -274,7 +280,9 @@ class TieredMetadata:
         since = _now()
         try:
             async with asyncio.timeout(self._patience_s):
-                await self._until(lambda: (it := self._reading_of(key)) is not None and it.confirmed_at >= since)
+                await self._until(
+                    lambda: (reading := self._reading_of(key)) is not None and reading.confirmed_at >= since
+                )
         except TimeoutError:
             raise PublishError(f"{METADATA_TOPIC} could not be read to its end") from None
 

@@ -58,7 +58,7 @@ class RemoteSizes(NamedTuple):
 
     def plus(self, other: RemoteSizes) -> RemoteSizes:
         """The sums."""
-        return RemoteSizes(*(one + two for one, two in zip(self, other, strict=True)))
+        return RemoteSizes(*(first + second for first, second in zip(self, other, strict=True)))
 
 
 class TieredLog:
@@ -105,7 +105,7 @@ class TieredLog:
 
     def highest_tiered(self) -> TieredOffset | None:
         if self.partition.tiers_ignore_lineage:
-            ends = [(it.end_offset, it.epochs[-1].epoch) for it in self.manifest if it.is_readable]
+            ends = [(segment.end_offset, segment.epochs[-1].epoch) for segment in self.manifest if segment.is_readable]
             return TieredOffset(*max(ends)) if ends else None
         return self.manifest.highest_tiered(self.lineage)
 
@@ -115,8 +115,8 @@ class TieredLog:
     def read(self, offset: int, max_bytes: int, *, min_one: bool) -> Sequence[Buffer] | ErrorCode | None:
         if not self.is_read:
             return None
-        found = self._reads.read(self.partition, self.lineage, self.manifest, offset, max_bytes, min_one=min_one)
-        return None if found is ErrorCode.KAFKA_STORAGE_ERROR and not self.ready else found
+        records = self._reads.read(self.partition, self.lineage, self.manifest, offset, max_bytes, min_one=min_one)
+        return None if records is ErrorCode.KAFKA_STORAGE_ERROR and not self.ready else records
 
     def first_not_before(self, timestamp: int) -> TimedOffset | ErrorCode | None:
         if not self.ready:
@@ -126,18 +126,18 @@ class TieredLog:
     def sizes(self) -> RemoteSizes:
         """The sizes now."""
         manifest, log = self.manifest, self.partition.log
-        finished = [it.size for it in manifest if it.is_readable]
+        finished = [segment.size for segment in manifest if segment.is_readable]
         copied_to = self.covered_to(max(log.log_start_offset, log.segments[0].base_offset))
-        waiting = [it.size for it in log.segments[:-1] if it.next_offset > copied_to and it.size]
-        deleting = sum(it.size for it in manifest if it.state is SegmentState.DELETE_STARTED)
+        waiting = [segment.size for segment in log.segments[:-1] if segment.next_offset > copied_to and segment.size]
+        deleting = sum(segment.size for segment in manifest if segment.state is SegmentState.DELETE_STARTED)
         return RemoteSizes(len(finished), sum(finished), len(waiting), sum(waiting), deleting)
 
     def retained(self, start: int, end: int) -> Sequence[RetainedRemotely]:
-        found = self.manifest.path(self.lineage, start, end)
+        path = self.manifest.path(self.lineage, start, end)
         return [
-            RetainedRemotely(each.size, min(each.next_offset, end), each.max_timestamp)
-            for each in found
-            if each.base_offset < end
+            RetainedRemotely(segment.size, min(segment.next_offset, end), segment.max_timestamp)
+            for segment in path
+            if segment.base_offset < end
         ]
 
 
@@ -254,7 +254,7 @@ class LeaderTask:
     def _expired(self) -> list[TieredSegment]:
         """The segments below the log's start, of any history, and those whose deletion was interrupted."""
         start = self._partition.log.log_start_offset
-        return [each for each in self._remote.manifest if each.state is DELETING or each.end_offset < start]
+        return [segment for segment in self._remote.manifest if segment.state is DELETING or segment.end_offset < start]
 
     async def _delete(self, segments: Iterable[TieredSegment]) -> None:
         for segment in segments:
@@ -311,7 +311,7 @@ class LeaderTask:
         that were deleted a short time ago, so the first unknown ones are looked for.
         """
         prefix = self._remote.id.prefix(self._worker.cluster_id)
-        listed = [(each.name, segment_id_of(each.name)) for each in await self._worker.store.list(prefix)]
+        listed = [(stored.name, segment_id_of(stored.name)) for stored in await self._worker.store.list(prefix)]
         await self._worker.metadata.caught_up(self._remote.id.key)
         manifest, late, unknown = self._remote.manifest, list[str](), list[str]()
         for name, segment_id in listed:
@@ -462,17 +462,17 @@ class TieredStorage:
     @property
     def unknown_objects(self) -> int:
         """The objects of the partitions that this broker leads, which the metadata do not know."""
-        return sum(it.unknown_objects for it in self._led())
+        return sum(remote.unknown_objects for remote in self._led())
 
     def sizes(self) -> dict[str, RemoteSizes]:
         """What remote storage has of the partitions that this broker leads, by topic."""
-        found: dict[str, RemoteSizes] = {}
+        sizes: dict[str, RemoteSizes] = {}
         for remote in self._led():
-            found[remote.id.topic] = found.get(remote.id.topic, RemoteSizes()).plus(remote.sizes())
-        return dict(sorted(found.items()))
+            sizes[remote.id.topic] = sizes.get(remote.id.topic, RemoteSizes()).plus(remote.sizes())
+        return dict(sorted(sizes.items()))
 
     def _led(self) -> list[TieredLog]:
-        return [it for it in self._remotes.values() if it.partition.serving is not None]
+        return [remote for remote in self._remotes.values() if remote.partition.serving is not None]
 
     # -- life ---------------------------------------------------------------------------------------------------
 
@@ -543,7 +543,7 @@ class TieredStorage:
             partition.remote = remote
 
     def _in_order(self) -> list[Partition]:
-        return sorted(self._remotes, key=lambda it: it.key)
+        return sorted(self._remotes, key=lambda remote: remote.key)
 
     def _follow_role(self, partition: Partition) -> None:
         role = partition.role
@@ -580,7 +580,10 @@ class TieredStorage:
             await self.metadata.create_topic(self._controller_id())
         attempt = self._replicas.work.attempt
         await asyncio.gather(
-            *(attempt("local copies", it, partial(self._remove_local_copies, it)) for it in self._in_order())
+            *(
+                attempt("local copies", remote, partial(self._remove_local_copies, remote))
+                for remote in self._in_order()
+            )
         )
         await self._delete_removed_topics()
 

@@ -58,12 +58,12 @@ def next_stretch(
 
     `segments`: all local ones; the last one grows.
     """
-    wanted = manifest.covered_to(lineage, max(log_start, segments[0].base_offset))
+    end = manifest.covered_to(lineage, max(log_start, segments[0].base_offset))
     for segment in segments[:-1]:
         if segment.next_offset > lineage.end_offset:
             return None
-        if segment.next_offset > wanted and segment.size:
-            return MissingStretch(segment, max(segment.base_offset, wanted))
+        if segment.next_offset > end and segment.size:
+            return MissingStretch(segment, max(segment.base_offset, end))
     return None
 
 
@@ -175,9 +175,9 @@ class Upload:
 
     async def _producers(self) -> bytes:
         self._check()
-        before = [segment for segment in self._log.segments if segment.next_offset <= self.end]
+        segments = [segment for segment in self._log.segments if segment.next_offset <= self.end]
         try:
-            return encode_snapshot(await self._log.producers_of(before))
+            return encode_snapshot(await self._log.producers_of(segments))
         except OSError:
             self._check()
             raise
@@ -186,15 +186,15 @@ class Upload:
 def _epochs_from(entries: Sequence[EpochEntry], base: int, end: int) -> list[EpochEntry]:
     """The epochs of a log up to `end`, also of the batch at `base`. The log's start may be inside that batch. Then the
     log's first epoch starts there, and it is the epoch of the whole batch."""
-    found = [entry for entry in entries if entry.start_offset < end]
-    return [entry._replace(start_offset=min(entry.start_offset, base)) for entry in found[:1]] + found[1:]
+    kept_entries = [entry for entry in entries if entry.start_offset < end]
+    return [entry._replace(start_offset=min(entry.start_offset, base)) for entry in kept_entries[:1]] + kept_entries[1:]
 
 
 def _epochs_within(entries: Sequence[EpochEntry], start: int) -> list[EpochEntry]:
     """The epochs of the records from `start` on, each with its first offset there."""
-    found: list[EpochEntry] = []
+    chain: list[EpochEntry] = []
     for epoch, first in entries:
         if first <= start:
-            found.clear()
-        found.append(EpochEntry(epoch, max(first, start)))
-    return found
+            chain.clear()
+        chain.append(EpochEntry(epoch, max(first, start)))
+    return chain

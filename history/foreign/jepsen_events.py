@@ -232,7 +232,11 @@ def _of_object(members: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(members.get(name), str):
             fields[name] = _keyword(members[name].removeprefix(":"))
     value = fields.get("value")
-    if isinstance(value, list) and value and all(isinstance(it, list) and it and type(it[0]) is str for it in value):
+    if (
+        isinstance(value, list)
+        and value
+        and all(isinstance(micro, list) and micro and type(micro[0]) is str for micro in value)
+    ):
         fields["value"] = [[_keyword(name.removeprefix(":")), *rest] for name, *rest in value]
     return fields
 

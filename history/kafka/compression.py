@@ -105,8 +105,8 @@ def _xxhash_of_few(data: bytes) -> int:
     one, two, three, four, five = _PRIMES
     digest = five + len(data)
     aligned = len(data) & ~3
-    for (word,) in struct.iter_unpack("<I", data[:aligned]):
-        digest = _rotated(digest + word * three, 17) * four
+    for (value,) in struct.iter_unpack("<I", data[:aligned]):
+        digest = _rotated(digest + value * three, 17) * four
     for byte in data[aligned:]:
         digest = _rotated(digest + byte * five, 11) * one
     digest &= _MASK

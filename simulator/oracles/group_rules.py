@@ -112,7 +112,7 @@ class GroupRules:
             described, last = led.shard.describe(group, 0), generations.get(group)
             if described.group_state != _STABLE:
                 continue
-            shares, due_shares = sorted(it.member_assignment for it in described.members), _shares(last)
+            shares, due_shares = sorted(member.member_assignment for member in described.members), _shares(last)
             self._findings.compared(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC)
             if shares != due_shares:
                 sentence = (
@@ -130,17 +130,17 @@ class GroupRules:
             case (GroupMetadataKey() as its, None):
                 generations.pop(its.group, None)
             case (GroupMetadataKey() as its, GroupMetadataValue() as now):
-                before = generations.get(its.group, now)
+                generation = generations.get(its.group, now)
                 generations[its.group] = now
                 self._findings.compared(ASSIGNMENT_DIFFERS, OFFSETS_TOPIC)
                 owned = (
                     [number for share in _shares(now) for number in share.split()] if now.protocol == BY_TURNS else []
                 )
                 problems = {
-                    f"comes after generation {before.generation}": now.generation < before.generation,
-                    f"has the shares {_shares(before)} and {_shares(now)}": now.generation == before.generation
-                    and bool(now.members and before.members)
-                    and _shares(now) != _shares(before),
+                    f"comes after generation {generation.generation}": now.generation < generation.generation,
+                    f"has the shares {_shares(generation)} and {_shares(now)}": now.generation == generation.generation
+                    and bool(now.members and generation.members)
+                    and _shares(now) != _shares(generation),
                     f"gives a partition to two members: {_shares(now)}": len(owned) != len(set(owned)),
                 }
                 for problem in [text for text, is_there in problems.items() if is_there]:
@@ -191,7 +191,11 @@ def _take(committed: dict[str, Offsets], record: ReadRecord) -> None:
 def _shown_by(shard: Shard, group: str) -> Offsets:
     """A coordinator's answer to a request for all offsets of a group."""
     answer = shard.fetch(OffsetFetchRequestGroup(group, topics=None))
-    return {(topic.name, it.partition_index): it.committed_offset for topic in answer.topics for it in topic.partitions}
+    return {
+        (topic.name, partition.partition_index): partition.committed_offset
+        for topic in answer.topics
+        for partition in topic.partitions
+    }
 
 
 def _records(log: PartitionLog, begin: int, end: int) -> Iterator[ReadRecord]:

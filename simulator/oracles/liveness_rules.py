@@ -128,9 +128,11 @@ class LivenessRules:
         """An unreachable broker does not stay in an ISR that has another member that is well."""
         for member in state.replicas:
             machine = self._machines.get(member)
-            away = machine is not None and self._health.away(machine.name)
-            unreachable_s = self._timers.held(("away", topic.id, index, member), away or None, now)
-            held_s = self._timers.held(("kept", topic.id, index, member), (away and member in state.isr) or None, now)
+            is_away = machine is not None and self._health.away(machine.name)
+            unreachable_s = self._timers.held(("away", topic.id, index, member), is_away or None, now)
+            held_s = self._timers.held(
+                ("kept", topic.id, index, member), (is_away and member in state.isr) or None, now
+            )
             well_s = self._timers.held(("judged", topic.id, index, member), judged or None, now)
             if min(unreachable_s, well_s) <= bound or machine is None:
                 continue

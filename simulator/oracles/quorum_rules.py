@@ -152,8 +152,15 @@ def _kinds(image: MetadataImage) -> Iterator[tuple[object, ...]]:
         yield ("partition", *traits, *sorted(topic.configs))
     for broker in image.brokers.values():
         yield ("broker", broker.fenced, broker.rack is None, len(broker.endpoints), len(broker.directories))
-    rest = (image.cluster_id, image.session_timeout_ms, image.defaults, image.next_producer_id, image.acls, image.scram)
-    yield ("rest", *map(bool, rest))
+    remainder = (
+        image.cluster_id,
+        image.session_timeout_ms,
+        image.defaults,
+        image.next_producer_id,
+        image.acls,
+        image.scram,
+    )
+    yield ("rest", *map(bool, remainder))
 
 
 def _voters_at(quorum: QuorumRunner, end: int) -> VoterSet | None:
