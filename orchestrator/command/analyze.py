@@ -48,8 +48,8 @@ def main(options: argparse.Namespace) -> int:
         engine.stop()
     documents.renew_all()
     if options.json:
-        said = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
-        print(json.dumps([json.loads(text) for text in said], indent=1))
+        verdict_texts = [(run.path / "verdict.json").read_text(encoding="utf-8") for run, _ in verdicts]
+        print(json.dumps([json.loads(text) for text in verdict_texts], indent=1))
     else:
         for run, _ in verdicts:
             _print_verdict(run)
@@ -106,24 +106,24 @@ def _on_workers(runs: Sequence[RunDirectory], engine: Engine, documents: _Docume
     from analysis.verdict import VERDICT_FILE, Verdict
 
     tasks = engine.tasks().of(f"analyze {counted(len(runs), 'run')}")
-    held: list[RunDirectory] = []
+    locked: list[RunDirectory] = []
     refused: list[UsageError] = []
     with contextlib.ExitStack() as locks:
         for run in runs:
             try:
                 locks.enter_context(run.held())
                 documents.open(run)
-                held.append(run)
+                locked.append(run)
             except UsageError as error:
                 refused.append(error)
-        judged = judge_each([run.path for run in held], tasks)
+        judged = judge_each([run.path for run in locked], tasks)
         with contextlib.closing(judged):
             for count, (path, failure) in enumerate(judged, 1):
                 if failure:
-                    again = command("analyze", str(path))
-                    undecided(path, f"{failure}; analyze it: {again}", ANALYSIS_BROKEN)
-                say(f"analyzed {count} of {len(held)}: {path.name}", file=sys.stderr)
-        return [(run, Verdict.read(run.path / VERDICT_FILE)) for run in held], refused
+                    remedy = command("analyze", str(path))
+                    undecided(path, f"{failure}; analyze it: {remedy}", ANALYSIS_BROKEN)
+                say(f"analyzed {count} of {len(locked)}: {path.name}", file=sys.stderr)
+        return [(run, Verdict.read(run.path / VERDICT_FILE)) for run in locked], refused
 
 
 def _open(run: RunDirectory) -> None:
@@ -140,8 +140,8 @@ def _print_verdict(run: RunDirectory) -> None:
 
     verdict = Verdict.read(run.path / "verdict.json")
     verdict_line(verdict.verdict, f"{run.id}, expected {verdict.expected}{'' if verdict.met else ': NOT met'}")
-    for why in (*verdict.unmet, *([f"codes: {', '.join(verdict.codes)}"] if verdict.codes else [])):
-        say(f"  {why}")
+    for reason in (*verdict.unmet, *([f"codes: {', '.join(verdict.codes)}"] if verdict.codes else [])):
+        say(f"  {reason}")
     for line in (*verdict.cause_lines, *verdict.reasons):
         say(f"  {line}")
     page = run.path / "report.html"

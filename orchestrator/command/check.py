@@ -55,11 +55,11 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(results, indent=1))
     elif len(tasks) > 1:
-        counts = Counter(each["verdict"] for each in results)
+        counts = Counter(result["verdict"] for result in results)
         say(", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())) or "nothing was judged")
     if refused and len(tasks) == 1:
         raise refused[0]
-    codes = {EXIT_OF_VERDICT[each["verdict"]] for each in results}
+    codes = {EXIT_OF_VERDICT[result["verdict"]] for result in results}
     return EXIT_USAGE if refused else next((code for code in (EXIT_FAIL, EXIT_UNKNOWN) if code in codes), EXIT_PASS)
 
 
@@ -67,8 +67,8 @@ def _tasks(options: argparse.Namespace) -> Iterator[_Task]:
     """JSON lines of a log or a register have a file for each client of one history; a file of another format, or the
     directory of a store, is a history."""
     out: Path = options.out
-    if wrong := next((path for path in (*options.file, out) if not _is_text(path)), None):
-        raise UsageError(f"{str(wrong)!a}: the name is not text in UTF-8; rename it")
+    if unreadable := next((path for path in (*options.file, out) if not _is_text(path)), None):
+        raise UsageError(f"{str(unreadable)!a}: the name is not text in UTF-8; rename it")
     model = _chosen_model(options)
     forms = {path: _opened(path, options.format, model) for path in options.file}
     if clients := tuple(path for path, (_, form, _) in forms.items() if form == JSONL):
@@ -123,9 +123,9 @@ def _is_text(path: Path) -> bool:
 
 def _form_of(path: Path) -> str:
     if path.suffix not in FORMAT_OF:
-        known = ", ".join(f"{suffix} ({form})" for suffix, form in FORMAT_OF.items())
+        formats = ", ".join(f"{suffix} ({form})" for suffix, form in FORMAT_OF.items())
         raise UsageError(
-            f"{path}: the name does not identify the format; name it with --format, or end the name: {known}"
+            f"{path}: the name does not identify the format; name it with --format, or end the name: {formats}"
         )
     return FORMAT_OF[path.suffix]
 
@@ -134,13 +134,13 @@ def _check(task: _Task, options: argparse.Namespace) -> dict[str, Any]:
     from analysis.foreign.files import PlaceError, replaced, write
     from history.foreign.history import ForeignError
 
-    before = _states(task.paths)
+    states = _states(task.paths)
     try:
         with replaced(task.place) as draft:
             history = _read(task, options, draft)
             judgement = _judge(history, options)
             content = write(task.paths, task.form, history, judgement)
-            for path, old, new in zip(task.paths, before, _states(task.paths), strict=True):
+            for path, old, new in zip(task.paths, states, _states(task.paths), strict=True):
                 if old != new:
                     raise UsageError(f"{path}: changed while it was read; check it again when its writer has ended")
     except (ForeignError, PlaceError) as error:
@@ -175,8 +175,8 @@ def _failing(model: str, options: argparse.Namespace) -> frozenset[str]:
 
 def _states(paths: Sequence[Path]) -> list[tuple[int, ...] | None]:
     """What changes with a file's content, for each file that exists."""
-    found = (path.stat() if path.is_file() else None for path in paths)
-    return [None if it is None else (it.st_dev, it.st_ino, it.st_size, it.st_mtime_ns) for it in found]
+    stats = (path.stat() if path.is_file() else None for path in paths)
+    return [None if st is None else (st.st_dev, st.st_ino, st.st_size, st.st_mtime_ns) for st in stats]
 
 
 def _read(task: _Task, options: argparse.Namespace, directory: Path) -> ForeignHistory:

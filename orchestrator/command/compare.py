@@ -28,21 +28,21 @@ def main(options: argparse.Namespace) -> int:
     from orchestrator.store.side_by_side import side_by_side  # imports pyarrow
 
     store = Store(options.store or default_store())
-    found = side_by_side(store.find(options.before), store.find(options.after))
+    comparison = side_by_side(store.find(options.before), store.find(options.after))
     if options.page is not None:
         try:
-            write_page(options.page, found)
+            write_page(options.page, comparison)
         except OSError as error:
             raise UsageError(f"--page {options.page}: {error.strerror}; give a file that can be written") from error
     if options.json:
-        print(json.dumps(found.to_json(), indent=1))
+        print(json.dumps(comparison.to_json(), indent=1))
         return 0
     if options.markdown:
-        print(in_markdown(found))
+        print(in_markdown(comparison))
         return 0
-    for title, heads, rows in sections(found):
+    for title, heads, rows in sections(comparison):
         show(title, [dict(zip(heads, row, strict=True)) for row in rows], heads)
-    for note in found.notes:
+    for note in comparison.notes:
         say(note)
     if options.page is not None:
         say(f"page: {options.page}")
@@ -66,31 +66,31 @@ Section = tuple[str, tuple[str, ...], Rows]
 """A title, the heads of the columns, and the rows."""
 
 
-def in_markdown(found: SideBySide) -> str:
+def in_markdown(comparison: SideBySide) -> str:
     """A heading, the two sides, and a table for each kind of difference."""
-    lines = [f"## {escaped(found.before.path)} and {escaped(found.after.path)}", ""]
-    for title, heads, rows in sections(found):
+    lines = [f"## {escaped(comparison.before.path)} and {escaped(comparison.after.path)}", ""]
+    for title, heads, rows in sections(comparison):
         lines += [f"### {title}", "", *table(heads, rows)]
-    lines += [f"- {escaped(note)}" for note in found.notes]
+    lines += [f"- {escaped(note)}" for note in comparison.notes]
     return "\n".join(lines) + "\n"
 
 
-def write_page(path: Path, found: SideBySide) -> Path:
+def write_page(path: Path, comparison: SideBySide) -> Path:
     """Write the comparison as a page; returns its path. Raises `OSError`."""
     from analysis.report import page_of  # imports the templates, which only this function needs
 
-    replace_text(path, page_of("compare.html", data={}, found=found, sections=list(sections(found))))
+    replace_text(path, page_of("compare.html", data={}, found=comparison, sections=list(sections(comparison))))
     return path
 
 
-def sections(found: SideBySide) -> Iterator[Section]:
+def sections(comparison: SideBySide) -> Iterator[Section]:
     """What the comparison found, as tables of text; without tables that would be empty."""
     yield (
         "Sides",
         ("", "runs", "as expected", "verdicts", "versions"),
-        [_side("before", found.before), _side("after", found.after)],
+        [_side("before", comparison.before), _side("after", comparison.after)],
     )
-    changed = [cell for cell in found.cells if cell.has_changed]
+    changed = [cell for cell in comparison.cells if cell.has_changed]
     for title, heads, rows in (
         (
             "Verdicts that changed",
@@ -110,33 +110,33 @@ def sections(found: SideBySide) -> Iterator[Section]:
         (
             "New anomalies",
             ("campaign", "cell", "anomaly", "runs"),
-            [(each.campaign, each.cell, each.anomaly, str(each.runs)) for each in found.new],
+            [(row.campaign, row.cell, row.anomaly, str(row.runs)) for row in comparison.new],
         ),
         (
             "Anomalies that are gone",
             ("campaign", "cell", "anomaly", "runs"),
-            [(each.campaign, each.cell, each.anomaly, str(each.runs)) for each in found.gone],
+            [(row.campaign, row.cell, row.anomaly, str(row.runs)) for row in comparison.gone],
         ),
         (
             "Figures of runs that passed as expected",
             ("campaign", "figure", "runs", "before", "after", "change", "significant"),
-            [_figure(each) for each in found.figures],
+            [_figure(row) for row in comparison.figures],
         ),
         (
             "Settings that differ",
             ("campaign", "cell", "key", "before", "after"),
-            [(each.campaign, each.cell, each.key, _value(each.before), _value(each.after)) for each in found.settings],
+            [(row.campaign, row.cell, row.key, _value(row.before), _value(row.after)) for row in comparison.settings],
         ),
-        ("Cells before only", ("cell",), [(name,) for name in found.only_before]),
-        ("Cells after only", ("cell",), [(name,) for name in found.only_after]),
+        ("Cells before only", ("cell",), [(name,) for name in comparison.only_before]),
+        ("Cells after only", ("cell",), [(name,) for name in comparison.only_after]),
     ):
         if rows:
             yield title, heads, rows
-    if not changed and found.cells:
+    if not changed and comparison.cells:
         yield (
             "Verdicts",
             ("cells",),
-            [(f"no verdict differs in {len(found.cells)} cell{'s' if len(found.cells) > 1 else ''}",)],
+            [(f"no verdict differs in {len(comparison.cells)} cell{'s' if len(comparison.cells) > 1 else ''}",)],
         )
 
 
@@ -148,14 +148,17 @@ def _side(name: str, side: Side) -> tuple[str, ...]:
 def _figure(change: FigureChange) -> tuple[str, ...]:
     from orchestrator.store.side_by_side import percent
 
-    word = {None: "not decided", True: "worse", False: "no"}[change.worse]
+    judgement = {None: "not decided", True: "worse", False: "no"}[change.worse]
     return (
         change.campaign,
         change.figure,
         f"{change.runs_before}, {change.runs_after}",
-        *("not measured" if each is None else f"{each:,.4g} {change.unit}" for each in (change.before, change.after)),
+        *(
+            "not measured" if figure is None else f"{figure:,.4g} {change.unit}"
+            for figure in (change.before, change.after)
+        ),
         percent(change),
-        word,
+        judgement,
     )
 
 

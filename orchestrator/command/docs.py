@@ -33,12 +33,12 @@ def main(options: argparse.Namespace) -> int:
     if len(words) == 1 and name in pages:
         _print(pages[name].read_text(encoding="utf-8"))
         return EXIT_PASS
-    found = [line for name, path in pages.items() for line in _found(name, path, words)]
-    if not found:
+    results = [line for name, path in pages.items() for line in _found(name, path, words)]
+    if not results:
         raise UsageError(f"no page contains {' '.join(words)!r}; {suggestion(name, list(pages))}")
-    say("\n".join(found[:_MOST]))
-    if len(found) > _MOST:
-        say(f"and {len(found) - _MOST} more; give more words")
+    say("\n".join(results[:_MOST]))
+    if len(results) > _MOST:
+        say(f"and {len(results) - _MOST} more; give more words")
     return EXIT_PASS
 
 
@@ -48,9 +48,9 @@ def _title(path: Path) -> str:
 
 def _found(name: str, path: Path, words: Sequence[str]) -> list[str]:
     """The lines of a page that contain all words, ignoring case, as `page:number: line`."""
-    wanted = [word.casefold() for word in words]
+    folded = [word.casefold() for word in words]
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-    return [f"{name}:{number}: {line}" for number, line in lines if all(word in line.casefold() for word in wanted)]
+    return [f"{name}:{number}: {line}" for number, line in lines if all(word in line.casefold() for word in folded)]
 
 
 def _print(text: str) -> None:

@@ -77,7 +77,7 @@ def main(options: argparse.Namespace) -> int:
             "can_run": worlds["process"],
             **worlds,
             "missing_packages": absent,
-            "findings": [asdict(each) for each in findings],
+            "findings": [asdict(finding) for finding in findings],
         }
         print(json.dumps(content, indent=1))
     else:
@@ -90,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
 
 def able(findings: Sequence[DoctorFinding]) -> dict[str, bool]:
     """By world: whether it can run campaigns here."""
-    lacking = {each.part for each in findings if not each.met}
+    lacking = {finding.part for finding in findings if not finding.met}
     parts = {"namespaces": NAMESPACES, "vagrant": VIRTUAL_MACHINES, "inventory": INVENTORY}
     can_run = EVERY_WORLD not in lacking
     return {"process": can_run, **{world: can_run and part not in lacking for world, part in parts.items()}}
@@ -121,7 +121,7 @@ def _print(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> Non
 def _print_machines(findings: Sequence[DoctorFinding], worlds: Mapping[str, bool]) -> None:
     """Print the worlds that only run when a user selects them."""
     absent = {
-        part: ", ".join(each.name for each in findings if each.part == part and not each.met)
+        part: ", ".join(finding.name for finding in findings if finding.part == part and not finding.met)
         for part in (VIRTUAL_MACHINES, INVENTORY)
     }
     if worlds["vagrant"]:
@@ -192,11 +192,11 @@ def _java() -> DoctorFinding:
 
 def _disk() -> DoctorFinding:
     store = default_store()
-    where = store if store.exists() else store.parent
-    free = shutil.disk_usage(where).free
-    met = free >= _FREE_BYTES and os.access(where, os.W_OK)
+    directory = store if store.exists() else store.parent
+    free = shutil.disk_usage(directory).free
+    met = free >= _FREE_BYTES and os.access(directory, os.W_OK)
     remedy = "" if met else f"free some space, or use another place: --store DIR (at least {_FREE_BYTES >> 30} GiB)"
-    return DoctorFinding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {where}", remedy)
+    return DoctorFinding(EVERY_WORLD, "store", met, f"{free / (1 << 30):.1f} GiB free at {directory}", remedy)
 
 
 def _open_files() -> DoctorFinding:
@@ -227,8 +227,8 @@ def _virtual_machines() -> list[DoctorFinding]:
         image = nodeimage.find(PROJECT_ROOT)
         place, found = image.directory, DoctorFinding(VIRTUAL_MACHINES, "image", True, f"up to date: {image.key}")
     except nodeimage.ImageError as error:
-        said, remedy = str(error).splitlines()[0], command("image", "build")
-        place, found = None, DoctorFinding(VIRTUAL_MACHINES, "image", False, said, remedy)
+        problem, remedy = str(error).splitlines()[0], command("image", "build")
+        place, found = None, DoctorFinding(VIRTUAL_MACHINES, "image", False, problem, remedy)
     return [_extra_vms(VIRTUAL_MACHINES), *findings, _kvm(place), found]
 
 
@@ -258,8 +258,8 @@ def _clean() -> None:
     from orchestrator.nodes.leftovers import remove_leftovers
 
     removed = remove_leftovers(default_store())
-    for each in removed:
-        print(f"removed: {each}", file=sys.stderr)
+    for path in removed:
+        print(f"removed: {path}", file=sys.stderr)
     if not removed:
         print("nothing to clean: killed commands left nothing behind", file=sys.stderr)
 

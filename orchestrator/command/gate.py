@@ -151,7 +151,7 @@ def _decide_over_store(
         )
     if options.invocation:
         raise UsageError(f"--invocation: {path} is a store; name one of its campaigns")
-    names = {each.name for each in campaigns}
+    names = {campaign.name for campaign in campaigns}
     absent = [] if policy is None else [name for name in policy.campaigns if name not in names]
     missing += [f"{name} is in the policy but not in the store" for name in absent]
     results = gate_together(dict.fromkeys(campaigns, ()), policy=policy)
@@ -196,8 +196,8 @@ def _print(
     reason = _reason(results, missing)
     if options.json:
         campaigns = [result.to_json() for result in results]
-        whole = {"store": str(path), "verdict": verdict, "reason": reason, "campaigns": campaigns}
-        print(json.dumps(whole if is_store else campaigns[0], indent=1))
+        document = {"store": str(path), "verdict": verdict, "reason": reason, "campaigns": campaigns}
+        print(json.dumps(document if is_store else campaigns[0], indent=1))
         return
     if options.markdown:
         print("\n".join(map(in_markdown, results)))
@@ -240,8 +240,8 @@ def basis_of(result: GateResult) -> list[str]:
     """Lines about the basis of the decision: invocations, worlds, limits, versions."""
     lines = []
     if result.run is None:
-        whole = ", all of them partial" if result.partial and result.invocations else ""
-        lines.append(f"invocations: {', '.join(result.invocations) or 'none'}{whole}")
+        note = ", all of them partial" if result.partial and result.invocations else ""
+        lines.append(f"invocations: {', '.join(result.invocations) or 'none'}{note}")
     if result.superseded:
         lines.append(f"superseded by a later one: {', '.join(result.superseded)}")
     if result.report is not None and result.report.signatures.resolved:

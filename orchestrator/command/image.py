@@ -65,19 +65,19 @@ def _build(options: Sequence[str], *, force: bool) -> int:
 
 
 def _show(*, as_json: bool) -> int:
-    state, image, why = _state()
+    state, image, reason = _state()
     fresh = nodeimage.current(PROJECT_ROOT)
-    others = [path for path in nodeimage.built(PROJECT_ROOT) if path not in fresh]
+    stale = [path for path in nodeimage.built(PROJECT_ROOT) if path not in fresh]
     if as_json:
         content: dict[str, Any] = {"state": state, "wanted_key": nodeimage.wanted_key(PROJECT_ROOT)}
         if image is not None:
             parts = {name: str(getattr(image, name)) for name in _PARTS}
             content["image"] = {**image.record, **parts}
-        content["stale"] = [str(path) for path in others]
+        content["stale"] = [str(path) for path in stale]
         print(json.dumps(content, indent=1))
         return EXIT_PASS if image is not None else EXIT_UNKNOWN
     if image is None:
-        print(why)
+        print(reason)
     else:
         record = image.record
         print(
@@ -93,7 +93,7 @@ def _show(*, as_json: bool) -> int:
     for path in fresh:
         if image is None or path != image.directory:
             print(f"  as well  {_shown(path)}")
-    for path in others:
+    for path in stale:
         print(f"  stale    {_shown(path)}")
     return EXIT_PASS if image is not None else EXIT_UNKNOWN
 

@@ -92,26 +92,26 @@ def _campaign_name(directory: Path) -> str:
 
 
 def write(directory: Path, texts: dict[str, str]) -> None:
-    """Write all files or none; existing files are not overwritten. Raises `UsageError`."""
-    there = [name for name in texts if (directory / name).is_symlink() or (directory / name).exists()]
-    if there:
+    """Write all files or none; present files are not overwritten. Raises `UsageError`."""
+    present = [name for name in texts if (directory / name).is_symlink() or (directory / name).exists()]
+    if present:
         raise UsageError(
-            f"{directory}: {', '.join(there)} {'exists' if len(there) == 1 else 'exist'} already, and nothing was "
+            f"{directory}: {', '.join(present)} {'exists' if len(present) == 1 else 'exist'} already, and nothing was "
             "written; "
             "name another directory: brownout init DIR"
         )
-    made: list[Path] = []
+    written: list[Path] = []
     try:
         for parent in reversed([directory, *directory.parents]):
             if not parent.exists():
                 parent.mkdir()
-                made.append(parent)
+                written.append(parent)
         for name, text in texts.items():
             with open(directory / name, "x", encoding="utf-8") as file:
-                made.append(directory / name)
+                written.append(directory / name)
                 file.write(text)
     except BaseException as error:
-        clean_up(*(path.rmdir if path.is_dir() else path.unlink for path in reversed(made)), cause=error)
+        clean_up(*(path.rmdir if path.is_dir() else path.unlink for path in reversed(written)), cause=error)
         if isinstance(error, OSError):
             raise UsageError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
         if isinstance(error, UnicodeEncodeError):
@@ -128,18 +128,18 @@ def _options(command: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="the directory to write to; created if missing (default: brownout-tests)",
     )
-    what = command.add_mutually_exclusive_group()
-    what.add_argument(
+    content = command.add_mutually_exclusive_group()
+    content.add_argument(
         "--workload",
         metavar="NAME",
         help="register (default): the client operates on keys with read, write and compare-and-set; append-log: on a "
         "log with append and read; another name, such as Bank: only a workload of your own with this class, its "
         "client, its checker and a test",
     )
-    what.add_argument(
+    content.add_argument(
         "--checker", metavar="NAME", help="only a checker of your own with this class, such as Prompt, and a test"
     )
-    what.add_argument(
+    content.add_argument(
         "--fault", metavar="NAME", help="only a kind of fault of your own with this class, such as FullDisk, and a test"
     )
 

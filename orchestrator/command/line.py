@@ -68,9 +68,9 @@ class _Parser(argparse.ArgumentParser):
         return not word.startswith("--") or any(name.startswith(word.partition("=")[0]) for name in names)
 
     def _nearest(self, unknown: Sequence[str]) -> str:
-        known = [name for action in self._actions for name in action.option_strings]
-        given = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
-        close = difflib.get_close_matches(given, known, 1)
+        options = [name for action in self._actions for name in action.option_strings]
+        misspelt = next((word.partition("=")[0] for word in unknown if word.startswith("-")), "")
+        close = difflib.get_close_matches(misspelt, options, 1)
         return f"; did you mean {close[0]}?" if close else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -115,16 +115,16 @@ def discover(package: ModuleType, name: str = "") -> list[Command]:
 
     Raises `IncompleteCommandError`."""
     files = {file.replace("_", "-"): file for file in _command_files(package)}
-    wanted = {name: files[name]} if name in files else files
-    found = {each: _command_in(importlib.import_module(f"{package.__name__}.{wanted[each]}")) for each in wanted}
-    for each, command in found.items():
+    chosen = {name: files[name]} if name in files else files
+    commands = {each: _command_in(importlib.import_module(f"{package.__name__}.{chosen[each]}")) for each in chosen}
+    for each, command in commands.items():
         if command.name != each:
-            raise IncompleteCommandError(f"{wanted[each]}.py defines {command.name!r}; give both the same name")
-    places = Counter(command.place for command in found.values())
-    twice = sorted(command.name for command in found.values() if places[command.place] > 1)
+            raise IncompleteCommandError(f"{chosen[each]}.py defines {command.name!r}; give both the same name")
+    places = Counter(command.place for command in commands.values())
+    twice = sorted(command.name for command in commands.values() if places[command.place] > 1)
     if twice:
         raise IncompleteCommandError(f"the commands {', '.join(twice)} have the same place; give each its own")
-    return sorted(found.values(), key=lambda command: command.place)
+    return sorted(commands.values(), key=lambda command: command.place)
 
 
 def _command_files(package: ModuleType) -> list[str]:
@@ -205,9 +205,9 @@ def _is_somewhere() -> bool:
 def _report_unexpected(error: Exception) -> None:
     """Print an error that no code handled, with its traceback. A full disk is one sentence without traceback."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        where = visible_line(f" ({error.filename})") if error.filename else ""
+        place = visible_line(f" ({error.filename})") if error.filename else ""
         print(
-            f"brownout: the disk is full{where}; recorded files are kept; free some space and continue", file=sys.stderr
+            f"brownout: the disk is full{place}; recorded files are kept; free some space and continue", file=sys.stderr
         )
         return
     print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")

@@ -45,8 +45,8 @@ def main(options: argparse.Namespace) -> int:
         ) from error
     if options.trends:
         points = trends(row for campaign in campaigns for row in campaign.runs)
-        wanted = [point for point in points if not options.campaign or point.campaign in options.campaign]
-        _print_trends(wanted, as_json=options.json)
+        chosen = [point for point in points if not options.campaign or point.campaign in options.campaign]
+        _print_trends(chosen, as_json=options.json)
         return 0
     rows = [row for row in ordered(campaigns) if _is_wanted(row, options)]
     page = None
@@ -115,7 +115,7 @@ def _is_wanted(row: RunRow, options: argparse.Namespace) -> bool:
     )
 
 
-def _print(rows: list[RunRow], most: int, page: Path | None) -> None:
+def _print(rows: list[RunRow], limit: int, page: Path | None) -> None:
     shown = [
         {
             **row.to_json(),
@@ -123,11 +123,11 @@ def _print(rows: list[RunRow], most: int, page: Path | None) -> None:
             "expected": row.expected + ("" if row.met or not row.counts else " - NOT MET"),
             "length": f"{row.duration_s:.0f} s" if row.duration_s else "-",
         }
-        for row in rows[:most]
+        for row in rows[:limit]
     ]
     show(f"{len(rows):,} run{'' if len(rows) == 1 else 's'}", shown, _COLUMNS)
-    if len(rows) > most:
-        say(f"and {len(rows) - most:,} more; --most N, --search TEXT and --json show others")
+    if len(rows) > limit:
+        say(f"and {len(rows) - limit:,} more; --most N, --search TEXT and --json show others")
     if page is not None:
         say(f"page: {page}")
 

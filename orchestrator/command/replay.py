@@ -122,8 +122,8 @@ def _print(made: Made, compared: ReplayComparison, trace: Path, *, as_json: bool
         }
         print(json.dumps(content, indent=1))
         return
-    found = f" ({', '.join(made.anomalies)})" if made.anomalies else ""
-    say(f"{made.verdict.verdict}{found} after {made.simulated_s:.1f} simulated seconds")
+    met = f" ({', '.join(made.anomalies)})" if made.anomalies else ""
+    say(f"{made.verdict.verdict}{met} after {made.simulated_s:.1f} simulated seconds")
     say(compared.text)
     say(f"trace:  {shortest(trace)}")
     say(f"report: {shortest(report)}")

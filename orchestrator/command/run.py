@@ -67,9 +67,9 @@ def main(options: argparse.Namespace) -> int:
     inventory, where = _inventory(options, campaign), _where(options)
     spec = lab_spec(campaign, store, inventory, cells=options.cell)
     rehearse_systems(campaign, options.cell)
-    asked = {"cells": options.cell, "seeds": seeds, "select": options.select, "where": where}
+    choice = {"cells": options.cell, "seeds": seeds, "select": options.select, "where": where}
     if options.dry_run:
-        dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **asked)
+        dry_run(campaign, _wanted_world(options, campaign), spec, as_json=options.json, **choice)
         return 0
     _require_meanwhile(options, _wanted_world(options, campaign))
     check_size(campaign, cells=options.cell, seeds=seeds)
@@ -79,13 +79,13 @@ def main(options: argparse.Namespace) -> int:
     selection = _choose_lab(_wanted_world(options, campaign), campaign, spec, options)
     if options.jobs > 1:
         require_parallel(selection.lab.name, engine_kind)
-    around: dict[str, Any] = {"world": selection.lab.name, "time_scales": selection.lab.time_scales(spec)}
+    surroundings: dict[str, Any] = {"world": selection.lab.name, "time_scales": selection.lab.time_scales(spec)}
     if options.resume:
         if options.cell or seeds or options.select:
             raise UsageError("--resume uses the stored plan; leave out --cell, --seed, --seeds and --select")
-        invocation = resume_invocation(store, campaign, where=where, **around)
+        invocation = resume_invocation(store, campaign, where=where, **surroundings)
     else:
-        invocation = plan_invocation(store, campaign, **asked, **around)
+        invocation = plan_invocation(store, campaign, **choice, **surroundings)
     # Plots would take longer than a simulated run; `brownout analyze` makes them for the runs that are of interest.
     engine = Engine(engine_kind, plots=not (simulated or options.no_plots))
     meanwhile = analyzes_meanwhile(options, selection.lab)
@@ -163,17 +163,17 @@ def _inventory(options: argparse.Namespace, campaign: Campaign) -> Path | None:
                 f"--inventory {options.inventory}: the {world} world has no inventory; leave out one of the two"
             )
         return None
-    given = options.inventory
+    inventory = options.inventory
     require_machines("the inventory world")
-    if given is None and campaign.topology.inventory is not None:
-        given = campaign.path.parent / campaign.topology.inventory
-    if given is None:
+    if inventory is None and campaign.topology.inventory is not None:
+        inventory = campaign.path.parent / campaign.topology.inventory
+    if inventory is None:
         raise UsageError(
             "the inventory world needs the hosts' names: give --inventory FILE, or inventory = in [topology]"
         )
-    if not given.exists():
-        raise UsageError(f"{given}: there is no such inventory; give the file that names the hosts")
-    return Path(given).resolve()
+    if not inventory.exists():
+        raise UsageError(f"{inventory}: there is no such inventory; give the file that names the hosts")
+    return Path(inventory).resolve()
 
 
 def _wanted_world(options: argparse.Namespace, campaign: Campaign) -> str:

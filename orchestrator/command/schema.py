@@ -111,9 +111,9 @@ def _workloads() -> Schema:
     of_class = _workload(KINDS[OWN]) | _OPEN
     table = _by_word("kind", LoadKeys().kind, kinds | dict.fromkeys(OBJECTS, of_class))
     is_own = {"pattern": OWN_CLASS}
-    own = {"if": {"properties": {"kind": is_own}, "required": ["kind"]}, "then": of_class}
+    for_class = {"if": {"properties": {"kind": is_own}, "required": ["kind"]}, "then": of_class}
     kind = {"type": "string", "anyOf": [{"enum": table["properties"]["kind"]["enum"]}, is_own]}
-    return table | {"properties": {"kind": kind}, "allOf": [*table["allOf"], own]}
+    return table | {"properties": {"kind": kind}, "allOf": [*table["allOf"], for_class]}
 
 
 def _workload(kind: WorkloadKind) -> Schema:
@@ -155,10 +155,13 @@ def _steps() -> Schema:
     return _with_own_kinds(kinds | built_in, kinds | own, ["step"])
 
 
-def _with_own_kinds(built_in: Schema, own: Schema, needed: Collection[str]) -> Schema:
-    """A table with own kinds of fault, whose names no schema knows, or without them. `built_in`, `own`: the keys of
-    both."""
-    return {"oneOf": [_closed(_only(built_in, built_in.keys() - {"kinds"}), needed), _closed(own, [*needed, "kinds"])]}
+def _with_own_kinds(built_in: Schema, for_class: Schema, needed: Collection[str]) -> Schema:
+    """A table with own kinds of fault, whose names no schema knows, or without them.
+
+    `built_in`, `for_class`: the keys of both."""
+    return {
+        "oneOf": [_closed(_only(built_in, built_in.keys() - {"kinds"}), needed), _closed(for_class, [*needed, "kinds"])]
+    }
 
 
 def _step(word: str) -> Schema:
@@ -184,7 +187,7 @@ def _cell() -> Schema:
     for shape in (expect["anomaly"], expect["may_show"]["items"]):  # the campaign's own checkers have further names
         shape["anyOf"] = [{"enum": shape.pop("enum")}, {"pattern": "."}]
     allowed = {
-        verdict: [key for key, word in COMES_WITH.items() if word == verdict] for verdict in (PASS, FAIL, UNKNOWN)
+        verdict: [key for key, outcome in COMES_WITH.items() if outcome == verdict] for verdict in (PASS, FAIL, UNKNOWN)
     }
     needed = {PASS: [], FAIL: ["anomaly"], UNKNOWN: ["reason"]}
     outcomes = {verdict: _closed(_only(expect, keys), needed[verdict]) for verdict, keys in allowed.items()}

@@ -36,20 +36,20 @@ def main(options: argparse.Namespace) -> int:
 
 def _list(*, as_json: bool) -> int:
     cache = FileCache(CACHE)
-    found = catalog.all_systems(SYSTEMS)
-    fetched = {each.name: [v for v in each.versions if cache.is_fetched(each.lock(v))] for each in found}
+    systems = catalog.all_systems(SYSTEMS)
+    fetched = {system.name: [v for v in system.versions if cache.is_fetched(system.lock(v))] for system in systems}
     if as_json:
         content = [
             {
-                "name": each.name,
-                "directory": str(each.directory),
-                "versions": [{"version": v, "fetched": v in fetched[each.name]} for v in each.versions],
+                "name": system.name,
+                "directory": str(system.directory),
+                "versions": [{"version": v, "fetched": v in fetched[system.name]} for v in system.versions],
             }
-            for each in found
+            for system in systems
         ]
         print(json.dumps(content, indent=1))
         return EXIT_PASS
-    rows = [{"system": each.name, "versions": each.versions, "fetched": fetched[each.name]} for each in found]
+    rows = [{"system": system.name, "versions": system.versions, "fetched": fetched[system.name]} for system in systems]
     show("systems", rows, ("system", "versions", "fetched"))
     return EXIT_PASS
 
@@ -127,7 +127,7 @@ def _fetch(name: str, version: str, *, as_json: bool) -> int:
 
 def _lock(options: argparse.Namespace) -> int:
     path = catalog.new_lock_path(options.name, options.version, SYSTEMS)
-    coordinates = [Coordinate.parse(each) for each in options.coordinate]
+    coordinates = [Coordinate.parse(text) for text in options.coordinate]
     _get_maven()
     with Progress() as progress:
         progress.run(f"{options.name} {options.version}")

@@ -45,13 +45,13 @@ def main(options: argparse.Namespace) -> int:
     """
     if is_installed():
         raise UsageError("the tests are in the checkout, not in the installed package: run ./brownout test there")
-    given = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
-    if given and options.tier != "quick":
+    arguments = options.arguments[1:] if options.arguments[:1] == ["--"] else options.arguments
+    if arguments and options.tier != "quick":
         raise UsageError(f"test: --{options.tier} takes no arguments for pytest; leave one of the two out")
-    return _TestSession(pytest_command(given, options.tier), shares_terminal=bool(given)).run()
+    return _TestSession(pytest_command(arguments, options.tier), shares_terminal=bool(arguments)).run()
 
 
-def pytest_command(given: list[str], tier: str) -> list[str]:
+def pytest_command(arguments: list[str], tier: str) -> list[str]:
     """pytest with the given arguments; without any, the suite of a tier on all cores.
 
     The tests of a file stay together, in its order, since they share expensive fixtures; `tests/conftest.py` starts the
@@ -61,7 +61,7 @@ def pytest_command(given: list[str], tier: str) -> list[str]:
     workers = ["-n", str(cores + WAITING), "--dist", "loadfile", "--no-loadscope-reorder"]
     progress = ["-o", "console_output_style=count", f"--durations={SLOWEST}", "--durations-min=1"]
     limit = ["--timeout", str(QUICK_TEST_S)] if tier == "quick" else []
-    return [sys.executable, "-m", "pytest", *(given or ["--tier", tier, *workers, *progress, *limit])]
+    return [sys.executable, "-m", "pytest", *(arguments or ["--tier", tier, *workers, *progress, *limit])]
 
 
 class _TestSession:
@@ -81,13 +81,13 @@ class _TestSession:
         """Exit code: 0 passed, 1 failed, 130 interrupted."""
         if sys.platform == "linux":
             syscalls.adopt_orphans()
-        before = {number: signal.signal(number, self._interrupt) for number in STOPPING}
+        handlers = {number: signal.signal(number, self._interrupt) for number in STOPPING}
         try:
             self._pytest = self._start()
             code = _wait_for(self._pytest)
         finally:
             _end_children()
-            for number, handler in before.items():
+            for number, handler in handlers.items():
                 signal.signal(number, handler)
         return 130 if self._interrupted else min(abs(code), 1)
 
@@ -141,12 +141,12 @@ def _end_children() -> None:
 
 
 def _children() -> list[int]:
-    own = Path("/proc/self/task")
-    found: list[int] = []
-    for task in own.iterdir() if own.is_dir() else ():
+    threads = Path("/proc/self/task")
+    children: list[int] = []
+    for task in threads.iterdir() if threads.is_dir() else ():
         with contextlib.suppress(OSError):
-            found += [int(pid) for pid in (task / "children").read_text(encoding="ascii").split()]
-    return found
+            children += [int(pid) for pid in (task / "children").read_text(encoding="ascii").split()]
+    return children
 
 
 def _options(command: argparse.ArgumentParser) -> None:

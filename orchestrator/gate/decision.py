@@ -72,11 +72,11 @@ class GateResult:
     @property
     def versions(self) -> dict[str, list[str]]:
         """By name: the distinct versions that the runs were made with."""
-        found: dict[str, set[str]] = {}
+        anomalies: dict[str, set[str]] = {}
         for entry in self.entries:
             for name, version in entry.versions.items():
-                found.setdefault(name, set()).add(version)
-        return {name: sorted(versions) for name, versions in sorted(found.items())}
+                anomalies.setdefault(name, set()).add(version)
+        return {name: sorted(versions) for name, versions in sorted(anomalies.items())}
 
     def to_json(self) -> dict[str, Any]:
         """The content of `gate --json` and of summary.json."""
@@ -155,17 +155,17 @@ def decide(
     failures are known and allowed. That excuses a proven failure, not missing evidence: a run that would be unknown
     without its failure makes the gate unknown."""
     unmet = [entry for entry in entries if not entry.met and entry.run not in excused]
-    wrong = [entry for entry in unmet if entry.verdict != UNKNOWN]
-    against = [f"{_count(wrong, entries)} did not meet their expectation: {_names(wrong)}"] if wrong else []
+    failed = [entry for entry in unmet if entry.verdict != UNKNOWN]
+    against = [f"{_count(failed, entries)} did not meet their expectation: {_names(failed)}"] if failed else []
     against += [finding.sentence for finding in findings if finding.verdict == FAIL]
     if against:
         return GateDecision(FAIL, "; ".join(against))
     open_points = [f"{_count(unmet, entries)} undecided: {_names(unmet)}"] if unmet else []
     loose = [entry for entry in entries if entry.run in excused and besides(entry.reasons)]
     if loose:
-        others = ", ".join(f"{entry.run} ({besides(entry.reasons)[0]})" for entry in loose[:_MOST_NAMED]) + _more(loose)
+        runs = ", ".join(f"{entry.run} ({besides(entry.reasons)[0]})" for entry in loose[:_MOST_NAMED]) + _more(loose)
         known = f"{_count(loose, entries)} failed as the policy allows"
-        open_points.append(f"{known}, but are otherwise undecided: {others}")
+        open_points.append(f"{known}, but are otherwise undecided: {runs}")
     open_points += doubts
     open_points += [finding.sentence for finding in findings if finding.verdict == UNKNOWN]
     if open_points or not entries:
@@ -178,15 +178,15 @@ def decide(
     return GateDecision(PASS, f"all {len(entries)} runs met their expectation" if len(entries) > 1 else "as expected")
 
 
-def _count(some: Sequence[object], all_of_them: Sequence[object]) -> str:
-    return f"{len(some)} of {len(all_of_them)} run{'s' if len(all_of_them) > 1 else ''}"
+def _count(chosen: Sequence[object], all_of_them: Sequence[object]) -> str:
+    return f"{len(chosen)} of {len(all_of_them)} run{'s' if len(all_of_them) > 1 else ''}"
 
 
 def _names(entries: Sequence[RunRow]) -> str:
     shown = []
     for entry in entries[:_MOST_NAMED]:
-        why = f": {entry.reasons[0]}" if entry.verdict == UNKNOWN and entry.reasons else ""
-        shown.append(f"{entry.run} ({entry.verdict}, expected {entry.expected}{why})")
+        reason = f": {entry.reasons[0]}" if entry.verdict == UNKNOWN and entry.reasons else ""
+        shown.append(f"{entry.run} ({entry.verdict}, expected {entry.expected}{reason})")
     return ", ".join(shown) + _more(entries)
 
 

@@ -54,8 +54,8 @@ class Signatures:
         return {
             "new": list(map(str, self.new)),
             "unresolved": list(map(str, self.unresolved)),
-            "known": {str(each): known.reason for each, known in self.known.items()},
-            "expired": {str(each): known.reason for each, known in self.expired.items()},
+            "known": {str(signature): failure.reason for signature, failure in self.known.items()},
+            "expired": {str(signature): failure.reason for signature, failure in self.expired.items()},
             "resolved": list(self.resolved),
             "excused": dict(self.excused),
         }
@@ -156,14 +156,14 @@ def counted_failures(entries: Sequence[RunRow]) -> dict[str, PolicyFinding]:
     Undecided runs might have failed. Too few runs cannot violate the expectation either: both are unknown."""
     needed = {entry.cell: entry.at_least for entry in entries if entry.at_least}
     findings = dict[str, PolicyFinding]()
-    for cell, least in sorted(needed.items()):
+    for cell, minimum in sorted(needed.items()):
         runs = [entry for entry in entries if entry.cell == cell]
         failed = sum(entry.met and entry.verdict == FAIL for entry in runs)
         undecided = sum(entry.verdict == UNKNOWN for entry in runs)
-        is_possible = failed + undecided >= least or len(runs) < least
-        verdict = PASS if failed >= least else UNKNOWN if is_possible else FAIL
-        sentence = f"cell {cell}: {failed} of {counted(len(runs), 'run')} failed as expected, at least {least} must"
-        remedy = "; make runs with more seeds" if verdict == UNKNOWN and len(runs) < least else ""
+        is_possible = failed + undecided >= minimum or len(runs) < minimum
+        verdict = PASS if failed >= minimum else UNKNOWN if is_possible else FAIL
+        sentence = f"cell {cell}: {failed} of {counted(len(runs), 'run')} failed as expected, at least {minimum} must"
+        remedy = "; make runs with more seeds" if verdict == UNKNOWN and len(runs) < minimum else ""
         findings[cell] = PolicyFinding("failures", verdict, sentence + remedy)
     return findings
 
@@ -190,18 +190,20 @@ def _worlds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding
         absent = sorted(
             {entry.cell for entry in entries} - {entry.cell for entry in entries if entry.world == world and entry.met}
         )
-        said = f"cells without a good run there: {', '.join(absent)}" if absent else "every cell was run there"
-        yield PolicyFinding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {said}")
+        absence = f"cells without a good run there: {', '.join(absent)}" if absent else "every cell was run there"
+        yield PolicyFinding("world", UNKNOWN if absent or not entries else PASS, f"required world {world}: {absence}")
 
 
 def _faults(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
     confirmed: Counter[str] = Counter()
     for entry in samples(entry for entry in entries if entry.verdict != UNKNOWN):
         confirmed.update(entry.confirmed)
-    for kind, least in policy.require.faults.items():
-        verdict = PASS if confirmed[kind] >= least else UNKNOWN
+    for kind, minimum in policy.require.faults.items():
+        verdict = PASS if confirmed[kind] >= minimum else UNKNOWN
         yield PolicyFinding(
-            "fault", verdict, f"required fault {kind}: confirmed {counted(confirmed[kind], 'time')}, required: {least}"
+            "fault",
+            verdict,
+            f"required fault {kind}: confirmed {counted(confirmed[kind], 'time')}, required: {minimum}",
         )
 
 
@@ -213,9 +215,11 @@ def _seeds(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]
         for cell in sorted({entry.cell for entry in entries})
     }
     few = [f"{cell} {count}" for cell, count in judged.items() if count < policy.require.seeds]
-    said = f"too few were decided: {', '.join(few)}" if few else f"at least {min(judged.values(), default=0)}"
+    judgement = f"too few were decided: {', '.join(few)}" if few else f"at least {min(judged.values(), default=0)}"
     yield PolicyFinding(
-        "seeds", UNKNOWN if few or not judged else PASS, f"required seeds of each cell {policy.require.seeds}: {said}"
+        "seeds",
+        UNKNOWN if few or not judged else PASS,
+        f"required seeds of each cell {policy.require.seeds}: {judgement}",
     )
 
 
@@ -224,15 +228,15 @@ def _clean_build(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFi
         return
     builds = sorted({entry.versions.get("brownout", "unknown") for entry in entries})
     unclean = [build for build in builds if not build or build == "unknown" or build.endswith("+changes")]
-    said = f"runs were made with {', '.join(unclean)}" if unclean else f"all runs were made with {', '.join(builds)}"
+    makers = f"runs were made with {', '.join(unclean)}" if unclean else f"all runs were made with {', '.join(builds)}"
     if len(builds) > 1 and not unclean:
-        said = f"runs were made with different builds: {', '.join(builds)}"
-    yield PolicyFinding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {said}")
+        makers = f"runs were made with different builds: {', '.join(builds)}"
+    yield PolicyFinding("clean build", PASS if len(builds) == 1 and not unclean else UNKNOWN, f"clean build: {makers}")
 
 
 def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    asked = policy.require.mutation_score
-    if asked is None:
+    demanded = policy.require.mutation_score
+    if demanded is None:
         return
     killed, cells = mutation_score(entries)
     if not cells:
@@ -244,39 +248,41 @@ def _mutation_score(policy: Policy, entries: Sequence[RunRow]) -> Iterator[Polic
         return
     survived = {entry.cell for entry in entries if not entry.met and entry.verdict != UNKNOWN}
     escaped = (survived | _cells_without_failures(entries, PASS, UNKNOWN)) & _mutated_cells(entries)
-    most = cells - len(escaped)  # if all undecided ones were killed
-    verdict = PASS if killed / cells >= asked else UNKNOWN if most / cells >= asked else FAIL
-    said = f"mutation score: {killed} of {counted(cells, 'cell')} with mutants killed as expected"
-    undecided = f", {most - killed} undecided" if most > killed else ""
-    yield PolicyFinding("mutation score", verdict, f"{said}{undecided}; {asked:.0%} are required")
+    best = cells - len(escaped)  # if all undecided ones were killed
+    verdict = PASS if killed / cells >= demanded else UNKNOWN if best / cells >= demanded else FAIL
+    score = f"mutation score: {killed} of {counted(cells, 'cell')} with mutants killed as expected"
+    undecided = f", {best - killed} undecided" if best > killed else ""
+    yield PolicyFinding("mutation score", verdict, f"{score}{undecided}; {demanded:.0%} are required")
 
 
 def _budgets(policy: Policy, entries: Sequence[RunRow]) -> Iterator[PolicyFinding]:
-    for figure, limit, unit, what in (
+    for figure, limit, unit, subject in (
         ("latency_p50_ms", policy.budget.latency_p50_ms, "ms", "median latency"),
         ("latency_p99_ms", policy.budget.latency_p99_ms, "ms", "latency p99"),
         ("longest_outage_s", policy.budget.outage_s, "s", "longest outage"),
     ):
         if limit is not None:
-            yield _budget(figure, limit, unit, what, passes(entries))
+            yield _budget(figure, limit, unit, subject, passes(entries))
 
 
-def _budget(figure: str, limit: float, unit: str, what: str, entries: Sequence[RunRow]) -> PolicyFinding:
+def _budget(figure: str, limit: float, unit: str, subject: str, entries: Sequence[RunRow]) -> PolicyFinding:
     """Of one figure, over the runs that passed as expected. A limit is multiplied by the time scale of a run's world,
     as all bounds of time are."""
     over = [entry for entry in entries if entry.stats.get(figure, 0.0) > limit * entry.time_scale]
     unmeasured = [entry.run for entry in entries if figure not in entry.stats]
     if over:
         above = ", ".join(f"{entry.run} {entry.stats[figure]:g} {unit}{_scaled_limit(entry)}" for entry in over)
-        return PolicyFinding("budget", FAIL, f"{what}: over {limit:g} {unit} in {above}")
+        return PolicyFinding("budget", FAIL, f"{subject}: over {limit:g} {unit} in {above}")
     if unmeasured or not entries:
-        where = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
+        unmeasured_in = f"in {', '.join(unmeasured)}" if unmeasured else "in no run that passed"
         return PolicyFinding(
-            "budget", UNKNOWN, f"{what}: not measured {where}" if unmeasured else f"{what}: measured {where}"
+            "budget",
+            UNKNOWN,
+            f"{subject}: not measured {unmeasured_in}" if unmeasured else f"{subject}: measured {unmeasured_in}",
         )
     worst = max(entries, key=lambda entry: entry.stats[figure] / entry.time_scale)
-    said = f"{worst.stats[figure]:g} {unit} at most{_scaled_limit(worst)}, {limit:g} {unit} are allowed"
-    return PolicyFinding("budget", PASS, f"{what}: {said}")
+    measured = f"{worst.stats[figure]:g} {unit} at most{_scaled_limit(worst)}, {limit:g} {unit} are allowed"
+    return PolicyFinding("budget", PASS, f"{subject}: {measured}")
 
 
 def _scaled_limit(entry: RunRow) -> str:
@@ -365,16 +371,16 @@ def _positive(figure: Figure, entry: RunRow) -> float | None:
 
 
 def _first(runs: Sequence[str]) -> str:
-    more = len(runs) - _MOST_NAMED
-    return ", ".join(runs[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    unnamed = len(runs) - _MOST_NAMED
+    return ", ".join(runs[:_MOST_NAMED]) + (f" and {unnamed} more" if unnamed > 0 else "")
 
 
 def _signatures(signatures: Signatures) -> Iterator[PolicyFinding]:
     for signature in signatures.new:
         yield PolicyFinding("signature", FAIL, f"new: {signature}")
-    for signature, known in signatures.expired.items():
+    for signature, failure in signatures.expired.items():
         yield PolicyFinding(
-            "signature", FAIL, f"{signature} was known until {known.expires}, which has passed: {known.reason}"
+            "signature", FAIL, f"{signature} was known until {failure.expires}, which has passed: {failure.reason}"
         )
-    for signature, known in signatures.known.items():
-        yield PolicyFinding("signature", PASS, f"known until {known.expires}: {signature}: {known.reason}")
+    for signature, failure in signatures.known.items():
+        yield PolicyFinding("signature", PASS, f"known until {failure.expires}: {signature}: {failure.reason}")

@@ -114,15 +114,15 @@ def find_policy(stores: Sequence[Path], given: Path | None) -> Policy | None:
             f"{path}: a policy inside the store is not read; move it to {stores[0].parent / FILE_NAME}, beside the "
             "store, or give it with --policy"
         )
-    found = [_policy(TomlSource.read_stored(path), path) for path in beside if os.path.lexists(path)]
-    for other in found[1:]:
-        if not found[0].path.samefile(other.path):
+    policies = [_policy(TomlSource.read_stored(path), path) for path in beside if os.path.lexists(path)]
+    for other in policies[1:]:
+        if not policies[0].path.samefile(other.path):
             raise UsageError(
-                f"{found[0].path} and {other.path}: the store is a link, and there is a policy beside it and one "
+                f"{policies[0].path} and {other.path}: the store is a link, and there is a policy beside it and one "
                 "beside its "
                 "target; remove one of them, or give one with --policy"
             )
-    return found[0] if found else None
+    return policies[0] if policies else None
 
 
 def _inside(store: Path) -> list[Path]:

@@ -98,8 +98,8 @@ def _add(suite: ElementTree.Element, case: _Case) -> None:
         suite, "testcase", classname=_line(case.classname), name=_line(case.name), time=f"{case.time_s:.3f}"
     )
     if case.tag:
-        wrong = ElementTree.SubElement(element, case.tag, type="brownout", message=_line(case.message))
-        wrong.text = _text(case.text)
+        problem = ElementTree.SubElement(element, case.tag, type="brownout", message=_line(case.message))
+        problem.text = _text(case.text)
 
 
 def _began(summary: Mapping[str, Any]) -> str:

@@ -101,9 +101,9 @@ def _remove_directory(directory: str, timeout_s: float) -> None:
 def find_root() -> Path | None:
     """The mount point of version 2, on pure and hybrid machines; None if it is not mounted."""
     with open("/proc/self/mounts", encoding="utf-8") as mounts:
-        found = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
-    found.sort(key=lambda path: path not in _USUAL_MOUNTS)
-    return Path(found[0]) if found else None
+        mounted = [line.split()[1] for line in mounts if line.split()[2] == "cgroup2"]
+    mounted.sort(key=lambda path: path not in _USUAL_MOUNTS)
+    return Path(mounted[0]) if mounted else None
 
 
 def sandbox_group(sandbox_id: str) -> Cgroup:

@@ -63,17 +63,17 @@ def disable_ipv6() -> None:
 
 def ip_batch(commands: Sequence[str]) -> None:
     """Run several `ip` commands in one process. Raises `OSError` with its error output when one fails."""
-    script, said = os.memfd_create("commands"), os.memfd_create("output")
+    script, output = os.memfd_create("commands"), os.memfd_create("output")
     try:
         os.write(script, "\n".join([*commands, ""]).encode())
         os.lseek(script, 0, os.SEEK_SET)
-        actions = [(os.POSIX_SPAWN_DUP2, script, 0), (os.POSIX_SPAWN_DUP2, said, 1), (os.POSIX_SPAWN_DUP2, said, 2)]
+        actions = [(os.POSIX_SPAWN_DUP2, script, 0), (os.POSIX_SPAWN_DUP2, output, 1), (os.POSIX_SPAWN_DUP2, output, 2)]
         sys.stdout.flush()
         pid = os.posix_spawnp("ip", ["ip", "-batch", "-"], os.environ, file_actions=actions)
         _, status = os.waitpid(pid, 0)
         if status:
-            words = os.pread(said, 4096, 0).decode(errors="replace").strip()
-            raise OSError(f"ip: {words or os.waitstatus_to_exitcode(status)}")
+            message = os.pread(output, 4096, 0).decode(errors="replace").strip()
+            raise OSError(f"ip: {message or os.waitstatus_to_exitcode(status)}")
     finally:
         os.close(script)
-        os.close(said)
+        os.close(output)

@@ -113,11 +113,11 @@ class PairFilter:
     def _read(self, table: str) -> dict[str, dict[Pair, int]]:
         """The sets of a table with the number of packets that matched each element, 0 if not counted."""
         listed = json.loads(_run(["nft", "-j", "list", "table", *table.split()]))
-        found: dict[str, dict[Pair, int]] = {}
+        counts: dict[str, dict[Pair, int]] = {}
         for entry in listed["nftables"]:
             if "set" in entry:
-                found[entry["set"]["name"]] = dict(map(self._counted, entry["set"].get("elem", [])))
-        return found
+                counts[entry["set"]["name"]] = dict(map(self._counted, entry["set"].get("elem", [])))
+        return counts
 
     def _counted(self, element: Mapping[str, Any]) -> tuple[Pair, int]:
         counted = element.get("elem")

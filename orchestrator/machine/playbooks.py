@@ -194,16 +194,16 @@ def _known_hosts(targets: Sequence[Target], directory: Path, scratch: Path) -> P
     """One file with the keys of all hosts. Unknown keys are queried once and stored."""
     ours = directory / "known_hosts"
     lines = ours.read_text(encoding="utf-8") if ours.exists() else ""
-    known = {line.split()[0] for line in lines.splitlines() if line}
-    strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in known]
+    hosts = {line.split()[0] for line in lines.splitlines() if line}
+    strangers = [target for target in targets if target.known_hosts is None and _host_pattern(target) not in hosts]
     if strangers:
         lines += "".join(for_each(strangers, lambda target: _first_key(target, scratch)))
         ours.write_text(lines, encoding="utf-8")
-    given = {target.known_hosts for target in targets if target.known_hosts is not None}
+    files = {target.known_hosts for target in targets if target.known_hosts is not None}
     merged = scratch / "known_hosts"
     try:
         merged.write_text(
-            "".join([lines, *(f"{path.read_text(encoding='utf-8')}\n" for path in given)]), encoding="utf-8"
+            "".join([lines, *(f"{path.read_text(encoding='utf-8')}\n" for path in files)]), encoding="utf-8"
         )
     except OSError as error:
         raise PlaybookError(f"the file of host keys cannot be read: {error}") from error
@@ -300,8 +300,8 @@ def _run(
     config.command = command
     config.pexpect_timeout = _LOOK_S
     # ansible-runner starts from the user's whole environment and records it: both are unwanted.
-    own = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")
-    config.env = {**{name: config.env[name] for name in own}, **environment}
+    variables = ("AWX_ISOLATED_DATA_DIR", "ANSIBLE_CALLBACK_PLUGINS", "ANSIBLE_STDOUT_CALLBACK", "RUNNER_OMIT_EVENTS")
+    config.env = {**{name: config.env[name] for name in variables}, **environment}
     stop, done, problems = threading.Event(), threading.Event(), list[BaseException]()
     runner = Runner(config, cancel_callback=stop.is_set, event_handler=heard)
 
@@ -331,8 +331,8 @@ def _kill_all(*directories: str) -> None:
     """Kill every process of a play: Ansible's workers and its ssh have their own sessions, which ansible-runner does
     not know. They are found by the play's directories, which their command lines contain."""
     marks = [directory.encode() for directory in directories]
-    while left := [pid for pid, command in _commands() if any(mark in command for mark in marks)]:
-        for pid in left:
+    while running := [pid for pid, command in _commands() if any(mark in command for mark in marks)]:
+        for pid in running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
@@ -427,8 +427,8 @@ class _Listener:
 
     def _fail(self, data: dict[str, Any], *, unreachable: bool) -> None:
         self._note("no connection" if unreachable else "FAILED", data["host"])
-        said = "\n".join(_said(data.get("res", {})))
-        self.failures.append(_Failure(data.get("task", self._task), data["host"], said, unreachable))
+        output = "\n".join(_said(data.get("res", {})))
+        self.failures.append(_Failure(data.get("task", self._task), data["host"], output, unreachable))
 
 
 def _grouped(failures: Iterable[_Failure]) -> dict[tuple[str, bool, str], list[str]]:
@@ -441,12 +441,12 @@ def _grouped(failures: Iterable[_Failure]) -> dict[tuple[str, bool, str], list[s
 
 def _said(result: Mapping[str, Any]) -> Iterator[str]:
     """The distinct messages in a task's result, the last lines of each."""
-    seen: set[str] = set()
+    places: set[str] = set()
     for part in (result, *(item for item in result.get("results", ()) if item.get("failed"))):
         for key in ("msg", "stderr", "module_stderr", "stdout", "module_stdout", "exception"):
             text = str(part.get(key) or "").strip()
-            if text and not any(text in other for other in seen) and (key != "exception" or not seen):
-                seen.add(text)
+            if text and not any(text in other for other in places) and (key != "exception" or not places):
+                places.add(text)
                 yield "\n".join(text.splitlines()[-_LAST_LINES:])
 
 

@@ -22,8 +22,8 @@ def program(module: str, *arguments: str) -> list[str]:
 
 def search_path() -> str:
     """PATH, extended by the directories of administrators' programs."""
-    given = os.environ.get("PATH", "/usr/bin:/bin").split(":")
-    return ":".join(dict.fromkeys([*given, *_ADMINISTRATION]))
+    directories = os.environ.get("PATH", "/usr/bin:/bin").split(":")
+    return ":".join(dict.fromkeys([*directories, *_ADMINISTRATION]))
 
 
 def find_program(name: str) -> str | None:

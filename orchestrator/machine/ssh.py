@@ -66,23 +66,23 @@ class ScriptUnit:
         variables = " ".join(shlex.quote(f"{key}={value}") for key, value in self.environment.items())
         places = {posixpath.dirname(self.log), posixpath.dirname(self.pid_file)}
         pid_file = shlex.quote(self.pid_file)
-        made = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
+        creation = "".join(f"[ -d {place} ] || mkdir -p {place}\n" for place in map(shlex.quote, sorted(places)))
         # A terminal between the orchestrator and the host (of sudo) sends SIGHUP when it closes.
         log = shlex.quote(self.log)
         # The exit status of an earlier process must not be reported as the new service's, even if the start fails.
-        before = shlex.quote(f"{self.pid_file}.before")
+        previous = shlex.quote(f"{self.pid_file}.before")
         return f"""{self._running()}
 [ -n "$pid" ] && exit 0
-[ -z "$last" ] || mv {pid_file} {before}
-[ -r {before} ] && read last born < {before}
+[ -z "$last" ] || mv {pid_file} {previous}
+[ -r {previous} ] && read last born < {previous}
 cd {shlex.quote(self.directory)} || exit 1
-{made}{LEFT}
+{creation}{LEFT}
 if [ -n "$last" ]; then
   end_left 0 "$last" || {{ echo "what the service has left behind does not end:$ended" >&2; exit 1; }}
   [ -z "$ended" ] || echo "brownout: killed what the service had left behind:$ended" >>{log}
 fi
 trap '' HUP
-rm -f {pid_file} {before}
+rm -f {pid_file} {previous}
 ( # its parent stays, to record how it ends
   env {variables} setsid {shlex.join(self.command)} </dev/null >>{log} 2>&1 &
   look $!
@@ -232,12 +232,12 @@ class SshHost:
         done = self.run(self._unit.pid_script())
         if not done.ok:  # a failed query does not show that no service runs
             raise HostError(f"{self.name}: its service cannot be looked for: {(done.stderr or done.stdout).strip()}")
-        said = done.stdout.strip()
-        return int(said) if said else None
+        output = done.stdout.strip()
+        return int(output) if output else None
 
     def service_exit(self, pid: int | None = None) -> int | None:
-        said = self.run(self._unit.exit_script(pid)).stdout.strip()
-        return int(said) if said.isdigit() else None
+        output = self.run(self._unit.exit_script(pid)).stdout.strip()
+        return int(output) if output.isdigit() else None
 
     def start_service(self) -> None:
         done = self.run(self._unit.start_script())
@@ -367,13 +367,13 @@ class SshHost:
                 "auth_timeout": answer_timeout_s,
             },
         )
-        known = self._known_hosts if self._accept_new else None
-        connection.client.set_missing_host_key_policy(RejectPolicy() if known is None else _Accept(known))
+        hosts_file = self._known_hosts if self._accept_new else None
+        connection.client.set_missing_host_key_policy(RejectPolicy() if hosts_file is None else _Accept(hosts_file))
         return connection
 
     def _condition(self) -> str:
-        seen = self.condition()
-        return f"; {seen}" if seen else ""
+        boot = self.condition()
+        return f"; {boot}" if boot else ""
 
     def _drop(self) -> None:
         if self._connection is not None:
@@ -420,8 +420,8 @@ class _Accept:
         self._known_hosts = known_hosts
 
     def missing_host_key(self, _client: Any, hostname: str, key: Any) -> None:
-        with self._lock, self._known_hosts.open("a", encoding="ascii") as known:
-            known.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
+        with self._lock, self._known_hosts.open("a", encoding="ascii") as hosts_file:
+            hosts_file.write(f"{hostname} {key.get_name()} {key.get_base64()}\n")
 
 
 def put_script(path: str, text: str) -> str:

@@ -43,23 +43,23 @@ def engine_asked(engine: str | None, master: str | None) -> str | None:
     return engine or (None if master is None else "spark")
 
 
-def choose_engine(asked: str | None, *, simulated: bool = False, master: str | None = None) -> tuple[str, str]:
-    """The engine and the reason for it. `asked`: the user's choice or None. `simulated`: the runs are small, and
+def choose_engine(choice: str | None, *, simulated: bool = False, master: str | None = None) -> tuple[str, str]:
+    """The engine and the reason for it. `choice`: the user's choice or None. `simulated`: the runs are small, and
     starting a Spark session would take longer than they do. A `master` that is a Connect server needs no Java here.
 
     Raises `UsageError` before any run is made, if the runs could not be analyzed."""
     from analysis.engines.spark import NO_JAVA, find_java
 
-    if asked == IN_PROCESS or (asked is None and simulated):
-        return IN_PROCESS, "it was asked for" if asked else "simulated runs are small"
+    if choice == IN_PROCESS or (choice is None and simulated):
+        return IN_PROCESS, "it was asked for" if choice else "simulated runs are small"
     if not extras.is_there(extras.SPARK):
-        if asked is None:
+        if choice is None:
             return IN_PROCESS, f"Spark is not installed: {extras.how_to_install(extras.SPARK)}"
         missing = extras.what_is_missing(extras.SPARK, "the engine spark")
         raise UsageError(f"{missing}; or analyze without it: --engine in-process")
     if find_java() is None and not is_remote(master or LOCAL):
         raise UsageError(f"{NO_JAVA}; or analyze without Spark: --engine in-process")
-    return "spark", "it was asked for" if asked else "Spark is installed"
+    return "spark", "it was asked for" if choice else "Spark is installed"
 
 
 class Engine:
@@ -162,11 +162,11 @@ def _broken(run_dir: Path, error: Exception) -> Verdict:
         stored = Verdict.read(run_dir / VERDICT_FILE)
         if stored.finished:
             return stored
-    again = command("analyze", str(run_dir))
-    what = f"{type(error).__name__}: {error}"
+    remedy = command("analyze", str(run_dir))
+    description = f"{type(error).__name__}: {error}"
     return undecided(
         run_dir,
-        f"the analysis broke: {what} (traceback: {run_dir / BROKEN}); once that is repaired: {again}",
+        f"the analysis broke: {description} (traceback: {run_dir / BROKEN}); once that is repaired: {remedy}",
         ANALYSIS_BROKEN,
     )
 
@@ -215,11 +215,11 @@ def judge_each(
     try:
         while count < len(runs):
             try:
-                found = done.get(timeout=_POLL_S)
+                verdict = done.get(timeout=_POLL_S)
             except queue.Empty:
                 continue
             count += 1
-            yield found
+            yield verdict
     finally:
         if count < len(runs):
             while not waiting.empty():

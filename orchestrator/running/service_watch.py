@@ -226,8 +226,8 @@ class LogEvents:
         """Record the events in the lines since the last call; after `MOST_EVENTS` of a node no more."""
         for node, tail in self._tails.items():
             for line in tail.next_lines():
-                found = ((match, name) for expression, name in self._names if (match := expression.search(line)))
-                if self._left[node] > 0 and (event := next(found, None)):
+                matches = ((match, name) for expression, name in self._names if (match := expression.search(line)))
+                if self._left[node] > 0 and (event := next(matches, None)):
                     self._left[node] -= 1
                     self._journal.log_event(node, event[1], _around(event[0]))
                     if not self._left[node]:

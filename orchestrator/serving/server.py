@@ -121,15 +121,15 @@ class Live:
         if time.monotonic() >= self._next_s:
             before_s = time.process_time()
             before, self._runs = self._runs, {}
-            found = invocations(self._store, lambda path: self._look_at(path, before.get(path)))
-            newest_first = sorted(found, key=lambda each: each.stamp, reverse=True)
-            self._seen = sorted(newest_first, key=lambda each: each.running is None)
+            stored = invocations(self._store, lambda path: self._look_at(path, before.get(path)))
+            newest_first = sorted(stored, key=lambda invocation: invocation.stamp, reverse=True)
+            self._seen = sorted(newest_first, key=lambda invocation: invocation.running is None)
             cost_s = time.process_time() - before_s
             self._next_s = time.monotonic() + min(30.0, max(0.5, PAUSE_FACTOR * cost_s))
         return self._seen
 
-    def _look_at(self, path: Path, known: RunLook | None) -> LiveRun:
-        self._runs[path] = RunLook(path) if known is None else known
+    def _look_at(self, path: Path, look: RunLook | None) -> LiveRun:
+        self._runs[path] = RunLook(path) if look is None else look
         return self._runs[path].look()
 
 
@@ -140,11 +140,11 @@ def invocations(store: Path, look: Callable[[Path], LiveRun]) -> Iterator[LiveIn
     except OSError:
         return
     for directory in directories:
-        known = () if directory.name.startswith(".") else stamps(directory)
-        if not known:
+        stamps_known = () if directory.name.startswith(".") else stamps(directory)
+        if not stamps_known:
             continue
         try:
-            plan = read_plan(directory, known[-1])
+            plan = read_plan(directory, stamps_known[-1])
         except PlanError:
             continue
         matrix = tuple(_row(directory, run) for run in plan.runs)
@@ -225,13 +225,13 @@ def _faults(journal: Sequence[dict[str, Any]], origin: int) -> Iterator[ShownFau
 
 def _lines(path: Path) -> tuple[tuple[str, str], ...]:
     """The last lines of each node's log, control characters made visible."""
-    found = list[tuple[str, str]]()
+    rows = list[tuple[str, str]]()
     for node in sorted((path / "nodes").glob("*")):
         for name in _LOGS:
             if lines := _tail(node / name):
-                found += [(node.name, visible_line(line)) for line in lines]
+                rows += [(node.name, visible_line(line)) for line in lines]
                 break
-    return tuple(found)
+    return tuple(rows)
 
 
 def _tail(path: Path) -> Sequence[str]:
@@ -283,8 +283,8 @@ class _Guarded(tornado.web.RequestHandler):
             if not is_loopback(self.request.host_name):
                 raise tornado.web.HTTPError(403, reason="This server answers to localhost only")
             return
-        given = self.get_query_argument("token", "")
-        if _is_equal(given, self._token):
+        offered = self.get_query_argument("token", "")
+        if _is_equal(offered, self._token):
             self.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict")
             # "//host" would be an address on another host.
             self.redirect("/" + self.request.path.lstrip("/\\"))
@@ -301,8 +301,8 @@ class _Guarded(tornado.web.RequestHandler):
             app_log.error("internal error", exc_info=(typ, value, tb) if typ and value else None)
 
 
-def _is_equal(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+def _is_equal(offered: str, token: str) -> bool:
+    return hmac.compare_digest(offered.encode(), token.encode())
 
 
 class _Index(_Guarded):
@@ -337,9 +337,9 @@ class _LiveData(_Guarded):
 
     async def get(self) -> None:
         async with self._turn:
-            seen = await asyncio.get_running_loop().run_in_executor(None, self._live.look)
+            changes = await asyncio.get_running_loop().run_in_executor(None, self._live.look)
         self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps([each.to_json() for each in seen]))
+        self.finish(json.dumps([run.to_json() for run in changes]))
 
 
 class _File(_Guarded, tornado.web.StaticFileHandler):

@@ -51,16 +51,16 @@ def compare(sides: Sides, *, larger_is_worse: bool) -> Comparison:
     """Compare; each cell needs at least one run on each side. Deterministic."""
     sign = 1.0 if larger_is_worse else -1.0
     cells = [(sign * np.log(np.array([*base, *now], np.float64)), len(base)) for base, now in sides.values()]
-    seen = _difference([(values[:count], values[count:]) for values, count in cells])
+    observed = _difference([(values[:count], values[count:]) for values, count in cells])
     ways = math.prod(math.comb(len(values), count) for values, count in cells)
     if ways <= _MOST_EXACT:
         every = _every_deal(cells)
-        p, least_p = sum(value >= seen - _CLOSE for value in every) / ways, 1 / ways
+        p, least_p = sum(value >= observed - _CLOSE for value in every) / ways, 1 / ways
     else:
         rng = np.random.default_rng(_SEED)
         dealt = np.mean([_dealt(rng, values, count) for values, count in cells], axis=0)
-        p, least_p = (1 + int((dealt >= seen - _CLOSE).sum())) / (1 + _DEALS), 1 / (1 + _DEALS)
-    return Comparison(math.expm1(seen), p, least_p)
+        p, least_p = (1 + int((dealt >= observed - _CLOSE).sum())) / (1 + _DEALS), 1 / (1 + _DEALS)
+    return Comparison(math.expm1(observed), p, least_p)
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,13 @@ def decide(comparisons: Sequence[Comparison], alpha: float = ALPHA, effect: floa
     for rank, at in enumerate(sorted(range(count), key=lambda at: comparisons[at].p)):
         largest = max(largest, min(1.0, (count - rank) * comparisons[at].p))
         corrected[at] = largest
-    found = list[FigureDecision]()
-    for each, p in zip(comparisons, corrected, strict=True):
-        least_p = min(1.0, count * each.least_p)
+    decisions = list[FigureDecision]()
+    for comparison, p in zip(comparisons, corrected, strict=True):
+        least_p = min(1.0, count * comparison.least_p)
         is_significant = p <= alpha
-        worse = None if least_p > alpha and not is_significant else is_significant and each.worse > effect
-        found.append(FigureDecision(each.worse, p, min(p, least_p), worse))
-    return found
+        worse = None if least_p > alpha and not is_significant else is_significant and comparison.worse > effect
+        decisions.append(FigureDecision(comparison.worse, p, min(p, least_p), worse))
+    return decisions
 
 
 def interval_of(sides: Sides, confidence: float) -> tuple[float, float]:
@@ -109,11 +109,11 @@ def _difference(cells: Sequence[tuple[_Logs, _Logs]]) -> float:
 def _dealt(rng: np.random.Generator, values: _Logs, count: int) -> _Logs:
     """The differences of a cell's means for `_DEALS` random assignments of its runs, `count` of them to the
     baseline."""
-    found = []
+    differences = []
     for rows in _blocks(_DEALS, values.size):
         dealt = rng.permuted(np.tile(values, (rows, 1)), axis=1)
-        found.append(dealt[:, count:].mean(axis=1) - dealt[:, :count].mean(axis=1))
-    return np.concatenate(found)
+        differences.append(dealt[:, count:].mean(axis=1) - dealt[:, :count].mean(axis=1))
+    return np.concatenate(differences)
 
 
 def _drawn_means(rng: np.random.Generator, values: _Logs) -> _Logs:

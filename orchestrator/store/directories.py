@@ -145,10 +145,10 @@ class Store:
         for candidate in (Path(name), self.named / name):
             if candidate.is_dir():
                 return as_named(candidate)
-        found = sorted(self.named.glob(f"*/{name}")) if "/" not in name and name else []
-        if len(found) == 1:
-            return found[0]
-        problem = "is ambiguous" if found else "is neither a directory nor a run in the store"
+        matches = sorted(self.named.glob(f"*/{name}")) if "/" not in name and name else []
+        if len(matches) == 1:
+            return matches[0]
+        problem = "is ambiguous" if matches else "is neither a directory nor a run in the store"
         raise UsageError(f"{name}: {problem}; runs are in {self.root}/<campaign>/<run>, and `latest` is the last one")
 
     def find_run(self, name: str) -> RunDirectory:
@@ -172,13 +172,13 @@ class Store:
 
 
 @contextlib.contextmanager
-def locked(descriptor: int, what: str) -> Iterator[None]:
+def locked(descriptor: int, subject: str) -> Iterator[None]:
     """Hold the lock of an open file, which is closed at the end. Raises `UsageError` when another process holds it."""
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(f"{what} is under way in another process; wait until it ends, or stop it") from None
+            raise UsageError(f"{subject} is under way in another process; wait until it ends, or stop it") from None
         yield
     finally:
         os.close(descriptor)

@@ -31,7 +31,7 @@ def index_of(store: Path, campaigns: Sequence[IndexedCampaign]) -> str:
         title=store.name,
         written=f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC",
         count=len(rows),
-        campaigns=sorted(campaigns, key=lambda each: (each.verdict == "pass", each.name)),
+        campaigns=sorted(campaigns, key=lambda campaign: (campaign.verdict == "pass", campaign.name)),
         worlds=sorted({visible_line(row.world) for row in rows if row.world}),
         data={
             "rows": [{**row.to_json(), "link": link_to(row.report)} for row in rows],

@@ -55,11 +55,11 @@ def read_matrix(
     count in addition. Raises `UsageError` for a directory that cannot be read.
     """
     try:
-        known = stamps(campaign_dir)
+        plans_known = stamps(campaign_dir)
         directories = runs_in(campaign_dir)
     except OSError as error:
         raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
-    plans, doubts = _read_plans(campaign_dir, known)
+    plans, doubts = _read_plans(campaign_dir, plans_known)
     counted = [
         plan
         for plan in plans
@@ -80,7 +80,7 @@ def read_matrix(
     ]
     entries += [_stray(path, any_analysis) for path in strays if only in (None, path.name)]
     relevant = [text for stamp, text in doubts.items() if not named or stamp in named]
-    if not known:
+    if not plans_known:
         relevant.append(_no_plan(campaign_dir))
     superseded = () if named else tuple(plan.stamp for plan in plans if plan not in counted)
     return Matrix(tuple(counted), superseded, tuple(entries), tuple(relevant))
@@ -96,10 +96,10 @@ def is_run(path: Path) -> bool:
     return any((path / name).exists() for name in _OF_RUNS)
 
 
-def _read_plans(campaign_dir: Path, known: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:
+def _read_plans(campaign_dir: Path, plan_stamps: Sequence[str]) -> tuple[list[StoredPlan], dict[str, str]]:
     """The readable plans, and by stamp the problem of each other plan."""
     plans, doubts = [], {}
-    for stamp in known:
+    for stamp in plan_stamps:
         try:
             plan = read_plan(campaign_dir, stamp)
         except PlanError as error:
@@ -149,15 +149,15 @@ def _never_made(campaign_dir: Path, plan: StoredPlan, resumable: str | None) -> 
 
 def _another_run(plan: StoredPlan, planned: RunRow, described: RunDescription, run_dir: Path) -> Iterator[str]:
     """Sentences: how the run differs from the planned run."""
-    for what, said, true in (
+    for subject, recorded, actual in (
         ("campaign", described.campaign, plan.campaign),
         ("cell", described.cell, planned.cell),
         ("seed", described.seed, planned.seed),
         ("expectation", str(described.expected), planned.expected),
         ("mutants", list(described.mutants), list(planned.mutants)),
     ):
-        if said != true:
-            yield f"run.toml is not as planned: its {what} is {said!r}, not {true!r}"
+        if recorded != actual:
+            yield f"run.toml is not as planned: its {subject} is {recorded!r}, not {actual!r}"
     if plan.world not in ("", described.world):
         yield f"the run was made in the {described.world} world, and planned for the {plan.world} world"
     try:

@@ -149,8 +149,8 @@ def drop_plan(campaign_dir: Path, stamp: str) -> None:
 
 def stamps(campaign_dir: Path) -> tuple[str, ...]:
     """Of all invocations with any file, oldest first."""
-    found = plans_dir(campaign_dir).glob("*")
-    mine = (path for path in found if not path.name.startswith("."))  # macOS writes `._x` beside `x`
+    plan_files = plans_dir(campaign_dir).glob("*")
+    mine = (path for path in plan_files if not path.name.startswith("."))  # macOS writes `._x` beside `x`
     return tuple(sorted({path.stem for path in mine if path.suffix in (".toml", ".campaign")}))
 
 
@@ -158,8 +158,8 @@ def newest_stamp(campaign_dir: Path, stamp: str) -> str:
     """A stamp for a new invocation, greater than all others of its campaign. `stamp`: by the clock, to the second.
     Raises `UsageError` if an existing invocation is newer than the clock: it would supersede the new runs."""
     newest = max(stamps(campaign_dir), default="")
-    if behind := stamp_behind(newest, stamp):
-        return behind
+    if newer := stamp_behind(newest, stamp):
+        return newer
     raise UsageError(
         f"{campaign_dir}: by its stamp, the invocation {newest} is newer than one that starts now ({stamp}), so a "
         "clock is or was wrong, and the new runs would not count; set the clock right, or, if it was wrong then, "
@@ -204,7 +204,7 @@ def open_stamp(campaign_dir: Path) -> str | None:
             plan = read_plan(campaign_dir, stamp)
         except PlanError:
             return stamp
-        is_superseded = any(supersedes(each, plan) for each in later)
+        is_superseded = any(supersedes(newer, plan) for newer in later)
         if not is_superseded and not all(RunDirectory(campaign_dir / run.id).judged for run in plan.runs):
             return stamp
         later.append(plan)
@@ -259,23 +259,23 @@ def _time_scales(plan: Table) -> tuple[float, ...]:
 
 def _world(plan: Table, campaign: Table) -> str:
     """As stored in the plan; in an older plan, the world that was named."""
-    where = plan.texts("where", ())
-    named = dict(pairwise(where))
+    selection = plan.texts("where", ())
+    named = dict(pairwise(selection))
     implied = "inventory" if "--inventory" in named else campaign.table("topology").text("world", AUTO)
-    asked = named.get("--world", implied)
-    return plan.text("world", "" if asked == AUTO else asked)
+    world = named.get("--world", implied)
+    return plan.text("world", "" if world == AUTO else world)
 
 
 def _cells(campaign: Table) -> tuple[PlannedCell, ...]:
-    found = tuple(
+    matching = tuple(
         PlannedCell(table.text("name"), table.texts("mutants", ()), read_expect(table.table("expect")))
         for table in campaign.tables("cell")
     )
-    return found or (PlannedCell("main", (), Expectation()),)
+    return matching or (PlannedCell("main", (), Expectation()),)
 
 
-def _has_all(seeds: Sequence[int], wanted: range) -> bool:
-    return len(wanted) <= len(seeds) and set(wanted) <= set(seeds)
+def _has_all(seeds: Sequence[int], needed: range) -> bool:
+    return len(needed) <= len(seeds) and set(needed) <= set(seeds)
 
 
 def _seeds(plan: Table) -> tuple[int, ...]:
@@ -287,13 +287,13 @@ def _seeds(plan: Table) -> tuple[int, ...]:
 
 def chosen_stamps(campaign_dir: Path, named: Sequence[str]) -> tuple[str, ...]:
     """The named invocations, each by its stamp or its first characters. Raises `UsageError` for an unknown one."""
-    known = stamps(campaign_dir)
-    found = []
+    plan_stamps = stamps(campaign_dir)
+    plans = []
     for name in named:
-        fitting = [stamp for stamp in known if stamp.startswith(name)] if name else []
+        fitting = [stamp for stamp in plan_stamps if stamp.startswith(name)] if name else []
         if len(fitting) != 1 and name not in fitting:
             problem = "is ambiguous" if fitting else "is not an invocation"
-            listed = ", ".join(known) or "there are none"
+            listed = ", ".join(plan_stamps) or "there are none"
             raise UsageError(f"--invocation {name}: {problem} of {campaign_dir}; invocations are: {listed}")
-        found.append(name if name in fitting else fitting[0])
-    return tuple(sorted(set(found)))
+        plans.append(name if name in fitting else fitting[0])
+    return tuple(sorted(set(plans)))

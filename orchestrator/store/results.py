@@ -122,24 +122,24 @@ class Results:
         by default. `columns`: their names, in the order of the result; all by default. Raises InputError for unknown
         runs and columns, and if Spark cannot read the files."""
         names = self._columns(columns)
-        wanted = self._places(runs)
+        places = self._places(runs)
         frame, left_out = self._frames.operations(
-            [run for run in self._readable if wanted is None or _place(run) in wanted], names
+            [run for run in self._readable if places is None or _place(run) in places], names
         )
         self._left_out.update(dict.fromkeys(left_out))
-        self._warn(OPERATIONS, wanted, stacklevel=3)
+        self._warn(OPERATIONS, places, stacklevel=3)
         return frame
 
     def _frame(self, name: str) -> Frame:
         self._warn(name, stacklevel=4)
         return self._frames.frame(self._tables[name])
 
-    def _warn(self, name: str, wanted: set[tuple[str, str]] | None = None, *, stacklevel: int) -> None:
+    def _warn(self, name: str, places: set[tuple[str, str]] | None = None, *, stacklevel: int) -> None:
         """Warns if a table lacks rows of these runs. `stacklevel`: the number of calls from the user's line to here."""
         lacking = [
             run
             for run in self._left_out
-            if name in run.tables and (wanted is None or (as_text(run.campaign), as_text(run.run)) in wanted)
+            if name in run.tables and (places is None or (as_text(run.campaign), as_text(run.run)) in places)
         ]
         if lacking:
             text = f"{name}: rows are left out; `left_out` has {counted(len(lacking), 'reason')}, the first one: "
@@ -243,8 +243,8 @@ def _undecided(campaigns: Iterable[IndexedCampaign]) -> list[LeftOut]:
 
 
 def _without_operations(run: RunOfStore, reason: object) -> LeftOut:
-    again = command("analyze", str(run.directory))
-    return run.left_out(OPERATIONS, f"{reason}; make its tables again with: {again}")
+    remedy = command("analyze", str(run.directory))
+    return run.left_out(OPERATIONS, f"{reason}; make its tables again with: {remedy}")
 
 
 class _PandasFrames:
@@ -269,8 +269,8 @@ class _PandasFrames:
                 parts += [with_key(part, key) for part in parts_of_all_shapes(run.directory / "tables", stored)]
             except TablesError as error:
                 left_out.append(_without_operations(run, error))
-        whole = pa.concat_tables([part.select(columns) for part in parts])
-        return self.frame(whole), left_out
+        table = pa.concat_tables([part.select(columns) for part in parts])
+        return self.frame(table), left_out
 
 
 class _SparkFrames:

@@ -157,10 +157,10 @@ def side_by_side(before: Path, after: Path) -> SideBySide:
         names = [(name, name) for name in first if name in second]
     pairs, only_before, only_after = list[_Pair](), list[str](), list[str]()
     for old, new in names:
-        cells, others = first[old], second[new]
-        pairs += [_Pair(new, old, name, cells[name], others[name]) for name in cells if name in others]
-        only_before += [f"{old}/{name}" for name in cells if name not in others]
-        only_after += [f"{new}/{name}" for name in others if name not in cells]
+        cells, new_cells = first[old], second[new]
+        pairs += [_Pair(new, old, name, cells[name], new_cells[name]) for name in cells if name in new_cells]
+        only_before += [f"{old}/{name}" for name in cells if name not in new_cells]
+        only_after += [f"{new}/{name}" for name in new_cells if name not in cells]
     only_before += _unmatched(first, {old for old, _ in names})
     only_after += _unmatched(second, {new for _, new in names})
     notes = [
@@ -227,8 +227,8 @@ def _campaigns(rows: Iterable[RunRow]) -> dict[str, _Cells]:
 
 def _unmatched(campaigns: Mapping[str, _Cells], matched: Collection[str]) -> list[str]:
     """The cells of the other campaigns, as `campaign/cell`."""
-    others = {name: cells for name, cells in campaigns.items() if name not in matched}
-    return [f"{name}/{cell}" for name, cells in others.items() for cell in cells]
+    unmatched = {name: cells for name, cells in campaigns.items() if name not in matched}
+    return [f"{name}/{cell}" for name, cells in unmatched.items() for cell in cells]
 
 
 def _side(path: Path, campaigns: Mapping[str, _Cells]) -> Side:
@@ -323,15 +323,15 @@ def _tested(change: FigureChange, figure: Figure, sides: Sides, decision: Figure
 
     ratio = 1 + decision.change if figure.larger_is_worse else 1 / (1 + decision.change)
     low, high = interval_of(sides, CONFIDENCE)
-    found = replace(change, ratio=ratio, low=low, high=high)
-    return replace(found, p=decision.p, least_p=decision.least_p, worse=decision.worse)
+    judged = replace(change, ratio=ratio, low=low, high=high)
+    return replace(judged, p=decision.p, least_p=decision.least_p, worse=decision.worse)
 
 
 def _settings(pairs: Sequence[_Pair], before: Path | None, after: Path | None) -> tuple[list[SettingChange], list[str]]:
     """The settings that differ, by cell, and a sentence for each cell whose settings cannot be read. `before`, `after`:
     the sides' stores. A default that only one run recorded is not one: the other may be of a version that recorded
     none."""
-    found, unread = list[SettingChange](), list[str]()
+    changes, unread = list[SettingChange](), list[str]()
     for pair in pairs:
         sides = _settings_of(pair.before[0], before), _settings_of(pair.after[0], after)
         reasons = [side for side in sides if isinstance(side, str)]
@@ -340,8 +340,8 @@ def _settings(pairs: Sequence[_Pair], before: Path | None, after: Path | None) -
             old, new = (side for side in sides if not isinstance(side, str))
             keys = old.keys() & new.keys() | {key for key in old.keys() ^ new.keys() if not key.startswith("defaults.")}
             changed = [key for key in sorted(keys) if old.get(key) != new.get(key)]
-            found += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
-    return found, unread
+            changes += [SettingChange(pair.campaign, pair.cell, key, old.get(key), new.get(key)) for key in changed]
+    return changes, unread
 
 
 def _settings_of(row: RunRow, store: Path | None) -> dict[str, Any] | str:

@@ -37,7 +37,7 @@ class Command:
 
     def __post_init__(self) -> None:
         """Raises `IncompleteCommandError` for an incomplete command."""
-        for wrong, what in (
+        for is_wrong, fault in (
             (_NAME.fullmatch(self.name) is None, "its name must consist of small letters, digits and '-'"),
             (self.place < 1, "its place is not a positive number"),
             (not self.summary or "\n" in self.summary, "its summary is not one line"),
@@ -45,8 +45,8 @@ class Command:
             (not callable(self.options), "its options are not a function"),
             (not callable(self.main), "its main is not a function"),
         ):
-            if wrong:
-                raise IncompleteCommandError(f"command {self.name!r}: {what}")
+            if is_wrong:
+                raise IncompleteCommandError(f"command {self.name!r}: {fault}")
 
 
 def add(commands: Actions, name: str, summary: str, description: str) -> argparse.ArgumentParser:
