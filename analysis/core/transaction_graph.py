@@ -13,11 +13,13 @@ nodes were taken is one that explains all edges. Tarjan's algorithm runs on the 
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from analysis.core.consistency_models import PROCESS as SESSION_SUFFIX
 from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
@@ -32,6 +34,9 @@ order of processes or of real time has both bits."""
 MOST_STARTS: Final = 16
 """The edges from which a shortest cycle is looked for."""
 MOST_COMPONENTS: Final = 8
+
+Ends = npt.NDArray[np.int32]
+"""Nodes or steps, of which a history has less than 2^31: a graph has several times as many edges as transactions."""
 
 
 class Edge(NamedTuple):
@@ -55,32 +60,35 @@ class Graph:
     def __init__(self, count: int) -> None:
         self.count = count
         self.nodes = count
-        self._columns: list[tuple[I64, I64, I64, I64]] = []
+        self._sources, self._targets, self._versions = list[Ends](), list[Ends](), list[Ends]()
+        self._kinds: list[int] = []
+        """Of all edges that one call of `add` adds."""
 
     def add(self, source: I64, target: I64, kind: int, version: I64 | int = -1) -> None:
         """Adds edges, but none from a node to itself."""
         is_other = source != target
-        of_version = np.broadcast_to(np.asarray(version, np.int64), source.shape)[is_other]
-        source, target = source[is_other], target[is_other]
-        self._columns.append((source, target, np.full(len(source), kind, np.int8), of_version))
+        self._sources.append(source[is_other].astype(np.int32))
+        self._targets.append(target[is_other].astype(np.int32))
+        self._versions.append(np.broadcast_to(np.asarray(version, np.int32), source.shape)[is_other])
+        self._kinds.append(kind)
 
     def between(self, number: int) -> I64:
         """New nodes between transactions."""
         self.nodes += number
         return np.arange(self.nodes - number, self.nodes, dtype=np.int64)
 
-    def edges(self) -> tuple[I64, I64, I64, I64]:
+    def edges(self) -> tuple[Ends, Ends, Ends, Ends]:
         """Sources, targets, kinds and versions."""
-        kind, version = (self._column(place) for place in (2, 3))
-        return *self.ends(), kind, version
+        kind = np.repeat(np.array(self._kinds, np.int32), list(map(len, self._sources)))
+        return *self.ends(), kind, _joined(self._versions)
 
-    def ends(self) -> tuple[I64, I64]:
+    def ends(self) -> tuple[Ends, Ends]:
         """Sources and targets."""
-        return self._column(0), self._column(1)
+        return _joined(self._sources), _joined(self._targets)
 
-    def _column(self, place: int) -> I64:
-        empty = np.zeros(0, np.int64)
-        return np.concatenate([empty, *(columns[place] for columns in self._columns)])
+
+def _joined(parts: list[Ends]) -> Ends:
+    return np.concatenate([np.zeros(0, np.int32), *parts])
 
 
 def dependency_graph(
@@ -181,35 +189,35 @@ def order_of_accesses(observations: Observations, *, real_time: bool) -> Version
 class Successors:
     """The targets of each node, in flat columns: a list of Python's would need five times the memory."""
 
-    def __init__(self, nodes: int, source: I64, target: I64) -> None:
-        order = np.argsort(source, kind="stable")
-        self.edge = order.astype(np.int32)
-        self.target = target[order].astype(np.int32).data
-        self.start = np.searchsorted(source[order], np.arange(nodes + 1)).data
+    def __init__(self, nodes: int, source: Ends, target: Ends, *, names_edges: bool = False) -> None:
+        order = np.argsort(source, kind="stable").astype(np.int32)
+        self.target = target[order].data
+        self.start = np.searchsorted(source[order], np.arange(nodes + 1, dtype=np.int32)).data
+        self.edge = order if names_edges else order[:0].copy()
+        """The place of each edge in `source`."""
 
     def of(self, node: int) -> list[int]:
         """The targets of one node."""
         return self.target[self.start[node] : self.start[node + 1]].tolist()
 
 
-def peeled(nodes: int, source: I64, target: I64) -> tuple[list[int], Bools]:
+def peeled(nodes: int, source: Ends, target: Ends) -> tuple[Sequence[int], Bools]:
     """The nodes in an order that keeps all edges, without those that follow a cycle; and which ones are missing."""
     successors = Successors(nodes, source, target)
     targets, start = successors.target, successors.start
-    waiting = np.bincount(target, minlength=nodes)
-    order = np.flatnonzero(waiting == 0).tolist()
-    predecessors_left = waiting.tolist()
+    waiting = np.bincount(target, minlength=nodes).astype(np.int32)
+    order, predecessors_left = array("i", np.flatnonzero(waiting == 0).astype(np.int32).tobytes()), waiting.data
     for node in order:
         for successor in targets[start[node] : start[node + 1]].tolist():
             predecessors_left[successor] -= 1
             if not predecessors_left[successor]:
                 order.append(successor)
     is_missing = np.ones(nodes, np.bool_)
-    is_missing[order] = False
+    is_missing[np.frombuffer(order, np.int32)] = False
     return order, is_missing
 
 
-def components(nodes: int, source: I64, target: I64) -> list[list[int]]:
+def components(nodes: int, source: Ends, target: Ends) -> list[list[int]]:
     """The strongly connected components with more than one node, the smallest first (Tarjan 1972)."""
     successors = Successors(nodes, source, target)
     targets, start = successors.target, successors.start
@@ -294,7 +302,7 @@ class CycleSearch:
         if not len(starts):
             return None
         starts = starts[np.argsort(of_node[source[starts]], kind="stable")]
-        successors = Successors(nodes, source, target)
+        successors = Successors(nodes, source, target, names_edges=True)
         best: list[int] | None = None
         _, firsts = np.unique(of_node[source[starts]], return_index=True)
         for first_start, end in zip(firsts[:MOST_COMPONENTS], [*firsts[1:], len(starts)], strict=False):

@@ -135,7 +135,7 @@ def test_verifier_refuses_each_other_order(order: tuple[int, ...], problem: str 
 def test_components_are_those_of_reachability(seed: int) -> None:
     generator = np.random.default_rng(seed)
     nodes, edges = 9, int(generator.integers(0, 18))
-    source, target = generator.integers(0, nodes, edges), generator.integers(0, nodes, edges)
+    source, target = (generator.integers(0, nodes, edges, np.int32) for _ in range(2))
     reaches = np.eye(nodes, dtype=bool)
     reaches[source, target] = True
     for middle in range(nodes):
