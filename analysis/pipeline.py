@@ -31,6 +31,7 @@ from analysis.engines.spark import SparkHandle
 from analysis.engines.task_map import task_map
 from analysis.evidence.forbidden_losses import first_above_uploads, lost_above_uploads, lost_before_faults
 from analysis.evidence.load import load_of, load_statistics
+from analysis.evidence.meetings import drawn_line
 from analysis.evidence.run_directory import NodeEvents, RunDescription, describe, events_by_node, moment
 from analysis.expectation import (
     ABOVE_UPLOADS,
@@ -247,7 +248,8 @@ def _judge(
         | load_statistics(description, load_of(history))
         | _losses(run)
         | _losses_above_uploads(run)
-        | figures(history.journal),
+        | figures(history.journal)
+        | ({"drawn": line} if (line := drawn_line(description, history, events)) else {}),
         upper_bound=description.requirements.upper_bound,
         world=description.world,
         limits=description.limits,

@@ -23,7 +23,7 @@ from history.time_scale import ORDINARY
 
 LISTED: Final = (
     "campaign", "run", "made", "duration_s", "world", "system", "cell", "seed", "verdict", "expected", "met", "counts",
-    "anomalies", "acknowledged", "reasons", "cause", "report",
+    "anomalies", "acknowledged", "reasons", "cause", "drawn", "report",
 )  # fmt: skip
 _OF_STORE: Final = frozenset(("campaign", "counts", "made", "report", "settings", "settings_unread"))
 """The fields that depend on the place of a run in its store; a summary.json has none of them."""
@@ -84,6 +84,8 @@ class RunRow(msgspec.Struct, frozen=True):
     """The command that makes the run again."""
     cause: str = ""
     """Of a failure, in one sentence."""
+    drawn: str = ""
+    """What the seed of a swarm drew and what the run met, in one line; empty for other runs."""
     verdict_sha256: str = ""
     """The digest of the verdict.json that the row is made from; empty without one."""
     at_least: Int64 = 0
@@ -153,6 +155,7 @@ def with_findings(row: RunRow, verdict: Verdict) -> RunRow:
     return replace(
         row,
         cause=verdict.cause,
+        drawn="".join(verdict.drawn),
         anomalies=tuple(sorted({anomaly.name for anomaly in verdict.anomalies})),
         faults=len(verdict.faults),
         faults_confirmed=confirmed.total(),

@@ -142,6 +142,11 @@ class Verdict:
         return f"Undecided: {self.doubts[0]}" if self.verdict == UNKNOWN and self.doubts else ""
 
     @property
+    def drawn(self) -> tuple[str, ...]:
+        """What the seed of a swarm drew and its run met, as a line for a terminal, if there is one."""
+        return tuple(filter(None, [self.stats.get("drawn")]))
+
+    @property
     def cause_lines(self) -> list[str]:
         """The cause as a line for a terminal, if there is one."""
         return [f"cause: {self.cause}"] if self.cause else []

@@ -163,7 +163,7 @@ def _named(table: Table, name: str, shape: Shape) -> Any:
         table.refuse(f"{name!r} is not {meant}", name)
     if "struct" in values:
         return read(table.table(name), values["struct"], name=name)
-    if values.get("type") in ("object", "integer"):
+    if values.get("type") in ("object", "integer") or values.get("maxItems") == PAIR:
         return read_key(table, name, values)
     value = table.raw(name, None)
     if not _fits(value, values):

@@ -56,6 +56,11 @@ _Port = Annotated[int, Meta(ge=1, le=65535)]
 _Command = Annotated[tuple[str, ...], Meta(min_length=1, extra_json_schema=_WORDS)]
 _Deadline = Annotated[float, Meta(ge=0.1, le=LONGEST_S)]
 _Texts = Annotated[Mapping[str, str], Meta(extra_json_schema=SETTINGS)]
+_Bound = Annotated[float, Meta(ge=1e-6, le=1e15)]
+_Range = tuple[_Bound, _Bound]
+_TIMEOUT_NAME: Final = Meta(
+    pattern="^[a-z][a-z0-9-]{0,31}$", title="a name of a time-out; use small letters, digits and '-', such as session"
+)
 
 
 class Promises(msgspec.Struct, frozen=True):
@@ -72,6 +77,25 @@ class Promises(msgspec.Struct, frozen=True):
     """The format of the metadata quorum's files, which are then checked."""
     events: bool = False
     """Whether nodes write `events.jsonl`, as Brownout's own broker does; scripts can wait for these events."""
+
+
+class Draws(msgspec.Struct, frozen=True):
+    """[roles.ROLE.draws] of a description: the settings of nodes of this role that a campaign with [swarm] draws."""
+
+    ranges: Mapping[str, _Range] = {}
+    """By setting, the least and the largest value that runs of a campaign with [swarm] draw: `"session-ms" =
+    [1000, 6000]`. Whole numbers are drawn if both are whole. Small values are as likely as large ones (the logarithm is
+    even)."""
+    timeouts: Mapping[Annotated[str, _TIMEOUT_NAME], str] = {}
+    """Which of these settings are time-outs, by a name: `session = "session-ms"`. Drawn faults last 0.3 to 2.2 times
+    one of them. Profiles know the names `session`, `lag`, `fetch` and `election`."""
+    timeout_unit_s: Annotated[float, Meta(ge=1e-6, le=LONGEST_S)] = 0.001
+    """The unit of the time-outs in seconds. Default: milliseconds."""
+    starts_alone: bool = False
+    """Whether a service gets ready while all others are down. Only then do drawn faults overlap: the end of one waits
+    until its services are ready again, and another one could prevent that."""
+    profiles: Mapping[str, Mapping[str, _Range]] = {}
+    """By [profile](campaigns.md#profiles), ranges that its runs have instead."""
 
 
 class RoleDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +134,8 @@ class RoleDescription(msgspec.Struct, frozen=True, kw_only=True):
     `system.toml`."""
     defaults: _Texts = {}
     """Settings. A campaign's table `[ROLE]` changes them, `[ROLE.n1]` for one node, a cell's table for one cell."""
+    draws: Draws = Draws()
+    """What a campaign with [swarm] draws."""
     setting_argument: str = ""
     """A template with `{{ key }}` and `{{ value }}`: one argument that is added to `command` for each setting."""
     start_deadline_s: _Deadline = 30.0
@@ -249,6 +275,16 @@ def _problems(description: Description) -> Iterator[Problem]:
         except re.error as error:
             yield path, f"{pattern!r} is not a regular expression: {error}"
     for role in description.roles.values():
+        for name, key in role.draws.timeouts.items():
+            if key not in role.draws.ranges:
+                yield (
+                    ("roles", role.name, "draws", "timeouts", name),
+                    f"{key!r} has no range; add it to [roles.{role.name}.draws.ranges]",
+                )
+        for profile, ranges in role.draws.profiles.items():
+            for key in ranges.keys() - role.draws.ranges.keys():
+                lacking = "has no range outside of the profile; add it to ranges"
+                yield ("roles", role.name, "draws", "profiles", profile, key), lacking
         for name in role.files:
             if problem := _problem_of_file(name):
                 yield ("roles", role.name, "files", name), problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,8 +58,8 @@ class RunDescription:
     operations that the load issues at full rate. `planned_load_s`: how long it lasts at least; 0 if a script decides
     that. `deletes_every_s`: the mean time between two deletions of records by a producer, 0 without any.
     `planned_faults`: the kinds of a random schedule; each one occurs; `steps`: those of a script. `checkers`: by file,
-    the texts of the campaign's own checkers. `defects`: what run.toml lacks or contradicts, as sentences; a run with
-    defects proves nothing.
+    the texts of the campaign's own checkers. `profile`, `timeouts_s`: drawn from the seed, else empty. `defects`: what
+    run.toml lacks or contradicts, as sentences; a run with defects proves nothing.
     """
 
     run: str
@@ -105,6 +105,8 @@ class RunDescription:
     steps: tuple[str, ...]
     checkers: Mapping[str, str]
     defects: tuple[str, ...]
+    profile: str = ""
+    timeouts_s: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def has_replica_files(self) -> bool:
@@ -171,6 +173,8 @@ def describe(run_dir: Path) -> RunDescription:
         steps=steps,
         checkers=content.checkers,
         defects=defects,
+        profile=content.profile,
+        timeouts_s=content.timeouts_s,
     )
     return replace(description, defects=(*defects, *_contradictions(description)))
 

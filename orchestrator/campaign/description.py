@@ -98,6 +98,7 @@ def run_description(planned: PlannedRun, deployed: Deployed, world: RunWorld) ->
         **({"checkers": dict(campaign.checkers)} if campaign.checkers else {}),
         **({"fault_kinds": own_faults} if own_faults else {}),
         **({"workloads": {source.file: source.text}} if (source := campaign.workload.source) else {}),
+        **({"timeouts_s": dict(campaign.timeouts_s)} if campaign.profile else {}),
         "settings": {role: {**settings.common, **settings.per_node} for role, settings in deployed.settings.items()},
         "configuration": expected_files(deployed, world.time_scale),
     }

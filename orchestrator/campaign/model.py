@@ -21,6 +21,7 @@ from orchestrator.campaign.steps import Step
 from orchestrator.world_kind import AUTO
 from orchestrator.world_kinds import NAMES
 from systems import RoleSettings
+from systems.description import Draws
 from workloads.kind import MAX_RATE, Workload
 from workloads.settings import OwnClient
 
@@ -202,7 +203,7 @@ class Swarm(msgspec.Struct, frozen=True):
     nodes: tuple[_SwarmNodes, _SwarmNodes] = (1, 7)
     """Nodes of the cluster; [topology] `nodes` is the most that is drawn."""
     voters: tuple[_Voters, _Voters] = (1, 5)
-    """Voters of the metadata quorum: the first nodes."""
+    """Of our own broker, voters of the metadata quorum: the first nodes."""
     rate: tuple[_Rate, _Rate] = (20.0, 150.0)
     """Operations per second."""
     duration_s: tuple[_SwarmSeconds, _SwarmSeconds] = (12.0, 40.0)
@@ -284,5 +285,9 @@ class Campaign:
     swarm: Swarm | None = None
     profile: str = ""
     """The profile that a seed of a swarm drew."""
+    timeouts_s: Mapping[str, float] = field(default_factory=dict)
+    """The time-outs that it drew, by name, in seconds."""
+    draws: Mapping[str, Draws] = field(default_factory=dict)
+    """By role, what the system declares for a swarm."""
     checkers: Mapping[str, str] = field(default_factory=dict)
     """By file, the texts of the campaign's own checkers."""

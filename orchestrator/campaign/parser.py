@@ -5,6 +5,7 @@ An error names the file, the line and the key (`InputError`).
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,16 +45,18 @@ from orchestrator.campaign.model import (
     SystemUnderTest,
     Topology,
 )
+from orchestrator.campaign.profiles import PROFILES
 from orchestrator.campaign.steps import FORMS, StepParser
-from orchestrator.campaign.swarm import faults_of, suitable_profiles
+from orchestrator.campaign.swarm import as_text, faults_of, is_own_broker, replicas_of, suitable_profiles
 from orchestrator.campaign.validation import Complaint, minimum_complaints, node_complaints, workload_complaints
 from orchestrator.campaign.workload_parser import model_of, read_cell_options, read_client, read_workload, with_share
 from systems import InputError, Settings, System, load_system
 from systems.declared_tables import read, read_key, read_keys, shapes
 from systems.description import FILE_NAME as DESCRIPTION
+from systems.description import Draws
 from systems.description import read as read_description
 from systems.registry import known as known_systems
-from systems.toml_tables import Table, TomlSource, suggestion
+from systems.toml_tables import Table, TomlSource, place_of_key, suggestion
 from workloads.kind import SCRIPT_STEPS, Workload
 from workloads.kinds import KINDS as WORKLOADS
 from workloads.settings import OwnClient
@@ -102,7 +105,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     own = None if checks is None else attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), None)
     cells = _cells(root, under_test, topology, workload, seeds, own and own[1])
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
-    swarm = attempt(lambda: _swarm(root, under_test, topology, workload.kind, nemesis, checks), None)
+    swarm = attempt(lambda: _swarm(root, under_test, system, topology, workload, nemesis, checks), None)
     root.done()
     rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
     if source.complained or head is None or nemesis is None or checks is None or client is None or own is None:
@@ -122,9 +125,13 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         text=source.text,
         client=client,
         swarm=swarm,
+        draws={} if swarm is None else draws_of(system),
         checkers=own[0],
     )
-    for each in _complaints(root, campaign, system):
+    least = (
+        campaign if swarm is None else dataclasses.replace(campaign, topology=replace(topology, nodes=swarm.nodes[0]))
+    )
+    for each in _complaints(root, campaign if is_own_broker(under_test) else least, system):
         source.complain(_place_of(root, each).error(each.message, each.key))
     return campaign
 
@@ -332,8 +339,9 @@ def _moment(table: Table, topology: Topology, known: Mapping[str, AnyKind]) -> S
 def _swarm(
     root: Table,
     under_test: SystemUnderTest,
+    system: System,
     topology: Topology,
-    workload_kind: str,
+    workload: Workload,
     nemesis: NemesisSettings | None,
     checks: Checks | None,
 ) -> Swarm | None:
@@ -341,21 +349,33 @@ def _swarm(
     table = root.table("swarm")
     if "swarm" not in root.data:
         return None
+    is_own = is_own_broker(under_test)
     swarm = read(table, Swarm)
-    if topology.world != SIMULATION or under_test != SystemUnderTest():
-        root.refuse('swarm: only world = "simulation" can make drawn clusters; set that in [topology]', "swarm")
+    _check_draws(root, system)
+    if not is_own and "voters" in table:
+        table.refuse(
+            f"voters: nodes of {system.name} have the roles that its description states; leave it out", "voters"
+        )
+    if under_test.roles and swarm.nodes[0] != swarm.nodes[1]:
+        table.refuse("nodes: [system.roles] names nodes, so their number cannot be drawn; write it twice", "nodes")
+    try:
+        system.assign_roles(swarm.nodes[0], under_test.roles)
+    except InputError as error:
+        table.refuse(f"nodes: {error}; draw more", "nodes")
     if topology.nodes != swarm.nodes[1]:
         table.refuse(f"nodes: [topology] nodes is {topology.nodes}; set it to the most that is drawn", "nodes")
     if nemesis is not None and nemesis.kind != "random":
         table.refuse('swarm: faults are drawn from [nemesis] faults; set its kind = "random"')
     least = swarm.nodes[0]
-    if nemesis is not None and not faults_of(nemesis.faults, least, 1):
+    replicas = 1 if is_own else replicas_of(workload, least)
+    if nemesis is not None and not faults_of(nemesis.faults, least, replicas):
+        kept = "one replica per partition" if replicas == 1 else f"{replicas} replicas"
         root.table("nemesis").refuse(
-            f"faults: a cluster of {least} with one replica per partition, which [swarm] may draw, can have none "
+            f"faults: a cluster of {least} with {kept}, which [swarm] may draw, can have none "
             "of these; add one that leaves its other nodes and its records alone, such as 'kill'",
             "faults",
         )
-    if nemesis is not None and not suitable_profiles(swarm, nemesis.faults, workload_kind):
+    if nemesis is not None and not suitable_profiles(swarm, nemesis.faults, workload.kind, is_own=is_own):
         table.refuse(
             "profiles: none of these suits the ranges, the faults and the workload; add 'anything', which always does",
             "profiles",
@@ -368,6 +388,37 @@ def _swarm(
             "required_faults",
         )
     return swarm
+
+
+def draws_of(system: System) -> dict[str, Draws]:
+    """By role, what a system declares for [swarm]."""
+    return {name: role.draws for name, role in system.description.roles.items() if role.draws.ranges}
+
+
+def _check_draws(root: Table, system: System) -> None:
+    """Raises `InputError` for a system that declares no ranges or time-outs, and for ranges of unknown settings and
+    profiles."""
+    path, draws = system.description.directory / DESCRIPTION, draws_of(system)
+    if not draws or not any(each.timeouts for each in draws.values()):
+        lacking = "timeouts" if draws else "ranges"
+        root.refuse(
+            f"swarm: {path} declares no {lacking} of settings to draw from; add [roles.ROLE.draws.{lacking}] to it, or "
+            "leave [swarm] out",
+            "swarm",
+        )
+    for role, each in draws.items():
+        ranges = [((), each.ranges), *((("profiles", name), inner) for name, inner in each.profiles.items())]
+        for place, inner in ranges:
+            where = ("roles", role, "draws", *place)
+            if place and place[1] not in PROFILES:
+                message = f"[{'.'.join(where)}] {place[1]!r} is not a profile; {suggestion(place[1], PROFILES)}"
+                raise InputError(f"{place_of_key(path, *where)}: {message}")
+            for key, bounds in inner.items():
+                texts = (as_text(bound, bounds) for bound in bounds)
+                values = [int(text) if text.isdecimal() else text for text in texts]
+                if problem := next(filter(None, (system.check_setting(role, key, value) for value in values)), None):
+                    tables = where if place else (*where, "ranges")
+                    raise InputError(f"{place_of_key(path, *tables, key)}: [{'.'.join(tables)}] {problem}")
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:

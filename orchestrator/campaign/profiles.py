@@ -1,44 +1,24 @@
 """Profiles of drawn clusters: each makes meetings frequent that independent draws seldom have.
 
 A profile is a declaration: what it narrows, and what it leaves as `PROFILES["anything"]` has it. `campaign.swarm` draws
-a profile first, and the rest around it.
+a profile first, and the rest around it. The ranges of settings are the system's: it declares them, and which of them a
+profile narrows (`[roles.ROLE.draws]` of `system.toml`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-SESSION: Final = "broker.session.timeout.ms"
-LEASE: Final = "broker.lease.ms"
-LAG: Final = "replica.lag.time.max.ms"
-FETCH: Final = "quorum.fetch.timeout.ms"
-ELECTION: Final = "quorum.election.timeout.ms"
-MEMBER_SESSION: Final = "session_timeout_s"
-SEGMENT: Final = "log.segment.bytes"
-SNAPSHOT: Final = "metadata.log.max.record.bytes.between.snapshots"
-POINTS: Final = "log.flush.offset.checkpoint.interval.ms"
+SESSION: Final = "session"
+LEASE: Final = "lease"
+LAG: Final = "lag"
+FETCH: Final = "fetch"
+ELECTION: Final = "election"
+MEMBER_SESSION: Final = "member"
+"""Names of time-outs. A system declares which of its settings they are; the last one is of a workload's clients."""
 
-BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
-    SESSION: (1_000, 6_000),
-    LAG: (500, 6_000),
-    FETCH: (500, 3_000),
-    ELECTION: (300, 2_000),
-    POINTS: (50, 2_000),
-    SEGMENT: (8_192, 1 << 20),
-    SNAPSHOT: (1_000, 20 << 20),
-    "replica.fetch.wait.max.ms": (20, 1_000),
-    "replica.fetch.backoff.ms": (10, 500),
-    "replica.fetch.max.bytes": (4_096, 1 << 20),
-    "replica.high.watermark.checkpoint.interval.ms": (50, 5_000),
-    "log.index.interval.bytes": (256, 65_536),
-    "record_bytes": (16, 4_000),
-}
-"""Numbers whose logarithms are drawn evenly: keys of brokers, and the size of a record."""
-_SHORT: Final = {SESSION: (1_000, 2_000), LAG: (500, 1_500), FETCH: (500, 1_000), ELECTION: (300, 700)}
-"""Times after which a cluster is soon whole again: a load then has several faults that are apart."""
-_SMALL_LOGS: Final = {SEGMENT: (4_096, 32_768), "record_bytes": (100, 4_000)}
 _PARTITIONS: Final = ("partition-one", "partition-halves", "partition-leader", "reject")
 _POWER: Final = ("power-loss", "power-loss-all")
 
@@ -62,15 +42,15 @@ class Profile:
     beside: tuple[str, ...] = ()
     """The other kinds that it may have; empty: any, except those that cost a disk."""
     lengths: tuple[str, ...] = (SESSION, LEASE, LAG, FETCH, ELECTION)
-    """The time-outs around which faults last."""
+    """The time-outs around which faults last, if the system has one of them; else any of its own."""
     flushes: bool = True
     """Whether a record is on disk before it counts."""
     tiered: float = 0.2
     """The share of runs with tiered storage."""
     kind: str = ""
     """The kind of workload; empty: any."""
-    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """Bounds of numbers instead of those in `BOUNDS`."""
+    record_bytes: tuple[float, float] = (16, 4_000)
+    """The size of a record."""
 
 
 PROFILES: Final[Mapping[str, Profile]] = {
@@ -81,7 +61,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
         voters=(3, 5),
         meets=(*_PARTITIONS, *_POWER, "kill", "pause", "packet-delay", "packet-loss"),
         lengths=(FETCH, ELECTION, SESSION),
-        bounds={SNAPSHOT: (500, 10_000)},
     ),
     "power-loss": Profile(
         weight=1.5,
@@ -106,7 +85,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         weight=1,
         meets=("kill", "stop", "pause"),
         flushes=False,
-        bounds={**_SMALL_LOGS, POINTS: (50, 500)},
+        record_bytes=(100, 4_000),
     ),
     "unflushed-power-loss": Profile(
         weight=0.5,
@@ -117,7 +96,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         beside=("kill", "stop", "pause", "partition-one", "partition-leader"),
         lengths=(SESSION, LAG),
         flushes=False,
-        bounds={**_SMALL_LOGS, **_SHORT, POINTS: (50, 500)},
+        record_bytes=(100, 4_000),
     ),
     "groups-in-motion": Profile(
         weight=1.5,
@@ -135,7 +114,7 @@ PROFILES: Final[Mapping[str, Profile]] = {
         lengths=(SESSION, LAG),
         tiered=1,
         kind="log",
-        bounds={"record_bytes": (500, 4_000)},
+        record_bytes=(500, 4_000),
     ),
     "wiped-disks": Profile(
         weight=0.7,
@@ -145,7 +124,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
         meets=("disk-wipe",),
         beside=("kill", "stop", "pause", "partition-one", "partition-leader", "power-loss"),
         lengths=(SESSION, LAG),
-        bounds=_SHORT,
     ),
 }
 """By name. The first suits every campaign."""

@@ -5,6 +5,10 @@ that the remaining ones combine in unforeseen ways. A run draws a profile first 
 around it: independent draws seldom have what a rare bug needs at the same time. Faults last about as long as the
 drawn time-outs. `run.toml` records what was drawn; the same seed draws the same, so a run can be repeated as any other.
 
+Any system can be drawn whose description has ranges (`[roles.ROLE.draws]`). Of our own broker more is drawn: what
+depends on these settings, its voters, its durability, its replicas and its tiered storage. Of other systems the
+campaign states these.
+
 Invariant: a draw keeps the system's promises. The replicas and disks that an acknowledged write rests on are always
 more than the drawn faults can take away. Faults that take a disk, or what is not flushed, are drawn for clusters with
 three replicas and are apart: each starts after the cluster had the time to be whole again.
@@ -16,28 +20,28 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
 from history.damage import Damage
 from nemeses import KINDS
 from nemeses.schedule import ScheduleError, plan_schedule
-from orchestrator.campaign.model import FILESYSTEMS, STRICT, Campaign, NemesisSettings, Swarm, Topology
-from orchestrator.campaign.profiles import (
-    BOUNDS,
-    ELECTION,
-    FETCH,
-    LAG,
-    LEASE,
-    MEMBER_SESSION,
-    PROFILES,
-    SEGMENT,
-    SESSION,
-    Profile,
+from orchestrator.campaign.model import (
+    FILESYSTEMS,
+    SIMULATION,
+    STRICT,
+    Campaign,
+    NemesisSettings,
+    Swarm,
+    SystemUnderTest,
+    Topology,
 )
+from orchestrator.campaign.profiles import LEASE, MEMBER_SESSION, PROFILES, Profile
 from systems import Settings
+from systems.description import Draws
 from workloads.kind import Workload
+from workloads.kinds import KINDS as WORKLOADS
 from workloads.kinds.log import COMPRESSION
 
 ROLE: Final = "broker"
@@ -46,6 +50,8 @@ GROUP: Final = "group"
 MOST_KINDS: Final = 6
 """The most kinds of fault in one run: with more, each would happen once and meet no other."""
 MOST_PARTITIONS: Final = 4
+MOST_CLIENTS: Final = 6
+MOST_KEYS: Final = 6
 LENGTHS: Final = (0.3, 2.2)
 """How long a fault lasts, as a share of a drawn time-out."""
 DELETING_SHARE: Final = 0.2
@@ -63,12 +69,18 @@ SAFE_LEASE: Final = (0.4, 0.72)
 """Share of a session: a lease must end before the session, on clocks that differ by the drift of `clock-drift`."""
 
 LONGEST_SESSION_MS: Final = 8_000
-"""Share of runs in which one broker's configuration differs from the others'."""
 
 LEAST_SESSION_S: Final = 6.0
 """The session of a group's member: brokers grant no shorter one."""
 
 FLUSH: Final = "log.flush.interval.messages"
+_SESSION: Final = "broker.session.timeout.ms"
+_LEASE: Final = "broker.lease.ms"
+_LAG: Final = "replica.lag.time.max.ms"
+_FETCH_WAIT: Final = "replica.fetch.wait.max.ms"
+_SEGMENT: Final = "log.segment.bytes"
+_MEMBER_SESSION_KEY: Final = "session_timeout_s"
+"""The parameter of a workload."""
 _LOSSES: Final = frozenset({Damage.SYNCED, Damage.DISK})
 """Damage that takes records from a disk: other disks must have them, too."""
 _ALL_AT_ONCE: Final = "power-loss-all"
@@ -88,36 +100,69 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     name = _profile(Random(f"{seed}/profile"), campaign, swarm)
     profile = PROFILES[name]
     chance = Random(f"{seed}/swarm")
+    is_own = is_own_broker(campaign.system)
     topology = _topology(chance, campaign.topology, profile, swarm)
-    workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, profile, swarm, topology.nodes)
-    given = campaign.settings.get(ROLE, Settings())
-    common = {**_settings(chance, topology, profile, swarm), **given.common}
-    nemesis = _nemesis(chance, campaign.nemesis, profile, topology.nodes, workload, common)
+    workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, profile, swarm, topology.nodes, is_own)
+    workload = structs.replace(workload, parameters=_of_objects(Random(f"{seed}/objects"), workload.parameters))
+    drawn = {role: _in_ranges(chance, draws, name) for role, draws in campaign.draws.items()}
+    if is_own:
+        drawn[ROLE] = _of_own_broker(chance, drawn[ROLE], name, topology, profile, swarm, campaign.draws[ROLE])
+    settings = {
+        role: Settings({**drawn.get(role, {}), **given.common}, given.per_node)
+        for role, given in {**dict.fromkeys(drawn, Settings()), **campaign.settings}.items()
+    }
+    timeouts_s = _timeouts_s(campaign.draws, settings, workload)
+    flushes = not is_own or _flushes(settings[ROLE].common)
+    nemesis = _nemesis(
+        chance,
+        campaign.nemesis,
+        profile,
+        topology.nodes,
+        workload,
+        timeouts_s,
+        flushes=flushes,
+        may_overlap=all(draws.starts_alone for draws in campaign.draws.values()),
+    )
     # Faults that are apart need a load in which one of them fits.
     least_s = float(math.ceil(nemesis.interval_s[0] + nemesis.duration_s[0]))
     workload = structs.replace(workload, duration_s=max(workload.duration_s, least_s))
+    made = replace(
+        campaign,
+        topology=topology,
+        workload=workload,
+        nemesis=nemesis,
+        settings=settings,
+        swarm=None,
+        profile=name,
+        timeouts_s=timeouts_s,
+    )
+    return _with_own_features(made, campaign, seed, profile) if is_own else made
+
+
+def is_own_broker(system: SystemUnderTest) -> bool:
+    return system == SystemUnderTest()
+
+
+def _with_own_features(drawn: Campaign, campaign: Campaign, seed: int, profile: Profile) -> Campaign:
+    """A draw of our own broker with what depends on its faults: replicas in sync, groups, tiered storage, and one
+    broker that differs."""
+    workload, nemesis, checks, common = drawn.workload, drawn.nemesis, drawn.checks, drawn.settings[ROLE].common
     common = {**_in_sync(Random(f"{seed}/in-sync"), workload.replication_factor, profile, nemesis, common), **common}
     if workload.kind == GROUP:
         common = {**_of_groups(Random(f"{seed}/groups")), **common}
-    one = _of_one_file(Random(f"{seed}/one-file"), topology.nodes, common)
-    tiering, checks = Random(f"{seed}/tiered"), campaign.checks
+    one = _of_one_file(Random(f"{seed}/one-file"), drawn.topology.nodes, common)
+    tiering = Random(f"{seed}/tiered")
     if store_faults := _store_faults(tiering, campaign.nemesis.faults, profile, nemesis, workload):
         nemesis = structs.replace(nemesis, faults=(*nemesis.faults, *store_faults))
         topic = _tiered_topic(tiering, _bytes_of_partition(workload))
         workload = structs.replace(workload, topic_settings={**topic, **workload.topic_settings})
-        common = {**_tiered(tiering, topology.nodes), **common}
+        common = {**_tiered(tiering, drawn.topology.nodes), **common}
         if checks.min_remote_segments is None:
             # Faults can prevent that a segment becomes complete. The replicas then have all records.
             checks = structs.replace(checks, min_remote_segments=0)
+    settings = Settings(common, {**one, **drawn.settings[ROLE].per_node})
     return replace(
-        campaign,
-        checks=checks,
-        topology=topology,
-        workload=workload,
-        nemesis=nemesis,
-        settings={**campaign.settings, ROLE: Settings(common, {**one, **given.per_node})},
-        swarm=None,
-        profile=name,
+        drawn, workload=workload, nemesis=nemesis, checks=checks, settings={**drawn.settings, ROLE: settings}
     )
 
 
@@ -139,19 +184,23 @@ def _profile(chance: Random, campaign: Campaign, swarm: Swarm) -> str:
     """The name of a profile. Each draws by its weight, and the first that suits the campaign is used: the others' draws
     do not depend on it."""
     order = sorted(PROFILES, key=lambda name: chance.expovariate(PROFILES[name].weight))
-    suitable = suitable_profiles(swarm, campaign.nemesis.faults, campaign.workload.kind)
+    suitable = suitable_profiles(
+        swarm, campaign.nemesis.faults, campaign.workload.kind, is_own=is_own_broker(campaign.system)
+    )
     return next(name for name in order if name in suitable)
 
 
-def suitable_profiles(swarm: Swarm, faults: Sequence[str], kind: str) -> list[str]:
-    """Those profiles of a swarm that suit its ranges, its kinds of fault and its kind of workload."""
-    return [name for name in swarm.profiles if _suits(PROFILES[name], swarm, faults, kind)]
+def suitable_profiles(swarm: Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> list[str]:
+    """Those profiles of a swarm that suit its system (`is_own`: our own broker), its ranges, its kinds of fault and its
+    kind of workload."""
+    return [name for name in swarm.profiles if _suits(PROFILES[name], swarm, faults, kind, is_own=is_own)]
 
 
-def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str) -> bool:
+def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str, *, is_own: bool) -> bool:
     return (
         _shared(profile.nodes, swarm.nodes) is not None
-        and _shared(profile.voters, swarm.voters) is not None
+        and (not is_own or _shared(profile.voters, swarm.voters) is not None)
+        and (is_own or profile.flushes)
         and profile.kind in ("", kind)
         and (not profile.meets or not set(profile.meets).isdisjoint(faults))
         and (profile.tiered < 1 or any(_OF_STORE in KINDS[name].needs for name in faults))
@@ -184,15 +233,19 @@ def _topology(chance: Random, given: Topology, profile: Profile, swarm: Swarm) -
     # Three is the most common size, and the one with the narrowest majorities.
     least, most = _shared(profile.nodes, swarm.nodes) or swarm.nodes
     nodes = 3 if chance.random() < 0.4 and least <= 3 <= most else chance.randint(least, most)
-    return structs.replace(given, nodes=nodes, filesystem=chance.choice((*FILESYSTEMS, STRICT)))
+    filesystem = chance.choice((*FILESYSTEMS, STRICT))
+    # A real disk has the filesystem that the machine was checked for.
+    return structs.replace(given, nodes=nodes, filesystem=filesystem if given.world == SIMULATION else given.filesystem)
 
 
-def _workload(chance: Random, clients: Random, given: Workload, profile: Profile, swarm: Swarm, nodes: int) -> Workload:
+def _workload(
+    chance: Random, clients: Random, given: Workload, profile: Profile, swarm: Swarm, nodes: int, is_own: bool
+) -> Workload:
     factor = min(nodes, chance.choice(profile.factors))
     drawn: dict[str, int | float | str] = {
         "producers": chance.randint(1, 4),
         "consumers": chance.randint(1, 2),
-        "record_bytes": round(_bounded(chance, profile, "record_bytes")),
+        "record_bytes": round(_even(chance, *profile.record_bytes)),
         **_of_clients(clients),
     }
     partitions, rate = chance.randint(1, MOST_PARTITIONS), round(_even(chance, *swarm.rate))
@@ -203,8 +256,8 @@ def _workload(chance: Random, clients: Random, given: Workload, profile: Profile
     parameters = {key: drawn.get(key, value) for key, value in given.parameters.items()}
     return structs.replace(
         given,
-        partitions=partitions,
-        replication_factor=factor,
+        partitions=partitions if WORKLOADS[given.kind].partitioned else given.partitions,
+        replication_factor=factor if is_own else given.replication_factor,
         rate=rate,
         duration_s=duration_s,
         parameters=parameters,
@@ -217,8 +270,19 @@ def _of_clients(chance: Random) -> dict[str, int | float | str]:
         "idempotent": chance.random() < 0.4,
         "compression": chance.choice(COMPRESSION.choices) if chance.random() < 0.5 else "none",
         "members": chance.randint(1, 5),
-        MEMBER_SESSION: round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
+        _MEMBER_SESSION_KEY: round(chance.uniform(LEAST_SESSION_S, 2 * LEAST_SESSION_S), 3),
     }
+
+
+def _of_objects(chance: Random, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters of a workload, with the numbers of its clients and objects."""
+    drawn = {"clients": chance.randint(2, MOST_CLIENTS), "keys": chance.randint(1, MOST_KEYS)}
+    return {key: drawn.get(key, value) for key, value in given.items()}
+
+
+def replicas_of(workload: Workload, nodes: int) -> int:
+    """How many nodes have a copy of the data; without partitions: all."""
+    return workload.replication_factor if WORKLOADS[workload.kind].partitioned else nodes
 
 
 def _nemesis(
@@ -227,10 +291,12 @@ def _nemesis(
     profile: Profile,
     nodes: int,
     workload: Workload,
-    common: Mapping[str, str],
+    timeouts_s: Mapping[str, float],
+    *,
+    flushes: bool,
+    may_overlap: bool,
 ) -> NemesisSettings:
-    flushes = _flushes(common)
-    possible = faults_of(given.faults, nodes, workload.replication_factor, flushes=flushes)
+    possible = faults_of(given.faults, nodes, replicas_of(workload, nodes), flushes=flushes)
     ordinary = [name for name in possible if not _costs_a_disk([name], flushes)]
     first = chance.choice([name for name in possible if name in profile.meets] or ordinary or possible)
     others = [name for name in possible if name in profile.beside] if profile.beside else ordinary
@@ -239,12 +305,12 @@ def _nemesis(
     wanted = chance.randint(1, min(MOST_KINDS, len(order)))
     intensity = _even(chance, 0.3, 3.0)  # seconds: a typical pause
     interval_s = (round(0.2 * intensity, 3), round(2 * intensity, 3))
-    length = _length_s(chance.choice(profile.lengths), common, workload)
+    length = timeouts_s[chance.choice([name for name in profile.lengths if name in timeouts_s] or list(timeouts_s))]
     duration_s = (round(LENGTHS[0] * length, 3), round(LENGTHS[1] * length, 3))
-    overlap = chance.random() < 0.4
+    overlap = chance.random() < 0.4 and may_overlap
     quiet_s = tuple(_quiet(chance, workload.duration_s))
     if _costs_a_disk(order, flushes):
-        rest_s = REST_S + sum(int(common[key]) for key in (SESSION, LEASE, LAG, FETCH, ELECTION)) / 1000
+        rest_s = REST_S + sum(timeouts_s[name] for name in timeouts_s if name != MEMBER_SESSION)
         interval_s, overlap = (round(rest_s, 3), round(rest_s + interval_s[1], 3)), False
     while wanted > 1 and not _fits(order[:wanted], workload.duration_s, interval_s, duration_s, overlap=overlap):
         wanted -= 1
@@ -258,9 +324,20 @@ def _nemesis(
     )
 
 
-def _length_s(name: str, common: Mapping[str, str], workload: Workload) -> float:
-    """A drawn time-out, of brokers or of members; members have none in some workloads."""
-    return float(workload.parameters[name]) if name == MEMBER_SESSION else int(common[name]) / 1000
+def _timeouts_s(
+    declared: Mapping[str, Draws], settings: Mapping[str, Settings], workload: Workload
+) -> Mapping[str, float]:
+    """The drawn time-outs by name, in seconds: of the system, of our own broker's leases, and of members of a group."""
+    timeouts_s = {
+        name: float(settings[role].common[key]) * draws.timeout_unit_s
+        for role, draws in declared.items()
+        for name, key in draws.timeouts.items()
+    }
+    if _LEASE in settings.get(ROLE, Settings()).common:
+        timeouts_s[LEASE] = int(settings[ROLE].common[_LEASE]) / 1000
+    if _MEMBER_SESSION_KEY in workload.parameters:
+        timeouts_s[MEMBER_SESSION] = float(workload.parameters[_MEMBER_SESSION_KEY])
+    return {name: round(seconds, 6) for name, seconds in timeouts_s.items()}
 
 
 def _quiet(chance: Random, total_s: float) -> list[tuple[float, float]]:
@@ -281,21 +358,42 @@ def _fits(
     return True
 
 
-def _settings(chance: Random, topology: Topology, profile: Profile, swarm: Swarm) -> Mapping[str, str]:
-    """A broker's properties, as texts. If the profile flushes, a write is on the disks of all replicas that count it
-    before it is acknowledged; else it is in their page caches."""
-    drawn = {key: round(_bounded(chance, profile, key)) for key in BOUNDS if "." in key}
-    session, lag = drawn[SESSION], drawn[LAG]
-    drawn |= {
+def _in_ranges(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
+    """Values of settings between their bounds in a profile, as texts."""
+    narrowed = draws.profiles.get(profile, {})
+    return {
+        key: as_text(_even(chance, *(bounds := narrowed.get(key, usual))), bounds)
+        for key, usual in draws.ranges.items()
+    }
+
+
+def as_text(number: float, bounds: tuple[float, float]) -> str:
+    """A number as a setting: a whole one if both bounds are whole."""
+    return str(round(number)) if all(bound == int(bound) for bound in bounds) else f"{number:.4g}"
+
+
+def _of_own_broker(
+    chance: Random,
+    ranged: Mapping[str, str],
+    name: str,
+    topology: Topology,
+    profile: Profile,
+    swarm: Swarm,
+    draws: Draws,
+) -> dict[str, str]:
+    """A broker's properties with those that depend on others. If the profile flushes, a write is on the disks of all
+    replicas that count it before it is acknowledged; else it is in their page caches."""
+    session, lag, segment = (int(ranged[key]) for key in (_SESSION, _LAG, _SEGMENT))
+    drawn = {
         "quorum.voters": min(topology.nodes, chance.randint(*_shared(profile.voters, swarm.voters) or swarm.voters)),
         "offsets.topic.replication.factor": min(3, topology.nodes),
         "broker.heartbeat.interval.ms": max(50, session // chance.randint(6, 12)),
-        LEASE: round(session * chance.uniform(*SAFE_LEASE)),
-        "replica.fetch.wait.max.ms": min(lag // 2, drawn["replica.fetch.wait.max.ms"]),
-        SEGMENT: drawn[SEGMENT] if SEGMENT in profile.bounds else chance.choice((drawn[SEGMENT], 1 << 30)),
+        _LEASE: round(session * chance.uniform(*SAFE_LEASE)),
+        _FETCH_WAIT: min(lag // 2, int(ranged[_FETCH_WAIT])),
+        _SEGMENT: segment if _SEGMENT in draws.profiles.get(name, {}) else chance.choice((segment, 1 << 30)),
         **({FLUSH: 1} if profile.flushes else {}),
     }
-    return {key: str(value) for key, value in drawn.items()}
+    return {**ranged, **{key: str(value) for key, value in drawn.items()}}
 
 
 def _in_sync(
@@ -373,9 +471,9 @@ def _of_one_file(chance: Random, nodes: int, common: Mapping[str, str]) -> Mappi
     """Occasionally one broker's configuration has longer times, as during a rolling change."""
     if nodes == 1 or chance.random() < 0.75:
         return {}
-    usual = int(common[SESSION])
+    usual = int(common[_SESSION])
     session = round(max(usual, min(LONGEST_SESSION_MS, usual * chance.uniform(1.2, 4))))
-    times = {SESSION: session, LEASE: round(session * chance.uniform(*SAFE_LEASE))}
+    times = {_SESSION: session, _LEASE: round(session * chance.uniform(*SAFE_LEASE))}
     return {f"n{chance.randint(1, nodes)}": {key: str(value) for key, value in times.items()}}
 
 
@@ -390,11 +488,6 @@ def _of_groups(chance: Random) -> Mapping[str, str]:
         "log.cleaner.min.cleanable.ratio": round(chance.uniform(0.05, 0.5), 3),
     }
     return {key: str(value) for key, value in drawn.items()}
-
-
-def _bounded(chance: Random, profile: Profile, name: str) -> float:
-    """A number between the bounds of a name."""
-    return _even(chance, *profile.bounds.get(name, BOUNDS[name]))
 
 
 def _even(chance: Random, least: float, most: float) -> float:

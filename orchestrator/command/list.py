@@ -106,7 +106,7 @@ def _write_tables(store: Store, master: str | None) -> None:
 
 
 def _is_wanted(row: RunRow, options: argparse.Namespace) -> bool:
-    text = " ".join((row.campaign, row.run, row.world, row.system, *row.anomalies, *row.reasons)).lower()
+    text = " ".join((row.campaign, row.run, row.world, row.system, *row.anomalies, *row.reasons, row.drawn)).lower()
     return (
         (not options.campaign or row.campaign in options.campaign)
         and (not options.verdict or row.verdict in options.verdict)
@@ -149,7 +149,8 @@ def _options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="TEXT",
-        help="only rows with each of these words, in the names, the world, the system, the anomalies or the reasons",
+        help="only rows with each of these words, in the names, the world, the system, the anomalies, the reasons or "
+        "what a seed drew",
     )
     command.add_argument(
         "--trends", action="store_true", help="a row per invocation in place of runs: share met, latency, outages"

@@ -393,7 +393,10 @@ class Runner:
     def _report(self, verdict: Verdict) -> None:
         self._result = [
             f"{verdict.verdict}, expected {verdict.expected}{'' if verdict.met else ' - NOT MET'}: {verdict.run}",
-            *(f"  {line}" for line in (*verdict.unmet, *verdict.cause_lines, *first_reasons(verdict.reasons, 5))),
+            *(
+                f"  {line}"
+                for line in (*verdict.drawn, *verdict.unmet, *verdict.cause_lines, *first_reasons(verdict.reasons, 5))
+            ),
         ]
         for line in self._result:
             self._progress.say(line)
@@ -513,10 +516,10 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
             f"{campaign.path}: the {lab.name} world runs {', '.join(sorted(lab.systems))} only, not "
             f"{system.directory or system.name}; use another --world"
         )
-    if campaign.swarm is not None and lab.name != SIMULATION:
+    if campaign.swarm is not None and campaign.swarm.nodes[0] != campaign.swarm.nodes[1] and lab.keeps_machines:
         raise UsageError(
-            f"{campaign.path}: [swarm] is for the {SIMULATION}, which can make any drawn cluster, and this "
-            f"is the {lab.name} world; leave out --world, or [swarm]"
+            f"{campaign.path}: [swarm] draws the number of nodes, and all runs of the {lab.name} world have the same "
+            f"machines; set [swarm] nodes = [{campaign.topology.nodes}, {campaign.topology.nodes}]"
         )
     if campaign.topology.filesystem == STRICT and lab.name != SIMULATION:
         raise UsageError(

@@ -135,19 +135,19 @@ def document_of(
 
 def _drawn_tables(drawn: Campaign, data: Mapping[str, Any]) -> dict[str, Any]:
     """The tables of a campaign's file with the values that a seed drew; `data` is the file's content."""
-    workload, role_settings = drawn.workload, data.get(ROLE, {})
+    workload = drawn.workload
     shape = {key: getattr(workload, key) for key in ("partitions", "replication_factor", "rate", "duration_s")}
     topic = {"topic_settings": dict(workload.topic_settings)} if workload.topic_settings else {}
-    settings: dict[str, Any] = {
-        key: _toml_value(value) for key, value in drawn.settings[ROLE].common.items() if key not in role_settings
+    tables = {
+        role: {key: _toml_value(value) for key, value in settings.common.items()}
+        | {node: {key: _toml_value(value) for key, value in own.items()} for node, own in settings.per_node.items()}
+        | data.get(role, {})
+        for role, settings in drawn.settings.items()
     }
-    for node, of_node in drawn.settings[ROLE].per_node.items():
-        if node not in role_settings:
-            settings[node] = {key: _toml_value(value) for key, value in of_node.items()}
     return {
         "topology": {**data.get("topology", {}), "filesystem": drawn.topology.filesystem},
         "workload": {**data.get("workload", {}), **shape, **workload.parameters, **topic},
-        ROLE: {**settings, **role_settings},
+        **tables,
     }
 
 

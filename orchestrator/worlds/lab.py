@@ -47,6 +47,8 @@ class Lab(Protocol):
     """The kinds of workload that have clients there; None: all."""
     repeatable: ClassVar[bool] = False
     """Whether a repeated run is identical, byte for byte: then nothing in it depends on its id."""
+    keeps_machines: ClassVar[bool] = True
+    """Whether all runs have the same machines."""
     has_own_processors: ClassVar[bool] = False
     """Whether its machines are not on this machine: then analyzing a run does not delay the load of another one."""
     limits: list[str]

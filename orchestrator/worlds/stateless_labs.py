@@ -22,6 +22,7 @@ class PerRunLab(Lab):
     """A lab that only holds the world of the current run."""
 
     kind: ClassVar[type[World]]
+    keeps_machines: ClassVar[bool] = False
 
     def __init__(self, _: LabSpec) -> None:
         self.limits: list[str] = []  # each run's world has its own limits

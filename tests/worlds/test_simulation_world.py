@@ -152,8 +152,8 @@ def test_features_outside_of_the_simulation_are_refused(
 @pytest.mark.parametrize(
     ("name", "world", "complaint"),
     [
-        ("swarm", "process", "[swarm] is for the simulation"),
-        ("swarm", "namespaces", "[swarm] is for the simulation"),
+        ("swarm", "process", "which the process world cannot do"),
+        ("swarm", "namespaces", "which the namespaces world cannot do"),
         ("rotting", "process", "which the process world cannot do"),
         ("rotting", "namespaces", "worlds that can: simulation;"),
     ],
