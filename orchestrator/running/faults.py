@@ -142,44 +142,19 @@ def follow_schedule(
     tick: Tick,
     *,
     ends_s: float,
+    overlap: bool = False,
     on_time: bool = False,
     scheduler: Scheduler = REAL_TIME,
 ) -> None:
-    """Inject and heal the faults of a schedule, one after the other, until it is over or at `ends_s`.
+    """Inject and heal the faults of a schedule until it is over or at `ends_s`. Faults and heals take time.
 
-    Faults and heals take time. The pauses between faults are kept nevertheless, because the cluster recovers in them.
-    With `on_time`, faults start at their times instead, or when the previous one is healed. Faults that no longer fit
-    are skipped, except for kinds that have not happened yet.
+    By default one fault follows the other, and the pauses between them are kept, because the cluster recovers in them.
+    With `on_time`, faults start at their times instead, or when the previous one is healed. With `overlap` they start
+    at their times, and several are in force at once. A fault that would hide another one's evidence, or the reverse, is
+    then skipped, and so is always one that no longer fits. The first fault of a kind is never skipped: conflicting
+    faults are healed first, because a node that is off or delayed cannot provide evidence.
     """
-    started_s, planned_end_s, kinds_seen = scheduler.monotonic(), 0.0, set[str]()
-    for plan in schedule:
-        pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
-        now_s = scheduler.monotonic()
-        begins_s = max(now_s, started_s + plan.at) if on_time else now_s + pause_s
-        if plan.kind in kinds_seen and begins_s + plan.duration_s > ends_s:
-            continue
-        kinds_seen.add(plan.kind)
-        tick(begins_s)
-        fault = plan.resolve(look(), book.kinds)
-        book.inject(fault)
-        tick(scheduler.monotonic() + plan.duration_s)
-        book.heal(lambda open_fault, this=fault: open_fault is this)  # type: ignore[misc]
-
-
-def follow_overlapping(
-    schedule: Schedule,
-    book: FaultLog,
-    look: Callable[[], ClusterView],
-    tick: Tick,
-    *,
-    ends_s: float,
-    scheduler: Scheduler = REAL_TIME,
-) -> None:
-    """Inject and heal the faults of a schedule at their times, several in force at once, until `ends_s`.
-
-    A fault that would hide another one's evidence, or the reverse, is skipped. The first fault of a kind is never
-    skipped: conflicting faults are healed first, because a node that is off or delayed cannot provide evidence.
-    """
+    planned_end_s = 0.0
     started_s, kinds_seen, in_force = scheduler.monotonic(), set[str](), list[_InForce]()
 
     def heal(entry: _InForce) -> None:
@@ -193,11 +168,13 @@ def follow_overlapping(
             heal(due)
 
     for plan in schedule:
-        is_new = plan.kind not in kinds_seen
-        heal_until(started_s + plan.at)
-        if not is_new and scheduler.monotonic() + plan.duration_s > ends_s:
+        heal_until(started_s + plan.at if overlap else math.inf)
+        pause_s, planned_end_s = plan.at - planned_end_s, plan.heals_at
+        now_s, is_new = scheduler.monotonic(), plan.kind not in kinds_seen
+        begins_s = max(now_s, started_s + plan.at) if overlap or on_time else now_s + pause_s
+        if not is_new and begins_s + plan.duration_s > ends_s:
             continue
-        tick(started_s + plan.at)
+        tick(begins_s)
         view = look()
         fault = plan.resolve(view, book.kinds)
         conflicts = [entry for entry in in_force if _conflict(fault, entry.fault)]

@@ -34,7 +34,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,7 +53,7 @@ from orchestrator.running.clients import Fleet
 from orchestrator.running.cluster import Cluster
 from orchestrator.running.event_tail import EventTail
 from orchestrator.running.exit_cause import Autopsy
-from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
+from orchestrator.running.faults import FaultLog, follow_schedule
 from orchestrator.running.interrupts import Interrupts
 from orchestrator.running.progress import Progress
 from orchestrator.running.script import StepClients, Stepper
@@ -459,15 +458,15 @@ class Run:
             self._progress.ends(ends_s)
         if nemesis.kind in ("random", "schedule"):
             schedule = self._dependencies.planned.schedule(self._world.capabilities)
-            on_time = partial(follow_schedule, on_time=nemesis.kind == "schedule")
-            follow = follow_overlapping if nemesis.overlap else on_time
             self._journal.note(SCHEDULE_START)
-            follow(
+            follow_schedule(
                 schedule,
                 self._book,
                 self._cluster.fault_view,
                 self._wait_until,
                 ends_s=ends_s,
+                overlap=nemesis.overlap,
+                on_time=nemesis.kind == "schedule",
                 scheduler=self._scheduler,
             )
         elif nemesis.kind == "steps":

@@ -12,7 +12,7 @@ from nemeses import KINDS, ClusterView, FaultPlan, Schedule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.scheduling import ThreadScheduler
 from orchestrator.errors import RunError
-from orchestrator.running.faults import FaultLog, follow_overlapping, follow_schedule
+from orchestrator.running.faults import FaultLog, follow_schedule
 from orchestrator.running.progress import Progress
 from tests.orchestrator.unwatched import Unwatched
 
@@ -118,9 +118,8 @@ def overlapping(clock: Clock, tmp_path: Path, *plans: FaultPlan, ends_s: float =
     nemesis = SlowNemesis(clock)
     nemesis.takes_s = 0.0
     with Journal(tmp_path) as journal:
-        follow_overlapping(
-            Schedule(1, plans), book(nemesis, journal), lambda: VIEW, clock.tick, ends_s=ends_s, scheduler=clock
-        )
+        log, schedule = book(nemesis, journal), Schedule(1, plans)
+        follow_schedule(schedule, log, lambda: VIEW, clock.tick, ends_s=ends_s, overlap=True, scheduler=clock)
     return nemesis.done
 
 
