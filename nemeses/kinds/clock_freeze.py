@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from history.damage import Damage
 from history.fault_looks import FaultMark
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import Need, listed
-from nemeses.mechanisms.suspension import Suspension, SuspensionKind
+from nemeses.mechanisms.suspension import SuspensionKind
 
 
 class ClockFreeze(SuspensionKind):
@@ -22,12 +22,7 @@ class ClockFreeze(SuspensionKind):
     destroys = frozenset({Damage.PROGRESS, Damage.ELAPSED_TIME})
     needs = frozenset[Need]({"freeze"})
     injected_by = "freeze"
-
-    def inject(self, by: Suspension, fault: Fault) -> Evidence:
-        return by.stop(fault.targets, "frozen")
-
-    def heal(self, by: Suspension, fault: Fault) -> Evidence:
-        return by.resume(fault.targets, "frozen")
+    stopped_state = "frozen"
 
     def sentence(self, fault: Fault) -> str:
         return f"the machine of {listed(fault.targets)} is suspended together with its clocks, which lag afterwards"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import listed
-from nemeses.mechanisms.disks import DEFECTS, FAILS, DiskTroubles, FailingDiskKind
+from nemeses.mechanisms.disks import FAILS, FailingDiskKind
 
 
 class DiskError(FailingDiskKind):
@@ -23,17 +23,8 @@ class DiskError(FailingDiskKind):
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY, Damage.UNSYNCED})
     seen = (EvidenceRule("probe", values=("EIO",)),)
-    healed = (
-        EvidenceRule("exit", unlike=DEFECTS),
-        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
-    )
     injected_by = "break-disk"
-
-    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.fail(fault.targets, FAILS)
-
-    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.repair(fault.targets, FAILS)
+    effect = FAILS
 
     def sentence(self, fault: Fault) -> str:
         return f"every sync of the disk of {listed(fault.targets)} fails"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import listed
-from nemeses.mechanisms.disks import DEFECTS, FULL, DiskTroubles, FailingDiskKind
+from nemeses.mechanisms.disks import FULL, FailingDiskKind
 
 
 class DiskFull(FailingDiskKind):
@@ -22,17 +22,8 @@ class DiskFull(FailingDiskKind):
     )
     destroys = frozenset({Damage.SPEED, Damage.MEMORY})
     seen = (EvidenceRule("probe", values=("ENOSPC",)),)
-    healed = (
-        EvidenceRule("exit", unlike=DEFECTS),
-        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
-    )
     injected_by = "fill-disk"
-
-    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.fail(fault.targets, FULL)
-
-    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
-        return by.repair(fault.targets, FULL)
+    effect = FULL
 
     def sentence(self, fault: Fault) -> str:
         return f"the disk of {listed(fault.targets)} is full"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
-from nemeses.mechanisms.object_store import DONE, HANG_S, REASON, ObjectStoreKind, ObjectTroubles
+from nemeses.fault import Fault
+from nemeses.mechanisms.object_store import DONE, HANG_S, REASON, ObjectStoreKind
 from nemeses.ports import Objects
 
 
@@ -17,17 +16,12 @@ class ObjectsRefused(ObjectStoreKind):
     mark = FaultMark.DIAMOND
     action = "the simulated object store refuses new objects and deletions"
     proven_by = "a write of a probe is refused and a listing works; after the heal both work"
-    destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe", values=(REASON,)), EvidenceRule("listing", values=(DONE,)))
-    healed = (EvidenceRule("probe", values=("done",)),)
     injected_by = "refuse-objects"
 
-    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
-        def act(objects: Objects) -> dict[str, object]:
-            objects.fail(("put", "delete"), REASON)
-            return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}
-
-        return by.trouble(fault, act, lambda facts: facts == {"probe": REASON, "listing": DONE})
+    def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
+        objects.fail(("put", "delete"), REASON)
+        return {"probe": objects.probe("put", HANG_S)[0], "listing": objects.probe("list", HANG_S)[0]}
 
     def sentence(self, fault: Fault) -> str:
         return "the object store refuses new objects and deletions"

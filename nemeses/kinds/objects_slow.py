@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
-from nemeses.kind import RandomDraw
-from nemeses.mechanisms.object_store import ObjectStoreKind, ObjectTroubles, milliseconds
+from nemeses.fault import Fault
+from nemeses.kind import Facts, RandomDraw
+from nemeses.mechanisms.object_store import ObjectStoreKind, milliseconds
 from nemeses.parameters import Parameter
 from nemeses.ports import Objects
 
@@ -23,21 +22,17 @@ class ObjectsSlow(ObjectStoreKind):
     mark = FaultMark.TRIANGLE_UP
     action = "each operation of the simulated object store takes longer"
     proven_by = "a probe takes at least this long; after the heal it ends"
-    destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("probe_ms", least=1),)
-    healed = (EvidenceRule("probe", values=("done",)),)
     injected_by = "slow-store"
     parameters = (_DELAY,)
 
-    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
-        by_s = float(fault.parameters["delay_ms"]) / 1e3
+    def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
+        objects.slow_down(float(fault.parameters["delay_ms"]) / 1e3)
+        result, took_s = objects.probe("list", 60.0)
+        return {"probe": result, "probe_ms": milliseconds(took_s)}
 
-        def act(objects: Objects) -> dict[str, object]:
-            objects.slow_down(by_s)
-            result, took_s = objects.probe("list", 60.0)
-            return {"probe": result, "probe_ms": milliseconds(took_s)}
-
-        return by.trouble(fault, act, lambda facts: float(str(facts["probe_ms"])) >= by_s * 1e3)
+    def is_shown(self, fault: Fault, facts: Facts) -> bool:
+        return float(facts["probe_ms"]) >= float(fault.parameters["delay_ms"])
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"delay_ms": round(_DELAY.draw(drawn.rng()), 1)}

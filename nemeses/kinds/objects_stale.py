@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import RandomDraw
-from nemeses.mechanisms.object_store import HANG_S, ObjectStoreKind, ObjectTroubles
+from nemeses.mechanisms.object_store import HANG_S, ObjectStoreKind
 from nemeses.parameters import Parameter
 from nemeses.ports import Objects
 
@@ -23,18 +22,13 @@ class ObjectsStale(ObjectStoreKind):
     mark = FaultMark.STAR
     action = "listings of the simulated object store show the objects of some time ago"
     proven_by = "a listing lacks an object that was written just before; after the heal a listing works"
-    destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("shows_new", values=(False,)),)
-    healed = (EvidenceRule("probe", values=("done",)),)
     injected_by = "show-old-listing"
     parameters = (_AGE,)
 
-    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
-        def act(objects: Objects) -> dict[str, object]:
-            objects.show_old(float(fault.parameters["age_s"]))
-            return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
-
-        return by.trouble(fault, act, lambda facts: facts["shows_new"] is False)
+    def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
+        objects.show_old(float(fault.parameters["age_s"]))
+        return {"probe": "a listing", "shows_new": objects.shows_new(HANG_S)}
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"age_s": round(_AGE.draw(drawn.rng()), 1)}

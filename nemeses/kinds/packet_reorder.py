@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, RandomDraw, listed, node_facts
-from nemeses.mechanisms.packets import WireEffects, WireKind
+from nemeses.fault import Fault
+from nemeses.kind import listed
+from nemeses.mechanisms.packets import ShareKind
 from nemeses.parameters import Parameter
 
 _PERCENT = Parameter(
@@ -21,7 +19,7 @@ _PERCENT = Parameter(
 )
 
 
-class PacketReorder(WireKind):
+class PacketReorder(ShareKind):
     """Later packets overtake some packets from a node."""
 
     name = "packet-reorder"
@@ -35,23 +33,10 @@ class PacketReorder(WireKind):
     )
     seen = (EvidenceRule("overtaken", least=1),)
     parameters = (_PERCENT,)
+    effect = "overtaken"
+    told = "were overtaken"
     injected_by = "reorder"
-
-    def inject(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.disturb(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
-
-    def heal(self, by: WireEffects, fault: Fault) -> Evidence:
-        return by.calm(fault.targets, "overtaken", float(fault.parameters["percent"]) / 100)
-
-    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])
         return f"later packets overtake {percent:g} % of the packets from {listed(fault.targets)} to the other nodes"
-
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: {facts.get('overtaken', 0)} of {facts.get('sent', 0)} probes were overtaken"
-            for name, facts in node_facts(effect).items()
-        )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from history.damage import Damage
 from history.fault_looks import FaultMark
-from nemeses.fault import Evidence, Fault
+from nemeses.fault import Fault
 from nemeses.kind import Need, listed
-from nemeses.mechanisms.suspension import Suspension, SuspensionKind
+from nemeses.mechanisms.suspension import SuspensionKind
 
 
 class Stall(SuspensionKind):
@@ -22,12 +22,7 @@ class Stall(SuspensionKind):
     destroys = frozenset({Damage.PROGRESS})
     needs = frozenset[Need]({"stall"})
     injected_by = "stall"
-
-    def inject(self, by: Suspension, fault: Fault) -> Evidence:
-        return by.stop(fault.targets, "stalled")
-
-    def heal(self, by: Suspension, fault: Fault) -> Evidence:
-        return by.resume(fault.targets, "stalled")
+    stopped_state = "stalled"
 
     def sentence(self, fault: Fault) -> str:
         return f"the machine of {listed(fault.targets)} is suspended while its clocks continue"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
@@ -17,12 +16,10 @@ class StoreDown(CoveringKind):
     mark = FaultMark.CIRCLE
     action = "the store of remote segments is empty and read-only for the node"
     proven_by = "a probe on the node sees no object and cannot write (EROFS); after the heal it can write"
-    destroys = frozenset({Damage.SPEED})
     seen = (
         EvidenceRule("objects", values=(0,)),
         EvidenceRule("write", values=("EROFS",)),
     )
-    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "take-store"
     cover = "away"
 

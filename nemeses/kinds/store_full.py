@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
@@ -17,9 +16,7 @@ class StoreFull(CoveringKind):
     mark = FaultMark.DIAMOND
     action = "the store of remote segments has no space for what the node writes"
     proven_by = "a probe on the node gets ENOSPC; after the heal it can write"
-    destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("ENOSPC",)),)
-    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "fill-store"
     cover = "full"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
@@ -17,9 +16,7 @@ class StoreReadOnly(CoveringKind):
     mark = FaultMark.SQUARE
     action = "the store of remote segments is read-only for the node"
     proven_by = "a probe on the node cannot write (EROFS); after the heal it can"
-    destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("write", values=("EROFS",)),)
-    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     injected_by = "refuse-store"
     cover = "read-only"
 

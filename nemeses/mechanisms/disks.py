@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import math
 from collections.abc import Callable, Collection
-from typing import Any, Final, Literal
+from typing import Any, ClassVar, Final, Literal
 
 from history.fault_looks import FaultGroup
-from nemeses.fault import Evidence, combine, worst
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Kind, Need, facts_of, node_facts
 from nemeses.mechanism import Mechanism
@@ -311,7 +312,18 @@ class FailingDiskKind(DiskKind):
 
     hides = frozenset({"process", "disk"})
     service = "ended"
+    healed = (
+        EvidenceRule("exit", unlike=DEFECTS),
+        EvidenceRule("service.port", values=("open",), unless="service.withheld_by"),
+    )
     proven_late = True
+    effect: ClassVar[Effect]
+
+    def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.fail(fault.targets, self.effect)
+
+    def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
+        return by.repair(fault.targets, self.effect)
 
     def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())

@@ -11,10 +11,14 @@ fault from its probe, and the heal of one fault could not be seen while another 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
+from history.damage import Damage
 from history.fault_looks import FaultGroup
+from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Need, node_facts
 from nemeses.mechanism import Mechanism
@@ -99,7 +103,21 @@ class ObjectStoreKind(Kind[ObjectTroubles]):
     mechanism = ObjectTroubles
     needs = frozenset[Need]({"objects"})
     needs_service = False
+    destroys = frozenset({Damage.SPEED})
+    healed = (EvidenceRule("probe", values=(DONE,)),)
     healed_by = "mend-store"
+
+    @abstractmethod
+    def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
+        """Change the store, and return what a probe of it shows."""
+
+    def is_shown(self, fault: Fault, facts: Facts) -> bool:
+        """Whether a probe shows the fault: each fact has a value that `seen` names."""
+        del fault
+        return all(facts[rule.key] in rule.values for rule in self.seen)
+
+    def inject(self, by: ObjectTroubles, fault: Fault) -> Evidence:
+        return by.trouble(fault, partial(self.change, fault), partial(self.is_shown, fault))
 
     def heal(self, by: ObjectTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault)

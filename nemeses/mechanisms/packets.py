@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from history.damage import Damage
 from history.fault_looks import FaultGroup
-from nemeses.fault import Evidence, combine, worst
+from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
-from nemeses.kind import Kind, Need
+from nemeses.kind import Facts, Kind, Need, RandomDraw, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
+from nemeses.parameters import Parameter
 from nemeses.ports import Burst, Host, Site, Wire
 
 _UNSEEN = 1e-9  # the probability that the probes miss an effect that is in force
@@ -161,3 +162,27 @@ class WireKind(Kind[WireEffects]):
     mechanism = WireEffects
     needs = frozenset[Need]({"wire"})
     healed_by = "heal"
+
+
+class ShareKind(WireKind):
+    """Meets some packets: the share is the parameter `percent`. `told`: what happened to a probe, as a verb."""
+
+    parameters: ClassVar[tuple[Parameter, ...]]
+    effect: ClassVar[Effect]
+    told: ClassVar[str]
+
+    def inject(self, by: WireEffects, fault: Fault) -> Evidence:
+        return by.disturb(fault.targets, self.effect, float(fault.parameters["percent"]) / 100)
+
+    def heal(self, by: WireEffects, fault: Fault) -> Evidence:
+        return by.calm(fault.targets, self.effect, float(fault.parameters["percent"]) / 100)
+
+    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
+        return {"percent": round(self.parameters[0].draw(drawn.rng()), 1)}
+
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        del heal
+        return "; ".join(
+            f"{name}: {facts.get(self.effect, 0)} of {facts.get('sent', 0)} probes {self.told}"
+            for name, facts in node_facts(effect).items()
+        )

@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Final
 
-from nemeses.fault import Evidence, combine
+from history.fault_looks import FaultGroup
+from nemeses.evidence_rule import EvidenceRule
+from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import STARTS_ON, FaultsInForce
+from nemeses.kind import Kind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.mechanisms.shell import ask, await_port_script, kill_script, process_script
+from nemeses.mechanisms.shell import (
+    ENDS_LEFT_S,
+    ask,
+    await_port_script,
+    kill_script,
+    process_script,
+    terminate_script,
+)
 from nemeses.ports import Host, Site
+
+KILL: Final = "KILL"
 
 
 @dataclass(frozen=True)
@@ -55,8 +68,49 @@ class Services(Mechanism):
         """Start the services that do not run, and check that every port is open."""
         return combine(on_each(self.site, targets, lambda host: start_and_verify(host, self.site, self.in_force)))
 
+    def end(self, targets: Iterable[str], signal: str) -> Evidence:
+        """Send services a signal, and check that their processes are gone and their ports closed. `KILL` goes to all
+        processes; another one to the main process, which has until the stop deadline."""
+        return combine(on_each(self.site, targets, lambda host: self._ended(host, signal)))
+
     def heal_all(self) -> Evidence | None:
         return self.start(self.site.hosts)
+
+    def _ended(self, host: Host, signal: str) -> Evidence:
+        pid = host.service_pid()
+        if pid is None:
+            return Evidence("inconclusive", {"error": "no service was running"})
+        detail: dict[str, Any] = {"pid": pid}
+        if signal == KILL:
+            detail |= ask(host, kill_script(pid, host.address, host.port))
+        else:
+            deadline_s = round(self.site.stop_deadline_s * self.site.time_scale)
+            script = terminate_script(pid, host.address, host.port, deadline_s, signal)
+            detail |= {"deadline_s": deadline_s, **ask(host, script, timeout_s=deadline_s + ENDS_LEFT_S)}
+        if not detail.get("start"):
+            return Evidence("inconclusive", {**detail, "error": "the service had ended before the signal"})
+        shown = all(detail.get(rule.key) in rule.values for rule in EndingKind.seen)
+        return Evidence("confirmed" if shown else "mismatch", detail)
+
+
+class EndingKind(Kind[Services]):
+    """Evidence: the processes are gone and the port is closed; after the heal the port is open."""
+
+    group = FaultGroup.PROCESS
+    service = "ended"
+    seen = (
+        EvidenceRule("signalled", values=("yes",)),
+        EvidenceRule("state", values=("gone",)),
+        EvidenceRule("port", values=("closed",)),
+    )
+    healed = (EvidenceRule("port", values=("open",), unless="withheld_by"),)
+    hides = frozenset({"process"})
+    heal_rests_on = frozenset()
+    mechanism = Services
+    healed_by = "start"
+
+    def heal(self, by: Services, fault: Fault) -> Evidence:
+        return by.start(fault.targets)
 
 
 def start_and_verify(host: Host, site: Site, in_force: FaultsInForce) -> Evidence:

@@ -300,6 +300,8 @@ class CoveringKind(StoreKind):
 
     needs = frozenset({"store", "mounts"})
     hides = frozenset({"store"})
+    destroys = frozenset({Damage.SPEED})
+    healed = (EvidenceRule("write", values=("done",), unless="covered_by"),)
     healed_by = "restore-store"
     cover: ClassVar[str]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
-from nemeses.fault import Evidence, combine, worst
+from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.kind import Facts, Kind, facts_of, node_facts
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import Change, ClockReading, change, note_move, read_clocks, set_right
@@ -202,6 +202,13 @@ class SuspensionKind(Kind[Suspension]):
     mechanism = Suspension
     proven_late = True
     healed_by = "resume"
+    stopped_state: ClassVar[StoppedState]
+
+    def inject(self, by: Suspension, fault: Fault) -> Evidence:
+        return by.stop(fault.targets, self.stopped_state)
+
+    def heal(self, by: Suspension, fault: Fault) -> Evidence:
+        return by.resume(fault.targets, self.stopped_state)
 
     def proof(self, effect: Facts, heal: Facts) -> str:
         return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
