@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from analysis.analysis_revision import revision
 from analysis.checker import Checker
@@ -25,8 +25,6 @@ from history.known_digests import digest_of
 from history.regular_files import read_text
 from installation.commands import command
 from installation.sanitize import quoted
-
-_VERDICTS: Final = (PASS, FAIL, UNKNOWN)
 
 
 @dataclass(frozen=True)

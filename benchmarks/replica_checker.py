@@ -11,8 +11,8 @@ from pathlib import Path
 from crc32c import crc32c
 
 from analysis.core.replica_evidence import Circumstances
-from analysis.core.replicas import check_replicas
-from analysis.replicafiles.kafka import read_node
+from analysis.core.replicas import check_partition
+from analysis.replicafiles.kafka import read_partition
 from history.record.record_payload import record_bytes
 
 RECORD_BYTES = 128
@@ -35,9 +35,9 @@ def main() -> None:
             (directory / f"{0:020d}.log").write_bytes(data)
             (directory / "leader-epoch-checkpoint").write_text("0\n1\n1 0\n", encoding="utf-8")
         start = clock()
-        logs = [log for node in NODES for log in read_node(node, Path(scratch) / node)]
+        logs = [read_partition(node, ("log", 0), Path(scratch) / node) for node in NODES]
         middle = clock()
-        assert check_replicas(logs, circumstances=Circumstances(quiet=True)).ok
+        assert check_partition(logs, circumstances=Circumstances(quiet=True)).ok
         print(f"{len(NODES)} x {records} records: read {middle - start:.3f} s, compared {clock() - middle:.3f} s")
 
 

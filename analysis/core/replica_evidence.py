@@ -7,14 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.evidence import ACK, NONE, gather, lay_out
 from analysis.core.explain import Key, name_of
-from analysis.core.rows import I64, Bools, rows_of, sent_again
+from analysis.core.rows import I64, Bools
 from analysis.replicafiles.log import NO_EPOCH, ReplicaLog
-from history.record.schemas import ACKS_ALL, APPEND, FAIL, OK
 from history.record.values import DERIVED
 
 Record = dict[str, Any]
@@ -112,57 +109,6 @@ class ReplicaReport:
             (*self.without_epochs, *other.without_epochs),
             self.earlier + other.earlier,
         )
-
-
-def client_orders(operations: pa.Table) -> dict[Key, ClientOrder]:
-    """The operations' view of each partition's log; for contradictory operations, the log checker's choice."""
-    rows = rows_of(operations)
-    spans = lay_out(rows, None)
-    orders: dict[Key, ClientOrder] = {}
-    for part, evidence in zip(spans.part.tolist(), gather(rows, spans, "lower-bound-only"), strict=True):
-        indices = np.flatnonzero(evidence.value != NONE)
-        order = ClientOrder(indices + evidence.start, evidence.value[indices], (evidence.flags[indices] & ACK) != 0)
-        key, earlier_order = rows.keys[part], orders.get(rows.keys[part])
-        orders[key] = order if earlier_order is None else earlier_order.joined(order)
-    return orders
-
-
-def appends_of(operations: pa.Table) -> dict[Key, Appends]:
-    """What was sent to each partition according to the operations."""
-    rows = rows_of(operations)
-    repeated_values = operations["value"].to_numpy()[sent_again(operations)]
-    appends: dict[Key, Appends] = {}
-    for part, key in enumerate(rows.keys):
-        bound = rows.bound.value[rows.bound.part == part]
-        columns = rows.loose.value, rows.loose.type, rows.loose.offset
-        loose, type_, named = (column[rows.loose.part == part] for column in columns)
-        queries = rows.queries
-        ends = np.flatnonzero((queries.part == part) & queries.final & ~queries.is_read & (queries.lo >= 0))
-        last = ends[np.argmax(queries.inv[ends])] if len(ends) else -1
-        appends[key] = Appends(
-            sent=np.concatenate((bound, loose)),
-            refused=loose[type_ == FAIL],
-            loose=loose[type_ != FAIL],
-            end=int(queries.lo[last]) if last >= 0 else -1,
-            answered=loose[named >= 0],
-            again=repeated_values,
-        )
-    return appends
-
-
-def acknowledged_before(operations: pa.Table, at: int) -> int:
-    """The highest offset of a partition that all in-sync replicas had acknowledged before `at`; -1 without one."""
-    if not operations.num_rows:
-        return -1
-    f, type_, acks, ret, offset = (operations[name].to_numpy() for name in ("f", "type", "acks", "ret", "offset"))
-    mine = (f == APPEND) & (type_ == OK) & (acks == ACKS_ALL) & (ret < at)
-    return int(offset[mine].max(initial=-1))
-
-
-def sent_after(operations: pa.Table, at: int) -> I64:
-    """The values of a partition that clients sent after `at`."""
-    f, inv, value = (operations[name].to_numpy() for name in ("f", "inv", "value"))
-    return np.asarray(value[(f == APPEND) & (inv > at)], np.int64)
 
 
 def anomaly_of(name: str, log: ReplicaLog, sentence: str, witness: Sequence[Record | None], count: int = 1) -> Anomaly:

@@ -38,7 +38,6 @@ from analysis.core import replica_contents as contents
 from analysis.core import replica_epochs as epochs
 from analysis.core import replica_sequences as sequences
 from analysis.core.anomaly import Anomaly
-from analysis.core.explain import Key
 from analysis.core.replica_comparison import both, prefix_changed, replaced, unreplaced
 from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, ReplicaReport, log_name
 from analysis.core.replica_ranges import (
@@ -57,24 +56,6 @@ RUNNING: Final = Circumstances()
 """The circumstances while the system runs."""
 
 
-def check_replicas(
-    logs: Sequence[ReplicaLog],
-    orders: Mapping[Key, ClientOrder] | None = None,
-    circumstances: Circumstances = RUNNING,
-) -> ReplicaReport:
-    """Checks replicas of any partitions.
-
-    `orders`: what clients saw (`client_orders`); without it D5 is not checked, and of D6 only the logs' ends.
-    """
-    by_partition: dict[Key, list[ReplicaLog]] = {}
-    for log in logs:
-        by_partition.setdefault((log.topic, log.partition), []).append(log)
-    report = ReplicaReport()
-    for key, replicas in sorted(by_partition.items()):
-        report = report.merge(check_partition(replicas, (orders or {}).get(key), circumstances=circumstances))
-    return report
-
-
 def check_partition(
     replicas: Sequence[ReplicaLog],
     order: ClientOrder | None = None,
@@ -82,10 +63,11 @@ def check_partition(
     circumstances: Circumstances = RUNNING,
     earlier: Sequence[ReplicaLog] = (),
 ) -> ReplicaReport:
-    """Checks the replicas of one partition; arguments as of `check_replicas`.
+    """Checks the replicas of one partition.
 
-    `appends`: what clients sent to it; without it D8 and the final reads' end are not checked. `earlier`: older dumps
-    of some of the replicas; without it D7 is not checked.
+    `order`: what clients saw; without it D5 is not checked, and of D6 only the logs' ends. `appends`: what clients sent
+    to it; without it D8 and the final reads' end are not checked. `earlier`: older dumps of some of the replicas;
+    without it D7 is not checked.
     """
     findings = examine(RangeView(replicas, earlier, order), circumstances)
     questions = questions_of(findings)

@@ -121,16 +121,12 @@ class RegisterPlan:
         return [task.rows * LOG_ROWS_PER_ROW for task in self.tasks]
 
 
-def check_registers(plan: RegisterPlan, spread: TaskMap) -> RegisterReport:
-    """The report on all keys. Raises DamagedError for a row group that is not as the index states."""
-    return check_and_order(plan, spread, None)[0]
-
-
 def check_and_order(
-    plan: RegisterPlan, spread: TaskMap, directory: Path | None
+    plan: RegisterPlan, spread: TaskMap, directory: Path | None = None
 ) -> tuple[RegisterReport, list[OrderPart]]:
     """The report on all keys, and the files in `directory` with the orders that explain them, by their first keys;
-    without a directory, none. Replaces the directory. Raises as `check_registers`."""
+    without a directory, none. Replaces the directory. Raises DamagedError for a row group that is not as
+    the index states."""
     if directory is not None:
         remove(directory)  # an earlier certificate may have other parts
         directory.mkdir(parents=True)

@@ -119,11 +119,6 @@ def preallocates(settings: Mapping[str, str]) -> bool:
     return any(settings.get(key, "").strip().lower() == "true" for key in ("log.preallocate", "preallocate"))
 
 
-def read_node(node: str, data: Path | str) -> list[ReplicaLog]:
-    """All replicas in a node's collected data directory, by topic and partition; internal topics are left out."""
-    return [read_partition(node, key, Path(data)) for key in partitions(Path(data))]
-
-
 def read_partition(
     node: str, key: Key, data: Path, *, compacted: bool = False, remote: StoredLog | None = None
 ) -> ReplicaLog:

@@ -27,7 +27,6 @@ DELETE_HORIZON_MASK = 0x40
 """The base timestamp is the time from which on compaction removes the batch's tombstones (KIP-534)."""
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
-_PREFIX = struct.Struct(">qi")
 _BASE_OFFSET = struct.Struct(">q")
 _LEADER_EPOCH = struct.Struct(">i")
 _CHECKED = struct.Struct(">hiqqqhii")

@@ -14,7 +14,6 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,35 +146,12 @@ def _column(field: Any, values: Sequence[Any]) -> Any:
     return pa.array(values, type=field.type)
 
 
-@dataclass(frozen=True)
-class Stream:
-    """The content of a stream: the rows that certainly equal the written ones. `is_torn`: its tail is lost; `defects`:
-    why it is incomplete, as sentences without the file's name."""
-
-    rows: pa.Table
-    is_torn: bool = False
-    defects: tuple[str, ...] = ()
-
-
-def read_batches(path: Path, schema: pa.Schema, segment: int = 0, *, earlier: pa.Schema | None = None) -> Stream:
-    """Every batch of a stream up to the first one that is torn or damaged. `earlier`: a schema that is accepted as
-    well; the rows then have it. Raises OSError."""
-    reader = BatchReader(path, schema, segment, earlier=earlier)
-    batches = list(reader.batches())
-    # In one chunk: later steps work chunk by chunk, and a batch may have few rows.
-    table = (
-        pa.Table.from_batches(batches, schema=batches[0].schema if batches else schema)
-        .unify_dictionaries()
-        .combine_chunks()
-    )
-    return Stream(table, reader.is_torn, tuple(reader.defects))
-
-
 class BatchReader:
-    """Reads a segment batch by batch. `is_torn` and `defects` are as in `Stream`, and complete when `batches` ends."""
+    """Reads a segment batch by batch: the rows that certainly equal the written ones. `is_torn`: its tail is lost;
+    `defects`: why it is incomplete, as sentences without the file's name. Both are complete when `batches` ends."""
 
     def __init__(self, path: Path, schema: pa.Schema, segment: int = 0, *, earlier: pa.Schema | None = None) -> None:
-        """Raises OSError."""
+        """`earlier`: a schema that is accepted as well. Raises OSError."""
         self.defects: list[str] = []
         self._data = read_bytes(path)
         self._schemas = [schema] if earlier is None else [schema, earlier]

@@ -141,16 +141,6 @@ def shut_filesystem_down(descriptor: int, how: int) -> None:
     fcntl.ioctl(descriptor, _FS_IOC_SHUTDOWN, struct.pack("I", how))
 
 
-def sync_filesystem(path: str | os.PathLike[str]) -> None:
-    """Write back the filesystem of a file or directory only: `os.sync` would write back all filesystems of the machine,
-    including unsynced data of other runs that a power cut is about to discard."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        _check(_libc.syncfs(ctypes.c_int(descriptor)), f"syncfs {path}")
-    finally:
-        os.close(descriptor)
-
-
 def dirty_pages(descriptor: int, offset: int, length: int) -> int:
     """How many pages of a file's range are only in memory. ENOSYS on kernels before 6.5."""
     span = ctypes.create_string_buffer(struct.pack("QQ", offset, length))

@@ -207,11 +207,6 @@ class _Cluster:
     isr: dict[Partition, tuple[int, frozenset[str]]] = field(default_factory=dict)
 
 
-def states_of(run_dir: Path, topic: str) -> tuple[str, ...]:
-    """The distinct abstract states of a topic's partitions in a run, in the order in which they were reached."""
-    return tuple(dict.fromkeys(str(visit.state) for visit in visits(run_dir, topic)))
-
-
 def constellation(state: str) -> str:
     """A coarser form of an abstract state's text: which replicas run, lead, are in sync and are ahead of the leader.
     There are about a hundred constellations and thousands of states, so a rare constellation is significant."""

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from analysis.core.replica_evidence import Circumstances, ReplicaReport, appends_of, client_orders
+from analysis.core.replica_evidence import Circumstances, ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.replicafiles.log import CONTROL_RECORD, NO_VALUE, ReplicaLog
 from history.record.schemas import SENT_AGAIN
+from tests.analysis.client_orders import appends_of, client_orders
 from tests.analysis.log_histories import Op, end, fail, info, ok, table, v
 from tests.analysis.replica_logs import replica
 

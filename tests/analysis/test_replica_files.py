@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from analysis.replicafiles.kafka import read_node, read_replica
-from analysis.replicafiles.log import CONTROL_RECORD, NO_VALUE
+from analysis.replicafiles.kafka import partitions, read_partition, read_replica
+from analysis.replicafiles.log import CONTROL_RECORD, NO_VALUE, ReplicaLog
 from tests.analysis.segment_files import batch, log_bytes, record, value, write_high_watermarks, write_replica
 
 
@@ -134,6 +134,11 @@ def test_control_batches_carry_no_values(tmp_path: Path) -> None:
     control = batch(0, 1, [record(0, value(5), key=b"\0\0\0\1")], attributes=0x20)
     log = read_replica("n1", "log", 0, write_replica(tmp_path, "log", 0, {0: control}))
     assert (log.offset.tolist(), log.value.tolist()) == ([0], [CONTROL_RECORD])
+
+
+def read_node(node: str, data: Path) -> list[ReplicaLog]:
+    """All replicas in a data directory."""
+    return [read_partition(node, key, data) for key in partitions(data)]
 
 
 def test_a_node_has_its_replicas_with_their_high_watermarks(tmp_path: Path) -> None:

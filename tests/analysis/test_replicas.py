@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from analysis.core.anomaly import Anomaly
-from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder, client_orders
-from analysis.core.replicas import check_partition, check_replicas
-from analysis.replicafiles.kafka import read_node
+from analysis.core.replica_evidence import Appends, Circumstances, ClientOrder
+from analysis.core.replicas import check_partition
+from analysis.replicafiles.kafka import read_partition
 from analysis.replicafiles.log import NO_VALUE, ReplicaLog
 from history.record.schemas import INF
+from tests.analysis.client_orders import client_orders
 from tests.analysis.log_histories import end, info, ok, read, table, v
 from tests.analysis.replica_logs import replica
 from tests.analysis.segment_files import log_bytes, write_high_watermarks, write_replica
@@ -188,16 +189,16 @@ def test_from_files_to_findings(tmp_path: Path) -> None:
         data = tmp_path / node
         write_replica(data, "log", 0, {0: log_bytes([1, 1, 1], values)}, epochs=[(1, 0)])
         write_high_watermarks(data, {("log", 0): mark})
-    logs = [log for node in ("n1", "n2") for log in read_node(node, tmp_path / node)]
+    logs = [read_partition(node, ("log", 0), tmp_path / node) for node in ("n1", "n2")]
     orders = client_orders(table([ok(1, 10, 20, 0), ok(2, 30, 40, 1), ok(3, 50, 60, 2)]))
-    report = check_replicas(logs, orders, circumstances=AT_REST)
+    report = check_partition(logs, orders["log", 0], circumstances=AT_REST)
     assert names(report.anomalies) == ["replica-divergence", "replica-order-mismatch"]
     assert report.anomalies[1].witness[1]["node"] == "n2"
 
 
 def test_a_damaged_log_is_named(tmp_path: Path) -> None:
     write_replica(tmp_path, "log", 0, {0: log_bytes([1], [1]) + b"torn"}, epochs=[(1, 0)])
-    report = check_replicas(read_node("n1", tmp_path))
+    report = check_partition([read_partition("n1", ("log", 0), tmp_path)])
     assert report.ok
     assert len(report.undecided) == 2
     assert "log-0 on n1 ends early" in report.undecided[0]

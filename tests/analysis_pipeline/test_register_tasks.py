@@ -14,7 +14,7 @@ import pytest
 
 from analysis.core.registers import RegisterReport, check
 from analysis.core.rows import DamagedError
-from analysis.engines.register import RegisterPlan, check_and_order, check_registers, plan_keys
+from analysis.engines.register import RegisterPlan, check_and_order, plan_keys
 from analysis.engines.register_certificate import write_register_certificate
 from analysis.engines.register_orders import ORDER
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
@@ -46,7 +46,7 @@ def test_every_size_of_tasks_and_row_groups_gives_the_same_report(tmp_path: Path
     for pieces, most, task_rows in ((1, 1, 1), (2, 3, 10), (5, 8, 40), (3, 1000, 1 << 20)):
         run = tmp_path / f"{pieces}-{most}"
         stored(run, operations, pieces=pieces, least_rows=1, most_rows=most)
-        found = check_registers(RegisterPlan.of(run / "tables", task_rows=task_rows), in_sequence)
+        found = check_and_order(RegisterPlan.of(run / "tables", task_rows=task_rows), in_sequence)[0]
         assert repr(found) == repr(expected), (pieces, most, task_rows)
 
 
@@ -79,8 +79,8 @@ def test_worker_processes_give_the_same_report_certificate_and_verification(tmp_
     stored(tmp_path / "wrong", wrong, pieces=3, least_rows=1, most_rows=5)
     maps: tuple[TaskMap, TaskMap] = (in_sequence, WorkerProcesses(2))
     for spread in maps:
-        right = check_registers(RegisterPlan.of(tmp_path / "right" / "tables", task_rows=30), spread)
-        refuted = check_registers(RegisterPlan.of(tmp_path / "wrong" / "tables", task_rows=30), spread)
+        right = check_and_order(RegisterPlan.of(tmp_path / "right" / "tables", task_rows=30), spread)[0]
+        refuted = check_and_order(RegisterPlan.of(tmp_path / "wrong" / "tables", task_rows=30), spread)[0]
         directory = certified(tmp_path / "right", task_rows=30, spread=spread)
         files = {path.name: path.read_bytes() for path in directory.iterdir()}
         proven = verify_registers(directory, tmp_path / "right", spread=spread)
@@ -131,7 +131,7 @@ def test_row_groups_that_are_not_as_the_index_states_are_damage(
     stored(tmp_path, table({"k": [write(1, 0, 1), read(1, 2, 3)]}))
     damage(tmp_path / "tables")
     with pytest.raises(DamagedError, match=complaint):
-        check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence)
+        check_and_order(RegisterPlan.of(tmp_path / "tables"), in_sequence)[0]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_an_index_that_hides_a_row_group_from_all_tasks_is_damage(
     first, second, third = read_index(REGISTER, tmp_path / "tables")
     write_index(REGISTER, [first, replace(second, **changes), third], tmp_path / "tables")
     with pytest.raises(DamagedError, match=complaint):
-        check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence)
+        check_and_order(RegisterPlan.of(tmp_path / "tables"), in_sequence)[0]
 
 
 def test_an_index_with_bytes_outside_utf8_is_damage(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_index_with_bytes_outside_utf8_is_damage(tmp_path: Path) -> None:
 
 def test_no_operations_have_an_empty_report_and_certificate(tmp_path: Path) -> None:
     stored(tmp_path, table({}))
-    assert check_registers(RegisterPlan.of(tmp_path / "tables"), in_sequence) == RegisterReport()
+    assert check_and_order(RegisterPlan.of(tmp_path / "tables"), in_sequence)[0] == RegisterReport()
     assert "0 operations on 0 registers" in verify_registers(certified(tmp_path), tmp_path)
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from analysis.core.replica_evidence import ReplicaReport, appends_of, client_orders
+from analysis.core.replica_evidence import ReplicaReport
 from analysis.core.replicas import check_partition
 from analysis.engines.replica import check_replicas, tasks_of
 from analysis.engines.row_groups import read, row_groups_of
 from analysis.engines.task_map import TaskMap, WorkerProcesses, in_sequence
 from analysis.replicafiles.kafka import partitions, read_partition, read_remote
+from tests.analysis.client_orders import appends_of, client_orders
 from tests.analysis_pipeline.random_replicas import KEY, NODES, RandomReplicas
 
 SEEDS = 40

@@ -13,7 +13,7 @@ import pytest
 from history.checksummed_lines import text_of
 from history.errors import UNFINISHED
 from history.reader import History, read_run
-from history.record.arrow_stream import BatchWriter, read_batches
+from history.record.arrow_stream import BatchReader, BatchWriter
 from history.record.operation_tables import read_index
 from history.record.schemas import CALL, CALLS, FAIL, INF, INFO, OK, QUERY
 from history.record.shapes import FREE
@@ -109,7 +109,7 @@ def test_any_mix_of_outcomes_reads_back_in_any_size_of_segments(tmp_path: Path) 
 
 def _rewritten(run: Path, change: Callable[[list[dict[str, Any]]], None]) -> None:
     stream = run / "history" / "operations" / "c-1.calls"
-    content = read_batches(stream, CALLS).rows.to_pylist()
+    content = [row for batch in BatchReader(stream, CALLS).batches() for row in batch.to_pylist()]
     change(content)
     stream.unlink()
     sink = BatchWriter(stream, CALLS, clock=Clock())

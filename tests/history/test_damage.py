@@ -13,7 +13,7 @@ from history.checksummed_lines import LineWriter, read_lines, text_of
 from history.journal.reader import read_journal
 from history.journal.writer import Journal
 from history.reader import read_run
-from history.record.arrow_stream import BatchWriter, read_batches
+from history.record.arrow_stream import BatchReader, BatchWriter
 from history.record.schemas import END, INF, OPERATIONS, REGISTERS
 from history.record.validation import RowErrors, error_sentences, valid_part, wrong_operations, wrong_registers
 
@@ -35,8 +35,9 @@ def stream(path: Path) -> list[tuple[Any, ...]]:
 
 
 def read(path: Path) -> tuple[list[tuple[Any, ...]], tuple[str, ...]]:
-    found = read_batches(path, REGISTERS)
-    return [tuple(row.values()) for row in found.rows.to_pylist()], found.defects
+    reader = BatchReader(path, REGISTERS)
+    rows = [tuple(row.values()) for batch in reader.batches() for row in batch.to_pylist()]
+    return rows, tuple(reader.defects)
 
 
 def test_no_bit_of_a_stream_changes_a_row_unseen(tmp_path: Path) -> None:

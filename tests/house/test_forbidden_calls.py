@@ -10,8 +10,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_no_module_syncs_the_whole_machine() -> None:
-    """What other runs, and other nodes of the same run, have at stake in memory must stay there: `sync -f`, or
-    `orchestrator.machine.syscalls.sync_filesystem`, is for one filesystem."""
+    """What other runs, and other nodes of the same run, have at stake in memory must stay there: `sync -f` is for one
+    filesystem."""
     tracked = subprocess.run(["git", "ls-files", "*.py", "*.j2", "*.sh", "brownout"], cwd=ROOT, capture_output=True)
     names = tracked.stdout.decode().splitlines()
     assert names

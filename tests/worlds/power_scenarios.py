@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -69,7 +70,8 @@ def _cut(data: DataDisk, play: Callable[[Disk], Awaitable[object]]) -> dict[str,
         for path in root.iterdir():
             path.unlink()
     root.mkdir(exist_ok=True)
-    syscalls.sync_filesystem(root)  # this one alone: what others have not synced is not to be saved by this
+    # This one alone: what others have not synced is not to be saved by this.
+    subprocess.run(["sync", "--file-system", root], check=True)
     disk = RealDisk(str(root))
     held = asyncio.run(_hold(play, disk))
     mounted = os.open(point, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
