@@ -21,8 +21,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,10 +35,16 @@ from history import strict_json
 from history.record.operation_digest import digest_of_streams, digest_of_tables
 from history.record.operation_tables import IndexedGroup, TablesError, read_index
 from history.record.schemas import ACKS_ALL, APPEND, FAIL, INF, OK, PHASE_FINAL, SENT_AGAIN
-from history.record.shapes import LOG
+from history.record.shapes import LOG, Shape
 from history.regular_files import read_bytes, require_regular
 from installation.counted import counted
 
+if TYPE_CHECKING:
+    from analysis.verifiers.register import KeysPart, RegisterClaim
+
+TaskT = TypeVar("TaskT")
+ConfirmedT = TypeVar("ConfirmedT")
+ClaimT = TypeVar("ClaimT", "Claim", "RegisterClaim")
 Columns = dict[str, Any]
 Bounds = dict[int, tuple[int, int]]
 Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -130,67 +137,92 @@ def verify(directory: Path | str, run: Path | str, *, upper_bound: str = "strict
     `upper_bound`: the weakest acceptable claim.
     """
     root, tables = Path(directory), Path(run) / "tables"
-    claim = _claim_of(root)
-    demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
-    demand_digest(claim.tables, lambda: digest_of_tables(LOG, tables), "it was made for other tables of operations")
-    _demand(claim.upper_bound in STRENGTH, "its upper bound has no meaning")
-    _demand(
+    claim = read_claim(root / "certificate.json", Claim, FORMAT)
+    groups = claimed_groups(claim, LOG, Path(run))
+    demand(claim.upper_bound in STRENGTH, "its upper bound has no meaning")
+    demand(
         STRENGTH.index(claim.upper_bound) >= STRENGTH.index(upper_bound),
         f"it proves {claim.upper_bound} bounds only, not {upper_bound} ones",
     )
-    groups = _index_of(tables)
-    operations = sum(group.rows for group in groups)
-    _demand(claim.operations == operations, "it was made for a history with another number of operations")
     tasks = _tasks_of(claim, groups, root, tables)
-    results = list(spread(_confirm, tasks))
-    for result in results:
-        if isinstance(result, CertificateError):
-            raise result
+    results = confirm_all(_confirmed, tasks, spread)
     lengths = {task.where: 0 for task in tasks}
     for name in lengths:
         mine = [(task, result) for task, result in zip(tasks, results, strict=True) if task.where == name]
         lengths[name] = _verify_partition(name, mine, spread)
-    _demand(claim.lengths == lengths, "the partitions and lengths that it states are not those that it holds")
+    demand(claim.lengths == lengths, "the partitions and lengths that it states are not those that it holds")
     records = sum(lengths.values())
-    proven = f"{counted(operations, 'operation')} {'is' if operations == 1 else 'are'} linearizable"
+    proven = f"{counted(claim.operations, 'operation')} {'is' if claim.operations == 1 else 'are'} linearizable"
     return f"{proven} ({claim.upper_bound}): {counted(records, 'record')} in order"
 
 
-def demand_digest(stated: str, digest: Callable[[], str], otherwise: str) -> None:
-    """Raises CertificateError unless the files have the stated digest. A file that cannot be read has none."""
-    try:
-        actual = digest()
-    except OSError as error:
-        raise CertificateError(f"a file of the history cannot be read: {error}") from error
-    _demand(actual == stated, otherwise)
+def demand(holds: Any, otherwise: str) -> None:
+    """Raises CertificateError unless the condition is true, in all elements of an array."""
+    if not np.all(holds):
+        raise CertificateError(otherwise)
 
 
-def _claim_of(directory: Path) -> Claim:
-    """The claim, in a strict form that leaves no room for hidden content."""
+def read_claim(path: Path, form: type[ClaimT], number: int) -> ClaimT:
+    """The claim of a certificate, of the format with this number, in a strict form that leaves no room for hidden
+    content: the directory holds its parts and nothing else. Raises CertificateError."""
     try:
-        content = strict_json.decode(read_bytes(directory / "certificate.json"))
-        _demand(isinstance(content, dict), "it is not a certificate")
-        _demand(content.get("format") == FORMAT, "its format is unknown to this verifier")
-        claim = msgspec.convert(content, Claim)
-        names = {path.name for path in directory.iterdir()} - {"certificate.json"}
+        content = strict_json.decode(read_bytes(path))
+        demand(isinstance(content, dict), "it is not a certificate")
+        demand(content.get("format") == number, "its format is unknown to this verifier")
+        claim = msgspec.convert(content, form)
+        names = {entry.name for entry in path.parent.iterdir()} - {path.name}
     except msgspec.ValidationError as error:
         raise CertificateError(f"its fields are not those of a certificate: {error}") from error
     except (OSError, ValueError) as error:
-        raise CertificateError(f"{directory}: cannot be read: {error}") from error
-    _demand(names == {part.file for part in claim.parts}, "its files are not those that it states")
+        raise CertificateError(f"{path.parent}: cannot be read: {error}") from error
+    demand(names == {part.file for part in claim.parts}, "its files are not those that it states")
     return claim
 
 
-def _index_of(tables: Path) -> list[IndexedGroup]:
+def claimed_groups(claim: Claim | RegisterClaim, shape: Shape, run: Path) -> list[IndexedGroup]:
+    """The row groups of a run's tables, which are those that the claim is about. Raises CertificateError."""
+    tables = run / "tables"
     try:
-        return read_index(LOG, tables)
+        demand(claim.streams == digest_of_streams(run), "it was made for another history")
+        demand(claim.tables == digest_of_tables(shape, tables), "it was made for other tables of operations")
+        groups = read_index(shape, tables)
+    except OSError as error:
+        raise CertificateError(f"a file of the history cannot be read: {error}") from error
     except TablesError as error:
         raise CertificateError(str(error)) from error
+    rows = sum(group.rows for group in groups)
+    demand(claim.operations == rows, "it was made for a history with another number of operations")
+    return groups
 
 
-def _demand(holds: Any, otherwise: str) -> None:
-    if not np.all(holds):
-        raise CertificateError(otherwise)
+def read_part(directory: str, part: Part | KeysPart, schema: pa.Schema, kind: str) -> pa.Table:
+    """The entries of a part. `kind`: what they are, with an article. Raises CertificateError."""
+    try:
+        content = read_bytes(Path(directory) / part.file)
+        demand(part.sha256 == hashlib.sha256(content).hexdigest(), f"{part.file} is not the file it was made for")
+        entries = pq.read_table(pa.BufferReader(content))
+        demand(entries.column_names == schema.names, f"its columns are not those of {kind}")
+        entries = entries.cast(schema).combine_chunks()
+    except (OSError, ValueError) as error:
+        raise CertificateError(f"{part.file}: cannot be read: {error}") from error
+    demand(not any(column.null_count for column in entries.columns), "an entry lacks a field")
+    return entries
+
+
+def confirm_all(confirm: Callable[[TaskT], ConfirmedT], tasks: Sequence[TaskT], spread: Spread) -> list[ConfirmedT]:
+    """The results of all tasks. Raises the CertificateError of the first one that is not confirmed."""
+    results = list(spread(partial(_result_or_error, confirm), tasks))
+    for result in results:
+        if isinstance(result, CertificateError):
+            raise result
+    return results
+
+
+def _result_or_error(confirm: Callable[[TaskT], ConfirmedT], task: TaskT) -> ConfirmedT | CertificateError:
+    try:
+        return confirm(task)
+    except CertificateError as error:
+        return error
 
 
 def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tables: Path) -> list[PartTask]:
@@ -205,8 +237,8 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
     for key in sorted(of_partition.keys() | parts.keys()):
         name, partition_parts = f"{key[0]}-{key[1]}", sorted(parts.get(key, []), key=lambda part: part.start)
         ends = np.cumsum([0, *(part.length for part in partition_parts)]).tolist()
-        _demand(all(part.length > 0 for part in partition_parts), f"{name}: it has a part without entries")
-        _demand([part.start for part in partition_parts] == ends[:-1], f"{name}: its offsets are not 0, 1, 2, ...")
+        demand(all(part.length > 0 for part in partition_parts), f"{name}: it has a part without entries")
+        demand([part.start for part in partition_parts] == ends[:-1], f"{name}: its offsets are not 0, 1, 2, ...")
         owned: set[tuple[str, int]] = set()
         for number, start in enumerate(ends[:-1] or [0]):
             stop = ends[number + 1] if number + 1 < len(partition_parts) else BEYOND
@@ -217,7 +249,7 @@ def _tasks_of(claim: Claim, groups: Sequence[IndexedGroup], directory: Path, tab
             part_ = partition_parts[number] if partition_parts else None
             bound = claim.upper_bound
             tasks.append(PartTask(name, start, stop, part_, str(directory), str(tables), mine, owner, bound))
-        _demand(len(owned) == len(of_partition.get(key, ())), f"{name}: no part has the operations of a row group")
+        demand(len(owned) == len(of_partition.get(key, ())), f"{name}: no part has the operations of a row group")
     return tasks
 
 
@@ -227,17 +259,10 @@ def _shows(group: IndexedGroup, start: int, stop: int) -> bool:
     return bool(group.lowest < stop and group.highest >= start)
 
 
-def _confirm(task: PartTask) -> Confirmed | CertificateError:
-    try:
-        return _confirmed(task)
-    except CertificateError as error:
-        return error
-
-
 def _confirmed(task: PartTask) -> Confirmed:
     log = _entries(task)
     name = task.where
-    _demand(np.diff(log["at"]) >= 0, f"{name}: its moments go back")
+    demand(np.diff(log["at"]) >= 0, f"{name}: its moments go back")
     explained = np.zeros(len(log["at"]), np.bool_)
     acknowledged = np.zeros(len(log["at"]), np.int64)
     unplaced = []
@@ -261,18 +286,10 @@ def _entries(task: PartTask) -> Columns:
     part = task.part
     if part is None:
         return {name: np.empty(0, np.int64) for name in ENTRIES.names}
-    try:
-        content = read_bytes(Path(task.directory) / part.file)
-        _demand(part.sha256 == hashlib.sha256(content).hexdigest(), f"{part.file} is not the file it was made for")
-        table = pq.read_table(pa.BufferReader(content))
-        _demand(table.column_names == ENTRIES.names, "its columns are not those of a linearization")
-        table = table.cast(ENTRIES)
-    except (OSError, ValueError) as error:
-        raise CertificateError(f"{part.file}: cannot be read: {error}") from error
-    _demand(all(not column.null_count for column in table.columns), "an entry lacks a field")
+    table = read_part(task.directory, part, ENTRIES, "a linearization")
     log = {name: table[name].to_numpy() for name in ENTRIES.names}
     expected = np.arange(part.start, part.start + part.length)
-    _demand(np.array_equal(log["offset"], expected), f"{task.where}: its offsets are not 0, 1, 2, ...")
+    demand(np.array_equal(log["offset"], expected), f"{task.where}: its offsets are not 0, 1, 2, ...")
     return log
 
 
@@ -296,13 +313,13 @@ def _rows(task: PartTask, group: IndexedGroup) -> Columns:
     nonempty = np.flatnonzero(rows["answered"] & (rows["count"] > 0))
     rows["shown"][nonempty] = np.maximum(rows["lo"][nonempty], rows["offset"][nonempty] + rows["count"][nonempty])
     topic, partition = group.key
-    _demand(pc.unique(table["topic"]).to_pylist() == [topic], f"{group.path} has operations of another topic")
-    _demand(rows["partition"] == partition, f"{group.path} has operations of another partition")
+    demand(pc.unique(table["topic"]).to_pylist() == [topic], f"{group.path} has operations of another topic")
+    demand(rows["partition"] == partition, f"{group.path} has operations of another partition")
     named = (rows["offset"][~is_query], rows["offsets"], rows["shown"] - 1, np.where(is_query, rows["hi"], -1))
     for offsets in named:
         offsets = offsets[offsets >= 0]
         reached = (offsets >= group.lowest) & (offsets <= group.highest)
-        _demand(reached, f"{group.path} shows offsets that its index does not state")
+        demand(reached, f"{group.path} shows offsets that its index does not state")
     return rows
 
 
@@ -315,12 +332,12 @@ def _verify_appends(task: PartTask, log: Columns, rows: Columns, is_owned: bool,
     here = (rows["offset"] >= task.start) & (rows["offset"] < task.stop)
     at = np.flatnonzero(durable & here)
     entry = rows["offset"][at] - task.start
-    _demand(entry < size, f"{name}: an acknowledged append is missing")
-    _demand(log["value"][entry] == rows["value"][at], f"{name}: an append is not where it was acknowledged")
-    _demand(rows["inv"][at] <= log["at"][entry], f"{name}: an append takes effect before its invocation")
-    _demand(log["at"][entry] <= rows["ret"][at], f"{name}: an append takes effect after its return")
+    demand(entry < size, f"{name}: an acknowledged append is missing")
+    demand(log["value"][entry] == rows["value"][at], f"{name}: an append is not where it was acknowledged")
+    demand(rows["inv"][at] <= log["at"][entry], f"{name}: an append takes effect before its invocation")
+    demand(log["at"][entry] <= rows["ret"][at], f"{name}: an append takes effect after its return")
     np.add.at(counts, entry, 1)
-    _demand(counts[entry] == 1, f"{name}: an offset was acknowledged twice")
+    demand(counts[entry] == 1, f"{name}: an offset was acknowledged twice")
     explained[entry] = True
     weak = np.flatnonzero(possible & ~durable & ~is_repeat & here)
     entry = np.minimum(rows["offset"][weak] - task.start, max(0, size - 1))
@@ -345,25 +362,25 @@ def _verify_queries(task: PartTask, log: Columns, rows: Columns, is_owned: bool)
     count, start = count[answered], rows["offset"][answered]
     expected = np.repeat(start - (np.cumsum(count) - count), count) + np.arange(len(offsets))
     if is_owned:
-        _demand(offsets == expected, f"{name}: a read is not contiguous")
-        _demand(offsets >= 0, f"{name}: a read shows a record before the first")
-        _demand(rows["inv"] <= rows["ret"], f"{name}: an operation returned before its invocation")
+        demand(offsets == expected, f"{name}: a read is not contiguous")
+        demand(offsets >= 0, f"{name}: a read shows a record before the first")
+        demand(rows["inv"] <= rows["ret"], f"{name}: an operation returned before its invocation")
     inside = np.flatnonzero((offsets >= task.start) & (offsets < task.stop))
     entry = offsets[inside] - task.start
-    _demand(entry < size, f"{name}: a read shows a record past its end")
-    _demand(log["value"][entry] == values[inside], f"{name}: a read shows another record")
+    demand(entry < size, f"{name}: a read shows a record past its end")
+    demand(log["value"][entry] == values[inside], f"{name}: a read shows another record")
     shown, hi, final = rows["shown"][answered], rows["hi"][answered], rows["final"][answered]
     last_queries = np.flatnonzero((shown > task.start) & (shown <= task.stop))
     entry = shown[last_queries] - 1 - task.start
-    _demand(entry < size, f"{name}: a query shows more records than there are")
+    demand(entry < size, f"{name}: a query shows more records than there are")
     unlike = f"{name}: a query saw a length that the log did not have while it ran"
-    _demand(log["at"][entry] <= rows["ret"][answered][last_queries], unlike)
+    demand(log["at"][entry] <= rows["ret"][answered][last_queries], unlike)
     capped = (hi >= 0) & (final | (task.upper_bound == "strict"))
     if is_owned:
         contradicting = hi >= 0 if task.upper_bound != "lower-bound-only" else capped
-        _demand(~contradicting | (shown <= hi), f"{name}: a query contradicts itself")
+        demand(~contradicting | (shown <= hi), f"{name}: a query contradicts itself")
     absent = np.flatnonzero(capped & (hi >= task.start) & (hi < task.stop) & (hi - task.start < size))
-    _demand(rows["inv"][answered][absent] <= log["at"][hi[absent] - task.start], unlike)
+    demand(rows["inv"][answered][absent] <= log["at"][hi[absent] - task.start], unlike)
 
 
 class _SessionBounds:
@@ -394,7 +411,7 @@ class _SessionBounds:
         for a, z in zip(edges.tolist(), [*edges[1:].tolist(), len(session)], strict=True):
             invoked = np.maximum.accumulate(np.where(kind[a:z] == 0, time[a:z], -INF - 1))
             returned = np.where(kind[a:z] == 1, time[a:z], INF + 1)
-            _demand(invoked <= returned, f"{name}: a client was shown a shorter log than before")
+            demand(invoked <= returned, f"{name}: a client was shown a shorter log than before")
             by_session[int(session[a])] = int(invoked[-1]), int(returned.min())
         return by_session
 
@@ -427,17 +444,17 @@ def _verify_partition(name: str, parts: Sequence[tuple[PartTask, Confirmed]], sp
     sessions: dict[int, int] = {}
     for task, confirmed in parts:
         if task.part is not None:
-            _demand(latest_moment <= confirmed.first, f"{name}: its moments go back")
+            demand(latest_moment <= confirmed.first, f"{name}: its moments go back")
             latest_moment, length = confirmed.last, length + task.part.length
         for session, (invoked, returned) in (confirmed.sessions or {}).items():
             latest_invocation = sessions.get(session, -INF - 1)
-            _demand(latest_invocation <= returned, f"{name}: a client was shown a shorter log than before")
+            demand(latest_invocation <= returned, f"{name}: a client was shown a shorter log than before")
             sessions[session] = max(latest_invocation, invoked)
     pairs = sorted(_overlapping([confirmed.values or {} for _, confirmed in parts]))
     files = [tuple(str(_path(parts[number][0])) for number in pair) for pair in pairs]
     twice = np.concatenate([*(confirmed.twice for _, confirmed in parts), *spread(_shared_values, files)])
     unplaced = np.concatenate([confirmed.unplaced for _, confirmed in parts], axis=1)
-    _demand(np.isin(twice, unplaced[0][unplaced[4] == 1]), f"{name}: it holds a value twice")
+    demand(np.isin(twice, unplaced[0][unplaced[4] == 1]), f"{name}: it holds a value twice")
     _verify_unplaced(name, np.concatenate([confirmed.unexplained for _, confirmed in parts], axis=1), unplaced)
     return length
 
@@ -447,14 +464,14 @@ def _verify_unplaced(name: str, entries: Any, appends: Any) -> None:
     value, inv, ret, sure, _repeat = appends
     order = np.argsort(value, kind="stable")
     ordered = value[order]
-    _demand(ordered[1:] != ordered[:-1], f"{name}: a value was appended twice")
+    demand(ordered[1:] != ordered[:-1], f"{name}: a value was appended twice")
     at = np.minimum(np.searchsorted(ordered, entries[0]), max(0, len(ordered) - 1))
     is_appended = ordered[at] == entries[0] if len(ordered) else np.zeros(entries.shape[1], np.bool_)
-    _demand(is_appended, f"{name}: it holds a value that was not appended")
+    demand(is_appended, f"{name}: it holds a value that was not appended")
     append = order[at] if len(ordered) else at[:0]
-    _demand(inv[append] <= entries[1], f"{name}: an append takes effect before its invocation")
-    _demand(entries[1] <= ret[append], f"{name}: an append takes effect after its return")
-    _demand(np.isin(value[sure == 1], entries[0]), f"{name}: an acknowledged append is missing")
+    demand(inv[append] <= entries[1], f"{name}: an append takes effect before its invocation")
+    demand(entries[1] <= ret[append], f"{name}: an append takes effect after its return")
+    demand(np.isin(value[sure == 1], entries[0]), f"{name}: an acknowledged append is missing")
 
 
 def _path(task: PartTask) -> Path:

@@ -12,7 +12,6 @@ before it wrote.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,13 +24,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.verifiers.log import CertificateError, Columns, Spread, demand_digest, one_by_one
-from history import strict_json
-from history.record.operation_digest import digest_of_streams, digest_of_tables
-from history.record.operation_tables import IndexedGroup, TablesError, read_index
+from analysis.verifiers.log import (
+    CertificateError,
+    Columns,
+    Spread,
+    claimed_groups,
+    confirm_all,
+    demand,
+    one_by_one,
+    read_claim,
+    read_part,
+)
+from history.record.operation_tables import IndexedGroup
 from history.record.schemas import CAS, FAIL, MISMATCH, OK, READ, WRITE
 from history.record.shapes import REGISTER
-from history.regular_files import read_bytes, require_regular
+from history.regular_files import require_regular
 from installation.counted import counted
 
 FORMAT: Final = 3
@@ -82,45 +89,14 @@ class ConfirmedKeys:
 def verify_registers(directory: Path | str, run: Path | str, *, spread: Spread = one_by_one) -> str:
     """Returns what `directory` proves of the registers of `run` in a sentence, or raises CertificateError."""
     root, tables = Path(directory), Path(run) / "tables"
-    claim = _claim_of(root)
-    demand_digest(claim.streams, lambda: digest_of_streams(Path(run)), "it was made for another history")
-    demand_digest(
-        claim.tables, lambda: digest_of_tables(REGISTER, tables), "it was made for other tables of operations"
-    )
-    groups = _index_of(tables)
-    operations = sum(group.rows for group in groups)
-    _demand(claim.operations == operations, "it was made for a history with another number of operations")
-    results = list(spread(_confirm, list(_tasks_of(claim, groups, root, tables))))
-    for result in results:
-        if isinstance(result, CertificateError):
-            raise result
-    _demand(sum(result.operations for result in results) == operations, "no part has some of the operations")
+    claim = read_claim(root / FILE, RegisterClaim, FORMAT)
+    demand(all(one.start < other.start for one, other in pairwise(claim.parts)), "its parts are not in order")
+    groups = claimed_groups(claim, REGISTER, Path(run))
+    results = confirm_all(_confirmed, list(_tasks_of(claim, groups, root, tables)), spread)
+    operations = claim.operations
+    demand(sum(result.operations for result in results) == operations, "no part has some of the operations")
     subject = f"{counted(operations, 'operation')} on {counted(sum(result.keys for result in results), 'register')}"
     return f"{subject} {'is' if operations == 1 else 'are'} linearizable"
-
-
-def _claim_of(directory: Path) -> RegisterClaim:
-    """The claim, in a strict form that leaves no room for hidden content."""
-    try:
-        content = strict_json.decode(read_bytes(directory / FILE))
-        _demand(isinstance(content, dict), "it is not a certificate")
-        _demand(content.get("format") == FORMAT, "its format is unknown to this verifier")
-        claim = msgspec.convert(content, RegisterClaim)
-        names = {path.name for path in directory.iterdir()} - {FILE}
-    except msgspec.ValidationError as error:
-        raise CertificateError(f"its fields are not those of a certificate: {error}") from error
-    except (OSError, ValueError) as error:
-        raise CertificateError(f"{directory}: cannot be read: {error}") from error
-    _demand(names == {part.file for part in claim.parts}, "its files are not those that it states")
-    _demand(all(one.start < other.start for one, other in pairwise(claim.parts)), "its parts are not in order")
-    return claim
-
-
-def _index_of(tables: Path) -> list[IndexedGroup]:
-    try:
-        return read_index(REGISTER, tables)
-    except TablesError as error:
-        raise CertificateError(str(error)) from error
 
 
 def _tasks_of(
@@ -132,26 +108,19 @@ def _tasks_of(
         yield OrdersTask(part, stop, str(directory), str(tables), tuple(mine))
 
 
-def _confirm(task: OrdersTask) -> ConfirmedKeys | CertificateError:
-    try:
-        return _confirmed(task)
-    except CertificateError as error:
-        return error
-
-
 def _confirmed(task: OrdersTask) -> ConfirmedKeys:
-    entries, rows = _entries(task), _rows(task)
+    entries, rows = read_part(task.directory, task.part, ENTRIES, "an order"), _rows(task)
     keys = pa.chunked_array([*rows["key"].chunks, *entries["key"].chunks], pa.string())
     codes = keys.combine_chunks().dictionary_encode()
     names, code = codes.dictionary.to_pylist(), codes.indices.to_numpy()
     history, size = _columns(rows), rows.num_rows
     history["key"], of_entry = code[:size], code[size:]
     by_id = np.argsort(history["id"], kind="stable")
-    _demand(np.diff(history["id"][by_id]) > 0, "two operations of the history have one id")
+    demand(np.diff(history["id"][by_id]) > 0, "two operations of the history have one id")
     order = np.argsort(of_entry, kind="stable")
     key, number, at = of_entry[order], entries["id"].to_numpy()[order], entries["at"].to_numpy()[order]
     row = by_id[np.minimum(np.searchsorted(history["id"][by_id], number), size - 1)] if size else number
-    _demand(size or not len(number), f"{task.part.file}: an operation is missing for each of its entries")
+    demand(size or not len(number), f"{task.part.file}: an operation is missing for each of its entries")
     _demand_order(names, (key, number, at, order), row, {name: column[row] for name, column in history.items()})
     left_out = _must_be_there(history)
     left_out[row] = False
@@ -159,20 +128,6 @@ def _confirmed(task: OrdersTask) -> ConfirmedKeys:
         place = f"{names[history['key'][missing]]}: operation {history['id'][missing]}"
         raise CertificateError(f"{place} happened and is left out")
     return ConfirmedKeys(size, len(np.unique(history["key"])))
-
-
-def _entries(task: OrdersTask) -> pa.Table:
-    part = task.part
-    try:
-        content = read_bytes(Path(task.directory) / part.file)
-        _demand(part.sha256 == hashlib.sha256(content).hexdigest(), f"{part.file} is not the file it is for")
-        entries = pq.read_table(pa.BufferReader(content))
-        _demand(entries.column_names == ENTRIES.names, "its columns are not those of an order")
-        entries = entries.cast(ENTRIES).combine_chunks()
-    except (OSError, ValueError) as error:
-        raise CertificateError(f"{part.file}: cannot be read: {error}") from error
-    _demand(not any(column.null_count for column in entries.columns), "an entry lacks a field")
-    return entries
 
 
 def _rows(task: OrdersTask) -> pa.Table:
@@ -255,8 +210,3 @@ def _goes_back(key: Any, at: Any) -> Any:
     goes_back = np.zeros(len(at), np.bool_)
     goes_back[1:] = (key[1:] == key[:-1]) & (at[1:] < at[:-1])
     return goes_back
-
-
-def _demand(holds: Any, otherwise: str) -> None:
-    if not np.all(holds):
-        raise CertificateError(otherwise)

@@ -274,7 +274,7 @@ def test_a_forged_certificate_is_refused(
     assert [row["id"] for row in rows] == [0, 1, 2, 3, 5, 6]
     forge(rows)
     pq.write_table(pa.Table.from_pylist(rows, ORDER), part)
-    with pytest.raises(CertificateError, match="is not the file it is for"):
+    with pytest.raises(CertificateError, match="is not the file it was made for"):
         verify_registers(directory, tmp_path)
     forged(directory, sha256=sha256_of(part))
     with pytest.raises(CertificateError, match=complaint):
