@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from history.own_classes import OwnClassError, class_in, made, place_in
+from installation.programs import run_program
 from installation.sanitize import brief, visible_line
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
@@ -97,14 +98,7 @@ class _ThisMachine:
 
     def run(self, command: str, *, timeout_s: float = 10.0) -> Result:
         try:
-            done = subprocess.run(
-                ["sh", "-c", command],
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                timeout=timeout_s,
-                check=False,
-            )
+            done = run_program(["sh", "-c", command], timeout=timeout_s)
         except subprocess.TimeoutExpired:
             raise HostError(f"{self.name}: {brief_command(command)!r} did not end within {timeout_s:g} s") from None
         return Result(done.returncode, done.stdout, done.stderr)

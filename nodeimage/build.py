@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import platform
 import shutil
-import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +16,7 @@ import nodeimage.modules as modules
 import nodeimage.recipe as recipe
 from installation.commands import command_anywhere
 from installation.files import cache_directory
+from installation.programs import one_at_a_time, run_program
 from nodeimage.errors import ImageError, ImageMissingError, ImageStaleError
 from nodeimage.image import (
     UNFINISHED,
@@ -57,7 +55,7 @@ def build(project: Path, on_progress: Progress, *, options: Collection[str] = ()
     directory = images_directory(project)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _one_at_a_time(directory / _LOCK, on_progress):
+        with one_at_a_time(directory / _LOCK, lambda: on_progress("another build is running; waiting for it")):
             for leftover in directory.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             image = None if force else _found(project, options)
@@ -78,7 +76,7 @@ def remove_all(project: Path, on_progress: Progress = lambda _: None) -> int:
     directory = images_directory(project)
     if not directory.is_dir():
         return 0
-    with _one_at_a_time(directory / _LOCK, on_progress):
+    with one_at_a_time(directory / _LOCK, lambda: on_progress("another build is running; waiting for it")):
         count = len(built(project))
         for path in (*directory.iterdir(), *(cache_directory(project) / name for name in _ARCHIVES)):
             if path.is_dir() and not path.is_symlink():
@@ -107,17 +105,6 @@ def check_machine() -> None:
         raise ImageError(
             f"an image has files of several owners, so root must build it: sudo {command_anywhere('image', 'build')}"
         )
-
-
-@contextlib.contextmanager
-def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
-    with open(lock, "w", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_progress("another build is running; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _build(project: Path, directory: Path, on_progress: Progress, options: Collection[str]) -> Image:
@@ -171,13 +158,7 @@ def _kernel(rootfs: Path) -> Path:
 
 def _record(image: Image, seconds: float, options: Collection[str]) -> dict[str, object]:
     query = ["dpkg-query", "--admindir", str(image.rootfs / "var" / "lib" / "dpkg"), "--show"]
-    packages = subprocess.run(
-        [*query, "-f", "${Package} ${Version}\n"],
-        capture_output=True,
-        encoding="utf-8",
-        errors="backslashreplace",
-        check=False,
-    )
+    packages = run_program([*query, "-f", "${Package} ${Version}\n"])
     return {
         "key": image.key,
         "options": sorted(options),

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import nodeimage.modules as modules
 import nodeimage.recipe as recipe
+from installation.programs import run_program
 from nodeimage.errors import ImageError
 from nodeimage.programs import run
 from nodeimage.python_packages import PythonPackages
@@ -89,13 +90,8 @@ def package_sources() -> list[str]:
     A Debian of the same suite has the nearest mirror configured, or the only one that it can reach."""
     suites = (recipe.SUITE, f"{recipe.SUITE}-updates", f"{recipe.SUITE}-security")
     try:
-        listed = subprocess.run(
-            ["apt-get", "indextargets", "--format", _INDEX_FIELDS, "Created-By: Packages"],
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            check=True,
-            stdin=subprocess.DEVNULL,
+        listed = run_program(
+            ["apt-get", "indextargets", "--format", _INDEX_FIELDS, "Created-By: Packages"], check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError):
         return []

@@ -10,12 +10,10 @@ Invariant: a version's directory either holds all files of a lock, each with its
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import systems.maven as maven
 from history.regular_files import read_text, sha256_of
 from installation.counted import counted
 from installation.files import cache_directory
+from installation.programs import one_at_a_time
 from systems.errors import InputError
 from systems.lock_file import Lock, LockedFile
 
@@ -73,7 +72,7 @@ class FileCache:
         home = self.directory(lock).parent
         try:
             self.by_hand(lock).mkdir(parents=True, exist_ok=True)
-            with _one_at_a_time(home / ".lock", on_progress):
+            with one_at_a_time(home / ".lock", lambda: on_progress("another fetch is under way; waiting for it")):
                 for leftover in home.glob(".draft-*"):
                     shutil.rmtree(leftover)
                 if not self.is_fetched(lock):
@@ -194,15 +193,3 @@ def _replace(draft: Path, place: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         draft.rename(place)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(lock: Path, on_progress: Progress) -> Iterator[None]:
-    """Hold a file lock; the kernel releases it when the process ends for any reason."""
-    with open(lock, "w", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            on_progress("another fetch is under way; waiting for it")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from history.regular_files import read_text
+from installation.programs import run_program
 from systems.catalog import lock_path
 from systems.description import Description
 from systems.errors import InputError
@@ -124,15 +125,8 @@ def _write(service: Service, root: ProgramRoot) -> None:
 def _prepare(service: Service, root: ProgramRoot) -> None:
     for command in service.prepare:
         try:
-            done = subprocess.run(
-                root.command(command),
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="replace",
-                env={**os.environ, **service.environment},
-                timeout=service.prepare_deadline_s,
-                check=False,
+            done = run_program(
+                root.command(command), env={**os.environ, **service.environment}, timeout=service.prepare_deadline_s
             )
         except subprocess.TimeoutExpired as error:
             raise ArchiveError(f"{shlex.join(command)} took longer than {error.timeout:g} s") from error
@@ -248,15 +242,7 @@ def find_java(
 def java_version(program: Path) -> int | None:
     """The feature release; None when the program is not a working Java."""
     try:
-        done = subprocess.run(
-            [program, "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=_ANSWER_S,
-            check=False,
-        )
+        done = run_program([program, "-version"], timeout=_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = _VERSION.search(done.stderr + done.stdout)

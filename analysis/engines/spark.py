@@ -47,6 +47,7 @@ from analysis.engines.task_map import SparkTasks, default_parallelism
 from installation import extras
 from installation.files import PROJECT_ARCHIVE, PROJECT_ROOT, SPARK_FILES, cache_directory
 from installation.plain_paths import PlainPath
+from installation.programs import run_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -202,9 +203,7 @@ def java_version() -> int | None:
     java = find_java()
     if java is None:
         return None
-    text = subprocess.run(
-        [java, "-version"], capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
-    ).stderr
+    text = run_program([java, "-version"]).stderr
     match = re.search(r'"(\d+)', text)
     return int(match.group(1)) if match else None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from installation.commands import command_anywhere
 from installation.files import PROJECT_ROOT, cache_directory
+from installation.programs import run_program
 from orchestrator.errors import UsageError
 from orchestrator.machine.programs import find_program
 
@@ -67,9 +68,7 @@ def install(packages: Sequence[str]) -> int:
 def missing_for_campaigns() -> list[str]:
     """The missing Debian packages of those that campaigns in the namespaces world need; empty without bash."""
     try:
-        done = subprocess.run(
-            [*_RUN_SCRIPT, "missing"], capture_output=True, encoding="utf-8", errors="backslashreplace", check=True
-        )
+        done = run_program([*_RUN_SCRIPT, "missing"], check=True)
     except (OSError, subprocess.CalledProcessError):
         return []
     return done.stdout.split()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from installation.programs import run_program
 from nemeses.ports import PacketCount
 from orchestrator.errors import WorldError
 
@@ -133,9 +134,7 @@ def _nft(script: str) -> None:
 
 def _run(command: list[str], script: str | None = None) -> str:
     try:
-        done = subprocess.run(
-            command, input=script, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
-        )
+        done = run_program(command, input=script)
     except OSError as error:
         raise WorldError(
             f"{command[0]} cannot be run: {error.strerror}; `brownout doctor` lists what is missing"

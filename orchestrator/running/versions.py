@@ -10,6 +10,7 @@ import tomllib
 from importlib import metadata
 
 from installation.files import PROJECT_ROOT, build_record, is_installed
+from installation.programs import run_program
 
 CHANGES = "+changes"
 UNKNOWN = "unknown"
@@ -82,14 +83,7 @@ def _strange_modules() -> list[str] | None:
 
 def _git(*arguments: str) -> str | None:
     try:
-        result = subprocess.run(
-            ["git", "--no-optional-locks", "-C", str(PROJECT_ROOT), *arguments],
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            timeout=5,
-            check=True,
-        )
+        result = run_program(["git", "--no-optional-locks", "-C", str(PROJECT_ROOT), *arguments], timeout=5, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
     return result.stdout.strip()

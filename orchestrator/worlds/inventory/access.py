@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from installation.programs import run_program
 from nemeses.ports import HostUnreachableError
 from orchestrator.worlds.inventory.hosts import InventoryHost
 from orchestrator.worlds.services import accepts
@@ -108,14 +108,7 @@ def _effective(host: InventoryHost) -> dict[str, list[str]]:
     if host.user is not None:
         command += ["-l", host.user]
     try:
-        done = subprocess.run(
-            [*command, host.ssh_address],
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        done = run_program([*command, host.ssh_address])
     except OSError as error:
         raise AccessError(f"ssh cannot be run: {error.strerror}; install openssh-client") from error
     if done.returncode:
@@ -159,13 +152,7 @@ def _has_passphrase(key: Path) -> bool:
     """Whether a key needs a passphrase. Raises `InventoryMistakeError` for a file that is not a key."""
     if not os.access(key, os.R_OK):
         raise InventoryMistakeError(f"its key {key} cannot be read; run this as its owner, or name another one")
-    tried = subprocess.run(
-        ["ssh-keygen", "-y", "-P", "", "-f", str(key)],
-        capture_output=True,
-        encoding="utf-8",
-        errors="backslashreplace",
-        check=False,
-    )
+    tried = run_program(["ssh-keygen", "-y", "-P", "", "-f", str(key)])
     if tried.returncode == 0:
         return False
     if "passphrase" in tried.stderr:
@@ -205,19 +192,13 @@ def _known(settings: dict[str, list[str]], name: str) -> Iterator[str]:
         for file in settings.get(key, [""])[0].split():
             path = Path(file).expanduser()
             if path.is_file():
-                lookup = subprocess.run(
-                    ["ssh-keygen", "-F", name, "-f", str(path)],
-                    capture_output=True,
-                    encoding="utf-8",
-                    errors="backslashreplace",
-                    check=False,
-                )
+                lookup = run_program(["ssh-keygen", "-F", name, "-f", str(path)])
                 yield from (line for line in lookup.stdout.splitlines() if line and not line.startswith("#"))
 
 
 def _scan(address: str, port: int, timeout_s: float) -> list[str]:
     command = ["ssh-keyscan", "-T", f"{timeout_s:.0f}", "-p", str(port), address]
-    scanned = subprocess.run(command, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False)
+    scanned = run_program(command)
     lines = [line for line in scanned.stdout.splitlines() if line and not line.startswith("#")]
     if not lines:
         raise AccessError(f"it shows no host key at {address} port {port}: {scanned.stderr.strip()[-200:]}")

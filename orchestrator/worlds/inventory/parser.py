@@ -17,6 +17,7 @@ from typing import Any
 
 from installation.commands import command
 from installation.counted import counted
+from installation.programs import run_program
 from orchestrator.errors import UsageError
 
 GROUP = "brownout"
@@ -137,16 +138,7 @@ def _ansible(program: str, path: Path, *arguments: str) -> str:
         # The program of this environment, whatever PATH is.
         argv = [str(Path(sys.executable).with_name(program)), "-i", str(path), *arguments]
         try:
-            done = subprocess.run(
-                argv,
-                env=environment,
-                capture_output=True,
-                encoding="utf-8",
-                errors="backslashreplace",
-                stdin=subprocess.DEVNULL,
-                timeout=_DEADLINE_S,
-                check=False,
-            )
+            done = run_program(argv, env=environment, timeout=_DEADLINE_S)
         except OSError as error:
             raise UsageError(
                 f"{program} cannot be run: {error.strerror}; {command('doctor')} lists what is missing"

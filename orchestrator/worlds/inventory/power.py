@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from installation.programs import run_program
 from nemeses.ports import HostError
 from nemeses.scheduling import results_by_name
 from orchestrator.errors import WorldError
@@ -152,15 +153,7 @@ def is_on(host: InventoryHost, command: str) -> bool:
 
 def _shell(host: InventoryHost, variable: str, command: str) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(
-            ["sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            timeout=COMMAND_DEADLINE_S,
-            check=False,
-        )
+        return run_program(["sh", "-c", command], timeout=COMMAND_DEADLINE_S)
     except subprocess.TimeoutExpired:
         raise WorldError(f"{host.title}: {variable} did not end within {COMMAND_DEADLINE_S:g} s: {command}") from None
     except OSError as error:

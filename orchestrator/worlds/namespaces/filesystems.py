@@ -13,13 +13,13 @@ import fcntl
 import os
 import stat
 import struct
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from installation.files import PROJECT_ROOT
+from installation.programs import run_program
 from orchestrator.machine.programs import find_program
 from orchestrator.machine.sandbox import PRIVATE_ROOT
 
@@ -55,14 +55,7 @@ class DataDisk:
         self._file = _nameless_file(self._backing)
         os.ftruncate(self._file, self._size)
         command = [*_MKFS[self.filesystem], f"/proc/self/fd/{self._file}"]
-        mkfs = subprocess.run(
-            command,
-            pass_fds=[self._file],
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            check=False,
-        )
+        mkfs = run_program(command, pass_fds=[self._file])
         if mkfs.returncode:
             raise DataDiskError(f"{self.name}: {command[0]} failed: {mkfs.stderr.strip() or mkfs.returncode}")
 

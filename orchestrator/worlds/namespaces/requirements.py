@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import subprocess
 import sys
 from pathlib import Path
 
+from installation.programs import run_program
 from orchestrator.machine.programs import find_program, program, search_path
 from orchestrator.machine.requirement import Requirement
 
@@ -78,9 +78,7 @@ def _filesystem(filesystem: str) -> Requirement:
 def _trials() -> list[Requirement]:
     command = program("orchestrator.worlds.namespaces.kernel_check")
     environment = {**os.environ, "PATH": search_path()}
-    done = subprocess.run(
-        command, capture_output=True, encoding="utf-8", errors="backslashreplace", env=environment, check=False
-    )
+    done = run_program(command, env=environment)
     try:
         unmet: dict[str, str] = json.loads(done.stdout)
     except json.JSONDecodeError:

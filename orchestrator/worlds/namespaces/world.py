@@ -33,6 +33,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 from typing import Any
 
+from installation.programs import run_program
 from nemeses import HostError, Network, PowerSwitch, Site, injectable
 from nemeses.scheduling import for_each, results_by_name
 from orchestrator.cleanup import clean_up, described, on_failure
@@ -492,14 +493,7 @@ def hosts_file(nodes: Iterable[Node]) -> str:
 def _make_key(path: Path, comment: str) -> None:
     command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)]
     try:
-        keygen = subprocess.run(
-            command,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        keygen = run_program(command)
     except OSError as error:
         raise WorldError(f"ssh-keygen cannot be run: {error.strerror}; install openssh-client") from error
     if keygen.returncode:

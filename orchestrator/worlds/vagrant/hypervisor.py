@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from installation.programs import run_program
 from orchestrator.errors import WorldError
 from orchestrator.machine import cgroups, links
 from orchestrator.machine.programs import program
@@ -88,15 +89,7 @@ class Hypervisor:
         """Run a virsh command; returns its output. Raises `WorldError` with its error message."""
         command = [*_VIRSH, *arguments]
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                errors="backslashreplace",
-                timeout=_VIRSH_DEADLINE_S,
-                check=False,
-            )
+            done = run_program(command, timeout=_VIRSH_DEADLINE_S)
         except OSError as error:
             raise WorldError(
                 f"virsh cannot be run: {error.strerror}; `brownout doctor` lists what is missing"

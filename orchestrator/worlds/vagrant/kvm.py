@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from history.regular_files import sha256_of
+from installation.programs import run_program
 
 EMULATOR = "qemu-system-x86_64"
 EXECUTE_S = 3.0
@@ -124,17 +125,12 @@ def boots(image: Path, accelerator: str = "kvm") -> Answer:
 
 def _emulate(accelerator: str, processor: str, patience_s: float, *options: str) -> subprocess.CompletedProcess[str]:
     """Raises `FileNotFoundError`, `subprocess.TimeoutExpired`."""
-    return subprocess.run(
+    return run_program(
         [
             *(EMULATOR, "-accel", accelerator, "-cpu", processor, "-M", "q35", "-nodefaults", "-display", "none"),
             *options,
         ],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
         timeout=patience_s,
-        check=False,
     )
 
 

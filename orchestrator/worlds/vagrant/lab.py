@@ -19,6 +19,7 @@ from random import Random
 from typing import IO, Any, Final
 
 from installation.files import PROJECT_ROOT, cache_directory
+from installation.programs import run_program
 from nemeses import Host, HostError, injectable
 from nemeses.ports import MachineState
 from nemeses.scheduling import for_each, results_by_name
@@ -481,14 +482,7 @@ def _opened(image: Image, files_dir: str, files: Mapping[str, Path]) -> Iterator
         target.mkdir(parents=True)
         archive = files_archive(PROJECT_ROOT, files).archive
         command = ["tar", "--extract", "--no-same-owner", "--file", str(archive), "--directory", str(target)]
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            check=False,
-        )
+        done = run_program(command)
         if done.returncode:
             raise OSError(f"{archive} cannot be unpacked: {done.stderr.strip()}")
         yield root

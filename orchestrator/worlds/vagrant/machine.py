@@ -19,13 +19,13 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+from installation.programs import run_program
 from nemeses.ports import HostError, HostUnreachableError
 from orchestrator.errors import WorldError
 from orchestrator.machine.ssh import SshHost
@@ -250,9 +250,7 @@ class MachineDisks:
 def _copy(source: Path, target: Path) -> None:
     """Copy without holes, which are most of it; shares blocks with the source if the filesystem supports that."""
     command = ["cp", "--sparse=always", "--reflink=auto", str(source), str(target)]
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="backslashreplace", check=False
-    )
+    done = run_program(command)
     if done.returncode:
         raise WorldError(f"{source.name} cannot be copied: {done.stderr.strip()}")
 
