@@ -144,6 +144,18 @@ class Kind(ABC, Generic[M]):
                 raise ParameterError(parameter.name, f"missing; {self.name} needs it: {parameter.bounds}")
 
 
+class NodeKind(Kind[M]):
+    """A kind with evidence of its own for each target."""
+
+    @abstractmethod
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        """The main evidence of one target: of the effect, `facts`, and of the heal."""
+
+    def proof(self, effect: Facts, heal: Facts) -> str:
+        nodes = node_facts(effect)
+        return "; ".join(f"{name}: {self.phrase(facts, facts_of(heal, name))}" for name, facts in nodes.items())
+
+
 def listed(names: tuple[str, ...] | list[str]) -> str:
     """Node names in a sentence."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "no node"

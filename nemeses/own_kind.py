@@ -31,7 +31,7 @@ from installation.programs import run_program
 from installation.sanitize import brief, visible_line
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
-from nemeses.kind import Facts, Kind, RandomDraw, listed, node_facts
+from nemeses.kind import Facts, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import guarded
 from nemeses.mechanisms.service import start_and_verify
@@ -216,7 +216,7 @@ class OwnFaults(Mechanism):
         return value  # type: ignore[return-value]
 
 
-class OwnKind(Kind[OwnFaults]):
+class OwnKind(NodeKind[OwnFaults]):
     """Evidence: the text that `evidence` of the user's class returns; after the heal it returns none."""
 
     proven_by = "what its class reports"
@@ -239,9 +239,9 @@ class OwnKind(Kind[OwnFaults]):
     def sentence(self, fault: Fault) -> str:
         return f"on {listed(fault.targets)}: {self.action}"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
+    def phrase(self, facts: Facts, heal: Facts) -> str:
         del heal
-        return "; ".join(f"{name}: {facts.get('evidence')}" for name, facts in node_facts(effect).items())
+        return str(facts.get("evidence"))
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         rng = drawn.rng()

@@ -14,7 +14,7 @@ from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
-from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
+from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import ClockReading, change, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
@@ -129,7 +129,7 @@ _PERCENT = Parameter(
 )
 
 
-class ClockDrift(Kind[Drift]):
+class ClockDrift(NodeKind[Drift]):
     """Evidence: at the heal, the time since boot deviates by the rate times the elapsed time."""
 
     name = "clock-drift"
@@ -160,12 +160,8 @@ class ClockDrift(Kind[Drift]):
         percent = float(fault.parameters["percent"])
         return f"the clocks of {listed(fault.targets)} run {abs(percent):g} % too {'fast' if percent > 0 else 'slow'}"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts_of(heal, name))}" for name in node_facts(effect))
-
-
-def _tell(heal: Facts) -> str:
-    moved = heal.get("moved")
-    if moved is None:
-        return "its clocks were not read afterwards"
-    return f"its time since boot was off by {moved['steady_s']:+.3f} s after {heal.get('passed_s', 0):g} s"
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        moved = heal.get("moved")
+        if moved is None:
+            return "its clocks were not read afterwards"
+        return f"its time since boot was off by {moved['steady_s']:+.3f} s after {heal.get('passed_s', 0):g} s"

@@ -9,7 +9,7 @@ from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import ClockOffsets
-from nemeses.kind import Facts, Kind, Need, RandomDraw, listed, node_facts
+from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import (
     SHARED,
@@ -96,7 +96,7 @@ class Clocks(Mechanism):
         return set_right(host, self.site.scheduler, reading, self.in_force.clocks)
 
 
-class ClockJump(Kind[Clocks]):
+class ClockJump(NodeKind[Clocks]):
     """Evidence: the real-time clock deviates by the jump, the time since boot does not. At the heal the clock still
     deviates, so that no other program has set it; then it agrees with this machine's clock."""
 
@@ -133,15 +133,11 @@ class ClockJump(Kind[Clocks]):
         jump_s = float(fault.parameters["jump_s"])
         return f"the clock of {listed(fault.targets)} jumps {abs(jump_s):g} s {'forward' if jump_s > 0 else 'back'}"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
-
-
-def _tell(facts: Facts) -> str:
-    moved = facts.get("moved")
-    if moved is None:
-        return "its clock was not read"
-    return (
-        f"its clock moved by {moved['real_s']:+.2f} s, its time since boot by {moved['steady_s']:+.2f} s "
-        f"(read within {moved['tolerance_s']:.2f} s)"
-    )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        moved = facts.get("moved")
+        if moved is None:
+            return "its clock was not read"
+        return (
+            f"its clock moved by {moved['real_s']:+.2f} s, its time since boot by {moved['steady_s']:+.2f} s "
+            f"(read within {moved['tolerance_s']:.2f} s)"
+        )

@@ -7,7 +7,7 @@ from typing import Any
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.packets import WireEffects, WireKind
 from nemeses.parameters import Parameter
 
@@ -39,8 +39,5 @@ class ConnectionReset(WireKind):
         every_ms = float(fault.parameters["every_ms"])
         return f"all connections of {listed(fault.targets)} are reset every {every_ms:g} ms"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: {facts.get('broken', 0) + facts_of(heal, name).get('broken_again', 0)} connection ends reset"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"{facts.get('broken', 0) + heal.get('broken_again', 0)} connection ends reset"

@@ -9,7 +9,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
-from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
+from nemeses.kind import Facts, Need, NodeKind, RandomDraw, facts_of, listed
 from nemeses.mechanisms.disks import LACKING
 from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.power import Power
@@ -27,7 +27,7 @@ _NUMBER: Final = Parameter(
 )
 
 
-class CrashAtOperation(Kind[Power]):
+class CrashAtOperation(NodeKind[Power]):
     """Evidence: the operation at which the service ended, or that the crash came without it at the end of the fault;
     its process is gone, or its machine has no power. Healed: as after a kill or a power loss."""
 
@@ -107,16 +107,12 @@ class CrashAtOperation(Kind[Power]):
         start = " after a restart" if fault.parameters.get("restarts") is not None else ""
         return f"{listed(fault.targets)} {verb} {moment} operation {number} of {files}{start}"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts_of(heal, name))}" for name in node_facts(effect))
-
-
-def _tell(facts: Facts) -> str:
-    if "operation" not in facts:
-        return "it has not crashed yet"
-    if facts["operation"] == "none":
-        return f"it crashed at the end of the fault: only {facts.get('operations')} of the operations had come"
-    return f"it crashed at {facts['operation']}"
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        if "operation" not in heal:
+            return "it has not crashed yet"
+        if heal["operation"] == "none":
+            return f"it crashed at the end of the fault: only {heal.get('operations')} of the operations had come"
+        return f"it crashed at {heal['operation']}"
 
 
 def _point(fault: Fault) -> tuple[str, int, str]:

@@ -8,7 +8,7 @@ from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, RandomDraw, facts_of, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.disks import DEFECTS, DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
 
@@ -58,14 +58,10 @@ class DiskFlip(DiskKind):
         flipped_bits = "1 bit" if bits == 1 else f"{bits} bits"
         return f"{flipped_bits} of the logs of {listed(fault.targets)} flip while its service is down"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
-
-
-def _tell(facts: Facts, heal: Facts) -> str:
-    phrase = ", ".join(facts.get("flipped", ())) or "nothing was flipped"
-    if heal.get("noticed"):
-        return f"{phrase}; the service rejected the files with exit code {heal.get('exit')}"
-    if "mended" in heal:
-        return f"{phrase}; the service started; {heal['mended']} of them were still flipped at the heal"
-    return phrase
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        phrase = ", ".join(facts.get("flipped", ())) or "nothing was flipped"
+        if heal.get("noticed"):
+            return f"{phrase}; the service rejected the files with exit code {heal.get('exit')}"
+        if "mended" in heal:
+            return f"{phrase}; the service started; {heal['mended']} of them were still flipped at the heal"
+        return phrase

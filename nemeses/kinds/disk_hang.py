@@ -6,7 +6,7 @@ from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, facts_of, listed, node_facts
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.disks import HANGS, DiskKind, DiskTroubles
 
 
@@ -32,9 +32,5 @@ class DiskHang(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"every sync of {listed(fault.targets)} blocks"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: a sync did not return in {facts.get('silent_s')} s; afterwards one took "
-            f"{facts_of(heal, name).get('sync_ms')} ms"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"a sync did not return in {facts.get('silent_s')} s; afterwards one took {heal.get('sync_ms')} ms"

@@ -8,7 +8,7 @@ from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, RandomDraw, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
 
@@ -41,8 +41,5 @@ class DiskSlow(DiskKind):
         sync_ms = float(fault.parameters["sync_ms"])
         return f"each sync of {listed(fault.targets)} takes {sync_ms:g} ms longer"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: a sync took {facts.get('sync_before_ms')} ms before, {facts.get('sync_ms')} ms then"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"a sync took {facts.get('sync_before_ms')} ms before, {facts.get('sync_ms')} ms then"

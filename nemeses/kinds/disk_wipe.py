@@ -7,7 +7,7 @@ from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, listed, node_facts
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 
 
@@ -38,8 +38,5 @@ class DiskWipe(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"{listed(fault.targets)} gets an empty disk"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: {counted(facts.get('files_before', 0), 'file')} gone"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"{counted(facts.get('files_before', 0), 'file')} gone"

@@ -10,7 +10,7 @@ from typing import Final
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, listed, node_facts
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.service import KILL, EndingKind, Services
 from nemeses.parameters import Word
 
@@ -45,5 +45,5 @@ class Kill(EndingKind):
         what = "is killed" if signal == KILL else f"gets SIG{signal} and ends"
         return f"the service on {listed(fault.targets)} {what}; its machine continues"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: process state {facts.get('state')}" for name, facts in node_facts(effect).items())
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"process state {facts.get('state')}"

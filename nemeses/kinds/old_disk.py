@@ -7,7 +7,7 @@ from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, facts_of, listed, node_facts
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 
 
@@ -39,9 +39,5 @@ class OldDisk(DiskKind):
     def sentence(self, fault: Fault) -> str:
         return f"{listed(fault.targets)} will restart with the present state of its disk"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: {counted(facts.get('files_copied', 0), 'file')} copied; they replaced "
-            f"{facts_of(heal, name).get('files_before', 0)}"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"{counted(facts.get('files_copied', 0), 'file')} copied; they replaced {heal.get('files_before', 0)}"

@@ -8,7 +8,7 @@ from typing import Any
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
-from nemeses.kind import Facts, RandomDraw, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.netem import NetemKind, Rule
 from nemeses.parameters import Parameter, ParameterError
 
@@ -58,16 +58,12 @@ class PacketDelay(NetemKind):
         varying = f", plus or minus {jitter_ms:g} ms" if jitter_ms else ""
         return f"packets from {listed(fault.targets)} to the other nodes are {delay_ms:g} ms late{varying}"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        if facts.get("connect_ms") is None:
+            return "no connect was timed"
+        before_ms, during_ms = facts.get("connect_before_ms", 0), facts["connect_ms"]
+        return f"a connect took {before_ms:.1f} ms before, {during_ms:.0f} ms during the fault"
 
 
 def _delay(fault: Fault) -> tuple[float, float]:
     return float(fault.parameters["delay_ms"]), float(fault.parameters.get("jitter_ms", 0))
-
-
-def _tell(facts: Facts) -> str:
-    if facts.get("connect_ms") is None:
-        return "no connect was timed"
-    before_ms, during_ms = facts.get("connect_before_ms", 0), facts["connect_ms"]
-    return f"a connect took {before_ms:.1f} ms before, {during_ms:.0f} ms during the fault"

@@ -8,7 +8,7 @@ from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
-from nemeses.kind import Facts, RandomDraw, listed, node_facts
+from nemeses.kind import Facts, RandomDraw, listed
 from nemeses.mechanisms.netem import NetemKind, Rule
 from nemeses.parameters import Parameter
 
@@ -48,8 +48,5 @@ class PacketLoss(NetemKind):
         percent = float(fault.parameters["percent"])
         return f"{percent:g} % of the packets from {listed(fault.targets)} to the other nodes are lost"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(
-            f"{name}: {facts.get('dropped', 0)} of {counted(facts.get('seen', 0), 'packet')} dropped"
-            for name, facts in node_facts(effect).items()
-        )
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"{facts.get('dropped', 0)} of {counted(facts.get('seen', 0), 'packet')} dropped"

@@ -6,7 +6,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
-from nemeses.kind import Facts, Kind, listed, node_facts
+from nemeses.kind import Facts, NodeKind, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, signal_script
@@ -49,7 +49,7 @@ class Signals(Mechanism):
         return combine(on_each(self.site, self.site.hosts, _wake))
 
 
-class Pause(Kind[Signals]):
+class Pause(NodeKind[Signals]):
     """Evidence: the state of every thread of all processes is T, still at the heal; after the heal no thread's is."""
 
     name = "pause"
@@ -80,8 +80,8 @@ class Pause(Kind[Signals]):
     def sentence(self, fault: Fault) -> str:
         return f"the service on {listed(fault.targets)} is suspended, and later resumed"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: process state {facts.get('after')}" for name, facts in node_facts(effect).items())
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        return f"process state {facts.get('after')}"
 
 
 def _wake(host: Host) -> Evidence:

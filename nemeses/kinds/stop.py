@@ -5,7 +5,7 @@ from __future__ import annotations
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, listed, node_facts
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.service import EndingKind, Services
 
 
@@ -30,15 +30,11 @@ class Stop(EndingKind):
     def sentence(self, fault: Fault) -> str:
         return f"the service on {listed(fault.targets)} gets SIGTERM and shuts down"
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts)}" for name, facts in node_facts(effect).items())
-
-
-def _tell(facts: Facts) -> str:
-    if "error" in facts or "state" not in facts:
-        return str(facts.get("error", "not seen"))
-    if facts["state"] != "gone":
-        return f"it had not exited after {facts.get('waited')} s (process state {facts['state']})"
-    phrase = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
-    children = str(facts.get("left", "")).split()
-    return f"{phrase}; child processes that outlived it were ended: {len(children)}" if children else phrase
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        if "error" in facts or "state" not in facts:
+            return str(facts.get("error", "not seen"))
+        if facts["state"] != "gone":
+            return f"it had not exited after {facts.get('waited')} s (process state {facts['state']})"
+        phrase = f"it exited within {int(facts.get('waited', 0)) + 1} s"  # whole seconds of a clock
+        children = str(facts.get("left", "")).split()
+        return f"{phrase}; child processes that outlived it were ended: {len(children)}" if children else phrase

@@ -11,7 +11,7 @@ from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
-from nemeses.kind import Facts, Kind, Need, facts_of, node_facts
+from nemeses.kind import Facts, Need, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.service import start_and_verify
@@ -296,7 +296,7 @@ def _ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds * 1e3, 2)
 
 
-class DiskKind(Kind[DiskTroubles]):
+class DiskKind(NodeKind[DiskTroubles]):
     """Evidence: the result of a probe's write and sync, or what was found when the service was started again."""
 
     group = FaultGroup.DISK
@@ -325,12 +325,8 @@ class FailingDiskKind(DiskKind):
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.repair(fault.targets, self.effect)
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
-
-
-def _tell(facts: Facts, heal: Facts) -> str:
-    phrase = f"a probe met {facts.get('probe')}"
-    if heal.get("state") == "gone":
-        return f"{phrase}; the service ended with {heal.get('exit')}"
-    return f"{phrase}; the service asked nothing of the disk and runs" if heal.get("state") == "runs" else phrase
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        phrase = f"a probe met {facts.get('probe')}"
+        if heal.get("state") == "gone":
+            return f"{phrase}; the service ended with {heal.get('exit')}"
+        return f"{phrase}; the service asked nothing of the disk and runs" if heal.get("state") == "runs" else phrase

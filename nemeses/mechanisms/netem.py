@@ -15,7 +15,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import InForce
-from nemeses.kind import Kind, Need
+from nemeses.kind import Need, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import ask, burst_script, connect_times_script, question
@@ -303,7 +303,7 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1e3, 2)
 
 
-class NetemKind(Kind[Netem]):
+class NetemKind(NodeKind[Netem]):
     """Evidence: netem is read back; delays: connects to another host take longer; losses: some probes of a burst were
     dropped and counted. Healed: netem is removed, and connects are as fast as before."""
 

@@ -10,7 +10,7 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
-from nemeses.kind import Facts, Kind, Need, RandomDraw, node_facts
+from nemeses.kind import Facts, Need, NodeKind, RandomDraw
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.parameters import Parameter
@@ -152,7 +152,7 @@ def _told(burst: Burst, peer: str) -> dict[str, Any]:
     return {"to": peer, "sent": burst.sent, "arrived": burst.arrived}
 
 
-class WireKind(Kind[WireEffects]):
+class WireKind(NodeKind[WireEffects]):
     """Evidence: the fate of a burst of probe datagrams, counted where they arrive."""
 
     group = FaultGroup.PACKETS
@@ -180,9 +180,6 @@ class ShareKind(WireKind):
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         return {"percent": round(self.parameters[0].draw(drawn.rng()), 1)}
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
+    def phrase(self, facts: Facts, heal: Facts) -> str:
         del heal
-        return "; ".join(
-            f"{name}: {facts.get(self.effect, 0)} of {facts.get('sent', 0)} probes {self.told}"
-            for name, facts in node_facts(effect).items()
-        )
+        return f"{facts.get(self.effect, 0)} of {facts.get('sent', 0)} probes {self.told}"

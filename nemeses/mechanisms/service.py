@@ -10,7 +10,7 @@ from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.in_force import STARTS_ON, FaultsInForce
-from nemeses.kind import Kind
+from nemeses.kind import NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
 from nemeses.mechanisms.shell import (
@@ -93,7 +93,7 @@ class Services(Mechanism):
         return Evidence("confirmed" if shown else "mismatch", detail)
 
 
-class EndingKind(Kind[Services]):
+class EndingKind(NodeKind[Services]):
     """Evidence: the processes are gone and the port is closed; after the heal the port is open."""
 
     group = FaultGroup.PROCESS

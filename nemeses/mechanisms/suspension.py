@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from history.fault_looks import FaultGroup
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine, worst
-from nemeses.kind import Facts, Kind, facts_of, node_facts
+from nemeses.kind import Facts, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import Change, ClockReading, change, note_move, read_clocks, set_right
 from nemeses.mechanisms.parallel import on_each
@@ -187,7 +187,7 @@ def _judge(state: StoppedState, moved: Change, drifted_s: float, shortest_s: flo
     return Evidence("confirmed" if stood else "mismatch", detail)
 
 
-class SuspensionKind(Kind[Suspension]):
+class SuspensionKind(NodeKind[Suspension]):
     """Evidence: the suspender reports it, and the host is silent for longer than an earlier answer took; healed: it
     runs and answers, and its clocks have continued (stalled) or lost the time in between (frozen).
 
@@ -210,13 +210,9 @@ class SuspensionKind(Kind[Suspension]):
     def heal(self, by: Suspension, fault: Fault) -> Evidence:
         return by.resume(fault.targets, self.stopped_state)
 
-    def proof(self, effect: Facts, heal: Facts) -> str:
-        return "; ".join(f"{name}: {_tell(facts, facts_of(heal, name))}" for name, facts in node_facts(effect).items())
-
-
-def _tell(facts: Facts, heal: Facts) -> str:
-    phrase = f"{facts.get('state', 'not seen to stop')}, silent for {facts.get('silent_s', 0):.1f} s when asked"
-    moved = heal.get("moved")
-    if moved is not None:
-        phrase += f"; afterwards its time since boot was off by {moved['steady_s']:+.2f} s"
-    return phrase
+    def phrase(self, facts: Facts, heal: Facts) -> str:
+        phrase = f"{facts.get('state', 'not seen to stop')}, silent for {facts.get('silent_s', 0):.1f} s when asked"
+        moved = heal.get("moved")
+        if moved is not None:
+            phrase += f"; afterwards its time since boot was off by {moved['steady_s']:+.2f} s"
+        return phrase
