@@ -30,250 +30,198 @@ SUMMARY: Final = "simulation.json"
 
 SAFE_STATE: Final = Promise("ORC", "the brokers keep their promises to each other at every step")
 
+
+def _unsafe(name: str, meaning: str, guards: tuple[str, ...]) -> AnomalyKind:
+    return AnomalyKind(name, SAFE_STATE, meaning, guards)
+
+
 ANOMALIES: Final = (
-    AnomalyKind(
+    _unsafe(
         "epoch-fell",
-        SAFE_STATE,
         "A replica or voter used an older epoch than before, in memory or, after a restart, from disk.",
         ("K101-1", "K595-5", "K595-14"),
     ),
-    AnomalyKind(
+    _unsafe(
         "high-watermark-fell",
-        SAFE_STATE,
         "A replica's high watermark decreased during the life of its process, without an unclean election.",
         ("H5", "H9", "H25"),
     ),
-    AnomalyKind(
+    _unsafe(
         "two-leaders-of-one-epoch",
-        SAFE_STATE,
         "Two processes led one epoch of a partition or of the quorum; the disks of dead nodes count.",
         ("H18", "K595-13", "K595-14", "K595-21"),
     ),
-    AnomalyKind(
+    _unsafe(
         "committed-without-majority",
-        SAFE_STATE,
         "The quorum's leader committed a record that is not in the logs of a majority of the voters.",
         ("K595-36",),
     ),
-    AnomalyKind(
+    _unsafe(
         "log-mismatch",
-        SAFE_STATE,
         "Two logs have different records at one offset of one epoch, or the same records after different ones.",
         ("H1", "H3", "H11", "K595-35", "K101-10"),
     ),
-    AnomalyKind(
+    _unsafe(
         "leader-incomplete",
-        SAFE_STATE,
         "A leader that was elected cleanly, or as the most complete replica, lacks committed records.",
         ("H16", "K595-18", "K704-1"),
     ),
-    AnomalyKind(
-        "isr-too-narrow",
-        SAFE_STATE,
-        "A leader counts fewer replicas than those from which the controller may elect.",
-        ("H13",),
+    _unsafe(
+        "isr-too-narrow", "A leader counts fewer replicas than those from which the controller may elect.", ("H13",)
     ),
-    AnomalyKind(
+    _unsafe(
         "committed-not-durable",
-        SAFE_STATE,
         "Committed records were only in the page cache: of a majority of the voters, or of an in-sync "
         "replica that must flush them.",
         ("K595-7",),
     ),
-    AnomalyKind(
+    _unsafe(
         "high-watermark-invalid",
-        SAFE_STATE,
         "A high watermark is past the end of the log, of an in-sync replica or of what leaders "
         "committed, or rose with fewer than min.insync.replicas.",
         ("H6", "H7", "H13", "H15", "H16"),
     ),
-    AnomalyKind(
-        "committed-prefix-changed",
-        SAFE_STATE,
-        "A replica truncated committed records.",
-        ("K101-7", "H25", "K595-40"),
-    ),
-    AnomalyKind(
+    _unsafe("committed-prefix-changed", "A replica truncated committed records.", ("K101-7", "H25", "K595-40")),
+    _unsafe(
         "vote-before-disk",
-        SAFE_STATE,
         "A voter sent an epoch or a vote that was not certainly on its disk.",
         ("K595-13", "K595-19", "K595-31"),
     ),
-    AnomalyKind(
+    _unsafe(
         "lease-shared",
-        SAFE_STATE,
         "A leader was elected, or committed, while the leader of an older epoch still had its lease.",
         ("H31",),
     ),
-    AnomalyKind(
+    _unsafe(
         "epochs-contradict-log",
-        SAFE_STATE,
         "A replica's epochs, in memory or in the epoch file, differ from those of its log's records.",
         ("K101-3", "K101-8", "K101-12", "H8", "H10", "H27"),
     ),
-    AnomalyKind(
+    _unsafe(
         "isr-not-granted",
-        SAFE_STATE,
         "The controller has a replica in an ISR that is unreachable, that runs another process than the "
         "one whose fetches were counted, or that its leader has not requested for that state.",
         ("H13", "H14", "H15"),
     ),
-    AnomalyKind(
+    _unsafe(
         "election-not-allowed",
-        SAFE_STATE,
         "The controller elected a replica that was not eligible, or skipped the recovery of an uncleanly elected one.",
         ("K704-1", "K704-4", "K704-9"),
     ),
-    AnomalyKind(
+    _unsafe(
         "member-incomplete",
-        SAFE_STATE,
         "A replica that is in the ISR, proposed for it or eligible to lead lacks committed records, or may lack them.",
         ("H5", "H16"),
     ),
-    AnomalyKind(
+    _unsafe(
         "counted-not-shared",
-        SAFE_STATE,
         "A leader counts records that a follower does not have, or a fetch of an older epoch.",
         ("H3", "H6", "H15"),
     ),
-    AnomalyKind(
+    _unsafe(
         "followed-unmatched",
-        SAFE_STATE,
         "A follower started to fetch after a log prefix that differs from its leader's.",
         ("H1", "K101-7"),
     ),
-    AnomalyKind(
+    _unsafe(
         "served-in-recovery",
-        SAFE_STATE,
         "An uncleanly elected leader appended, or committed, before the end of its recovery, or would "
         "have answered a hypothetical request during it.",
         ("K704-5",),
     ),
-    AnomalyKind(
-        "vote-against-log",
-        SAFE_STATE,
-        "A voter voted for a candidate whose log is behind its own.",
-        ("K595-18",),
+    _unsafe("vote-against-log", "A voter voted for a candidate whose log is behind its own.", ("K595-18",)),
+    _unsafe(
+        "committed-old-epoch", "The quorum's leader committed up to a record of an epoch before its own.", ("K595-36",)
     ),
-    AnomalyKind(
-        "committed-old-epoch",
-        SAFE_STATE,
-        "The quorum's leader committed up to a record of an epoch before its own.",
-        ("K595-36",),
-    ),
-    AnomalyKind(
+    _unsafe(
         "led-without-votes",
-        SAFE_STATE,
         "A node led an epoch of the quorum without the votes of a majority of the voters.",
         ("K595-21",),
     ),
-    AnomalyKind(
+    _unsafe(
         "leads-unheard",
-        SAFE_STATE,
         "A leader of the quorum would have led for more than 1.5 fetch timeouts without fetches from a "
         "majority of the voters.",
         ("K595-43", "H19"),
     ),
-    AnomalyKind(
+    _unsafe(
         "snapshot-mismatch",
-        SAFE_STATE,
         "A snapshot of the metadata log, real or hypothetical, differs from the state that results from "
         "the records before its end.",
         ("H16", "K704-9"),
     ),
-    AnomalyKind(
+    _unsafe(
         "isr-would-be-granted",
-        SAFE_STATE,
         "The controller would have granted a hypothetical request for an ISR that it must reject.",
         ("H13", "H14", "H15", "K704-4"),
     ),
-    AnomalyKind(
+    _unsafe(
         "fetch-would-be-counted",
-        SAFE_STATE,
         "A leader would have counted a hypothetical fetch of another epoch, of a diverging log, or of an "
         "earlier process of the follower.",
         ("H3", "H6", "H15"),
     ),
-    AnomalyKind(
+    _unsafe(
         "request-would-be-answered",
-        SAFE_STATE,
         "A leader would have answered a hypothetical Fetch, ListOffsets or OffsetForLeaderEpoch with "
         "another epoch than its own, or a consumer while it had no lease.",
         ("H3", "H31"),
     ),
-    AnomalyKind(
+    _unsafe(
         "commit-would-be-taken",
-        SAFE_STATE,
         "A coordinator would have accepted a hypothetical OffsetCommit of another generation than its group's.",
         ("CG-1",),
     ),
-    AnomalyKind(
+    _unsafe(
         "producers-contradict-log",
-        SAFE_STATE,
         "A replica's state of idempotent producers differs from the batches of its log.",
         ("K98-6", "K98-7", "K98-8"),
     ),
-    AnomalyKind(
+    _unsafe(
         "sequence-gap",
-        SAFE_STATE,
         "A log holds a batch of an idempotent producer whose first sequence is not the next one: the "
         "batches in between are rejected forever, or are duplicated.",
         ("K98-2", "K98-10"),
     ),
-    AnomalyKind(
+    _unsafe(
         "offsets-contradict-log",
-        SAFE_STATE,
         "A coordinator would have returned an uncommitted offset of a group, or omitted a committed one.",
         ("CG-3", "CG-4"),
     ),
-    AnomalyKind(
-        "batch-not-valid",
-        SAFE_STATE,
-        "A log holds a batch whose checksum, counts or length do not match its bytes.",
-        ("K101-13",),
+    _unsafe(
+        "batch-not-valid", "A log holds a batch whose checksum, counts or length do not match its bytes.", ("K101-13",)
     ),
-    AnomalyKind(
+    _unsafe(
         "stands-still",
-        SAFE_STATE,
         "A majority of the voters and enough in-sync replicas were unaffected by faults for longer than "
         "the bound, and there was no leader, or it committed nothing.",
         ("K595-43", "H14"),
     ),
-    AnomalyKind(
+    _unsafe(
         "isr-keeps-unreachable",
-        SAFE_STATE,
         "A replica that was unreachable from all brokers for longer than the bound stayed in the ISR, "
         "while a majority of the voters and another member were unaffected by faults.",
         ("H14",),
     ),
-    AnomalyKind(
+    _unsafe(
         "recovery-point-ahead",
-        SAFE_STATE,
         "The recovery point on a node's disk is past the part of the log on that disk.",
         ("LOG-2", "LOG-3"),
     ),
-    AnomalyKind(
+    _unsafe(
         "answered-start-fell",
-        SAFE_STATE,
         "A leader's log starts before an offset below which DeleteRecords has deleted the records, as it was answered.",
         ("K107-1", "K107-2"),
     ),
-    AnomalyKind(
+    _unsafe(
         "assignment-contradicts-log",
-        SAFE_STATE,
         "A coordinator would have shown an assignment that is not committed, or the log of groups has two assignments "
         "of one generation, an older generation after a newer one, or a partition with two owners.",
         ("CG-1",),
     ),
-    AnomalyKind(
-        "producer-id-shared",
-        SAFE_STATE,
-        "Two processes of brokers may have assigned the same producer id.",
-        ("K98-1",),
-    ),
-    AnomalyKind(
+    _unsafe("producer-id-shared", "Two processes of brokers may have assigned the same producer id.", ("K98-1",)),
+    _unsafe(
         "log-start-fell",
-        SAFE_STATE,
         "The start of a replica's log decreased during the life of its process, and the log was not replaced.",
         ("K107-1",),
     ),
