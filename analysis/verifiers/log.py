@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -39,12 +39,9 @@ from history.record.shapes import LOG, Shape
 from history.regular_files import read_bytes, require_regular
 from installation.counted import counted
 
-if TYPE_CHECKING:
-    from analysis.verifiers.register import KeysPart, RegisterClaim
-
 TaskT = TypeVar("TaskT")
 ConfirmedT = TypeVar("ConfirmedT")
-ClaimT = TypeVar("ClaimT", "Claim", "RegisterClaim")
+ClaimT = TypeVar("ClaimT", bound="AnyClaim")
 Columns = dict[str, Any]
 Bounds = dict[int, tuple[int, int]]
 Spread = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -68,26 +65,37 @@ READ_COLUMNS: Final = (
 )
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AnyPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A file with entries."""
+
+    file: str
+    sha256: str
+
+
+class AnyClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every certificate states. `streams`, `tables`: the digests of the clients' recorded streams and of the
+    tables that were made from them."""
+
+    format: int
+    operations: int
+    streams: str
+    tables: str
+    parts: tuple[Any, ...]
+
+
+class Part(AnyPart, frozen=True, kw_only=True):
     """A file with the entries of the offsets start .. start + length - 1 of a partition."""
 
     topic: str
     partition: int
     start: int
     length: int
-    file: str
-    sha256: str
 
 
-class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a certificate states. `streams`, `tables`: the digests of the clients' recorded streams and of the tables
-    that were made from them; `lengths`: the length of each partition's log."""
+class Claim(AnyClaim, frozen=True, kw_only=True):
+    """`lengths`: the length of each partition's log."""
 
-    format: int
     upper_bound: str
-    operations: int
-    streams: str
-    tables: str
     lengths: dict[str, int]
     parts: tuple[Part, ...]
 
@@ -179,7 +187,7 @@ def read_claim(path: Path, form: type[ClaimT], number: int) -> ClaimT:
     return claim
 
 
-def claimed_groups(claim: Claim | RegisterClaim, shape: Shape, run: Path) -> list[IndexedGroup]:
+def claimed_groups(claim: AnyClaim, shape: Shape, run: Path) -> list[IndexedGroup]:
     """The row groups of a run's tables, which are those that the claim is about. Raises CertificateError."""
     tables = run / "tables"
     try:
@@ -195,7 +203,7 @@ def claimed_groups(claim: Claim | RegisterClaim, shape: Shape, run: Path) -> lis
     return groups
 
 
-def read_part(directory: str, part: Part | KeysPart, schema: pa.Schema, kind: str) -> pa.Table:
+def read_part(directory: str, part: AnyPart, schema: pa.Schema, kind: str) -> pa.Table:
     """The entries of a part. `kind`: what they are, with an article. Raises CertificateError."""
     try:
         content = read_bytes(Path(directory) / part.file)

@@ -18,13 +18,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.verifiers.log import (
+    AnyClaim,
+    AnyPart,
     CertificateError,
     Columns,
     Spread,
@@ -48,22 +49,15 @@ NUMBERS: Final = ("id", "f", "type", "inv", "ret")
 VALUES: Final = ("value", "expected", "new")
 
 
-class KeysPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class KeysPart(AnyPart, frozen=True, kw_only=True):
     """A file with the orders of the keys from `start` on, up to the start of the next part."""
 
     start: str
-    file: str
-    sha256: str
 
 
-class RegisterClaim(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a certificate states. `streams`, `tables`: the digests of the clients' recorded streams and of the tables
-    that were made from them."""
+class RegisterClaim(AnyClaim, frozen=True, kw_only=True):
+    """What a certificate of registers states."""
 
-    format: int
-    operations: int
-    streams: str
-    tables: str
     parts: tuple[KeysPart, ...]
 
 
