@@ -440,7 +440,10 @@ def _names_a_key(operation: ForeignOperation) -> bool:
 
 
 def is_error(form: Any) -> bool:
-    """Whether the value of a completion that is not ok names an error, in place of the value."""
+    """Whether the value of a completion that is not ok names an error, in place of the value: a name, or a vector such
+    as [:negative 2 -1]. A pair may be a key and a value."""
+    if isinstance(form, list) and not is_pair(form):
+        return bool(form) and isinstance(form[0], Keyword | str)
     return form is None or isinstance(form, Keyword | str)
 
 

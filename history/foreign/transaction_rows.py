@@ -66,6 +66,11 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
     LIST_APPEND: msgspec.json.Decoder(list[tuple[Literal["a", "r"], _Integer, _Integer | list[_Integer] | None]]),
     RW_REGISTER: msgspec.json.Decoder(list[tuple[Literal["w", "r"], _Integer, _Integer | None]]),
 }
+TRANSACTIONS_OF: Final = {
+    LIST_APPEND: {"txn": True},
+    RW_REGISTER: {"txn": True, "read": True, "write": True},
+}
+"""The operations that are transactions, each with an answer. Jepsen's long-fork calls them reads and writes."""
 _UNNAMED: Final = {"f": Keyword("txn"), "process": 0}
 """The fields that Elle's own histories omit: all is one process."""
 
@@ -208,7 +213,8 @@ def read_transactions(
     Raises ForeignError."""
     order, rows = TimeOrder(), _Rows(path, workload, None if initial is None else _plain(initial))
     plain = _plain_steps(workload)
-    events = events_of(path, {"txn": True}, workload, notation=notation, plain=plain, absent=_UNNAMED)
+    functions = TRANSACTIONS_OF[workload]
+    events = events_of(path, functions, workload, notation=notation, plain=plain, absent=_UNNAMED)
     operations = operations_of(path, events, order)
     head = next(operations, None)
     if head is None:

@@ -52,6 +52,54 @@ EDN: dict[str, tuple[Events | str, tuple[str, ...], int, str]] = {
     "an escaped text is the same text": ([*wrote('"A"'), *read('"\\u0041"')], (), PASS, ""),
     "a discarded form is no value": ([*wrote("1"), *read("#_ 7 1")], (), PASS, ""),
     # registers: a completion repeats its invocation
+    "a write that fails with a vector for an error": (
+        [*did("write", "1", "fail", "[:negative 2 -1]"), *wrote("3"), *read("3")],
+        (),
+        PASS,
+        "",
+    ),
+    "a write that fails with another value": (did("write", "1", "fail", "2"), (), REFUSED, "the completion of write"),
+    "a transfer that fails with a vector for an error": (
+        [
+            *did("read", "nil", "ok", "{0 5, 1 5}"),
+            *did("transfer", "{:from 0, :to 1, :amount 9}", "fail", "[:negative 0 -4]"),
+            *did("transfer", "{:from 0, :to 1, :amount 1}", "ok", "{:from 0, :to 1, :amount 1}"),
+            *did("read", "nil", "ok", "{0 4, 1 6}"),
+        ],
+        ("--model", "bank"),
+        PASS,
+        "",
+    ),
+    "a transfer that is acknowledged with another value": (
+        did("transfer", "{:from 0, :to 1, :amount 9}", "ok", "[:negative 0 -4]"),
+        ("--model", "bank"),
+        REFUSED,
+        "the completion of transfer",
+    ),
+    "a long fork in reads and writes that are transactions": (
+        [
+            (0, "invoke", "write", "[[:w 1 1]]"),
+            (1, "invoke", "write", "[[:w 2 1]]"),
+            *did("read", "[[:r 1 nil] [:r 2 nil]]", "ok", "[[:r 1 1] [:r 2 nil]]", process=2),
+            *did("read", "[[:r 2 nil] [:r 1 nil]]", "ok", "[[:r 2 1] [:r 1 nil]]", process=3),
+            (0, "ok", "write", "[[:w 1 1]]"),
+            (1, "ok", "write", "[[:w 2 1]]"),
+        ],
+        ("--model", "rw-register", "--consistency-model", "snapshot-isolation"),
+        FAIL,
+        "G-nonadjacent",
+    ),
+    "reads and writes in one order that are transactions": (
+        [
+            *did("write", "[[:w 1 1]]", "ok", "[[:w 1 1]]"),
+            *did("read", "[[:r 1 nil] [:r 2 nil]]", "ok", "[[:r 1 1] [:r 2 nil]]", process=2),
+            *did("write", "[[:w 2 1]]", "ok", "[[:w 2 1]]"),
+            *did("read", "[[:r 2 nil] [:r 1 nil]]", "ok", "[[:r 2 1] [:r 1 1]]", process=3),
+        ],
+        ("--model", "rw-register"),
+        PASS,
+        "",
+    ),
     "a write that completes with another value": (
         wrote("1", answer="2"),
         (),
