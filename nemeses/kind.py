@@ -102,8 +102,8 @@ class Kind(ABC, Generic[M]):
 
     @abstractmethod
     def inject(self, by: M, fault: Fault) -> Evidence:
-        """Inject the fault and check that it took effect. Hosts that do not answer give inconclusive evidence, never an
-        exception. The parameters have been checked."""
+        """Inject the fault and check that it took effect. `HostError` and hosts that do not answer give
+        inconclusive evidence. The parameters have been checked."""
 
     @abstractmethod
     def heal(self, by: M, fault: Fault) -> Evidence:

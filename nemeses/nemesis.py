@@ -13,7 +13,7 @@ from typing import Any, Final
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import STARTS_ON, FaultsInForce
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.mechanisms.service import see_process, start_and_verify
 from nemeses.ports import Host, Site
 from nemeses.registry import KINDS, AnyKind
@@ -65,7 +65,7 @@ class Nemesis:
             return combine(prevented)
         part = fault if len(targets) == len(fault.targets) else replace(fault, targets=targets)
         already = self._look(kind.reaches(part, self.nodes))
-        evidence = kind.inject(self._mechanisms[kind.mechanism], part)
+        evidence = guarded(kind.inject, self._mechanisms[kind.mechanism], part)
         acts_on = () if evidence.status == "prevented" else targets
         self._in_force.add(fault, acts_on, kind.hides, kind.cuts(part, self.nodes))
         with_rest = replace(evidence, detail={**evidence.detail, **{name: e.detail for name, e in prevented.items()}})
@@ -103,14 +103,14 @@ class Nemesis:
             if acted_on is None or len(acted_on) == len(fault.targets)
             else replace(fault, targets=tuple(name for name in fault.targets if name in acted_on))
         )
-        healed = kind.heal(self._mechanisms[kind.mechanism], part)
+        healed = guarded(kind.heal, self._mechanisms[kind.mechanism], part)
         return _and(healed, {"done again": self._done_again(), "started": self._start_withheld()})
 
     def heal_all(self) -> Evidence:
         """Heal everything, including faults of other runs: every host has power, runs, is connected and has the right
         time, and its service runs."""
         self._in_force.clear()
-        healed = {mechanism.part: mechanism.heal_all() for mechanism in self._mechanisms.values()}
+        healed = {mechanism.part: guarded(mechanism.heal_all) for mechanism in self._mechanisms.values()}
         return combine({part: evidence for part, evidence in healed.items() if evidence is not None})
 
     def withheld(self) -> frozenset[str]:

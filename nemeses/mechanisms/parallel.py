@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
 
 from nemeses.fault import Evidence
 from nemeses.ports import Host, HostError, Site
+
+P = ParamSpec("P")
+E = TypeVar("E", Evidence, Evidence | None)
 
 
 def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]) -> dict[str, Evidence]:
@@ -15,9 +19,9 @@ def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]
     return dict(zip(unique_names, evidence, strict=True))
 
 
-def guarded(action: Callable[[Host], Evidence], host: Host) -> Evidence:
-    """The evidence of `action`; inconclusive when the host cannot be reached or observed."""
+def guarded(action: Callable[P, E], *args: P.args, **kwargs: P.kwargs) -> E | Evidence:
+    """The evidence of `action`; inconclusive when a host cannot be reached or observed."""
     try:
-        return action(host)
+        return action(*args, **kwargs)
     except HostError as error:
         return Evidence("inconclusive", {"error": str(error)})

@@ -42,14 +42,11 @@ class PartitionMechanism(Mechanism):
         if network is None:
             return Evidence("inconclusive", {"error": "this world has no network to cut"})
         pairs = cut_pairs(fault, self.site.hosts)
-        try:
-            counters = network.counters()
-            network.cut(pairs, reject=reject)
-            self._in_force.append((fault, reject))
-            proof = self._prove_cut(network, pairs, counters)
-            return self._prove_refusals(pairs, proof) if reject and proof.confirmed else proof
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        counters = network.counters()
+        network.cut(pairs, reject=reject)
+        self._in_force.append((fault, reject))
+        proof = self._prove_cut(network, pairs, counters)
+        return self._prove_refusals(pairs, proof) if reject and proof.confirmed else proof
 
     def heal(self, fault: Fault) -> Evidence:
         network = self.site.network
@@ -60,14 +57,11 @@ class PartitionMechanism(Mechanism):
             self._in_force.remove(entry)
         pairs = cut_pairs(fault, self.site.hosts)
         rejected = {pair: reject for cause, reject in self._in_force for pair in cut_pairs(cause, self.site.hosts)}
-        try:
-            for reject in (False, True):
-                remaining_pairs = {pair for pair in pairs if rejected.get(pair) is reject}
-                if remaining_pairs and mine and mine[0][1] is not reject:
-                    network.heal(remaining_pairs)
-                    network.cut(remaining_pairs, reject=reject)
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        for reject in (False, True):
+            remaining_pairs = {pair for pair in pairs if rejected.get(pair) is reject}
+            if remaining_pairs and mine and mine[0][1] is not reject:
+                network.heal(remaining_pairs)
+                network.cut(remaining_pairs, reject=reject)
         return self._heal(network, pairs - rejected.keys(), frozenset(rejected))
 
     def heal_all(self) -> Evidence | None:
@@ -75,10 +69,7 @@ class PartitionMechanism(Mechanism):
         if network is None:
             return None
         self._in_force.clear()
-        try:
-            pairs = network.cut_pairs() | self._unproven
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        pairs = network.cut_pairs() | self._unproven
         self._unproven.clear()
         return self._heal(network, pairs)
 

@@ -210,10 +210,7 @@ class Power(Mechanism):
             noted = combine(on_each(self.site, fault.targets, lambda host: self._note(host, pattern)))
             if not noted.confirmed:
                 return noted
-        try:
-            lost = power.cut(fault.targets, fault.parameters.get("tear"))
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        lost = power.cut(fault.targets, fault.parameters.get("tear"))
         return combine(
             on_each(self.site, fault.targets, lambda host: self._silent(host, power, lost.get(host.name, {})))
         )
@@ -222,11 +219,8 @@ class Power(Mechanism):
         power = self.site.power
         if power is None:
             return Evidence("inconclusive", {"error": "this world has no power switch"})
-        try:
-            self.in_force.booted |= {name for name in fault.targets if not power.is_on(name)}
-            booted = power.restore(fault.targets)
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        self.in_force.booted |= {name for name in fault.targets if not power.is_on(name)}
+        booted = power.restore(fault.targets)
         proofs = on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {})))
         evidence = combine(proofs)
         stakes = {name: part.detail["kept"] for name, part in proofs.items() if part.detail.get("at_stake") == "kept"}
@@ -273,10 +267,7 @@ class Power(Mechanism):
 def switch_on(site: Site, power: PowerSwitch) -> Evidence:
     """Every host has power and answers, with any boot id."""
     dark = [name for name in site.hosts if not power.is_on(name)]
-    try:
-        booted = power.restore(dark)
-    except HostError as error:
-        return Evidence("inconclusive", {"error": str(error)})
+    booted = power.restore(dark)
     still_dark = [name for name in dark if not power.is_on(name)]
     return Evidence("mismatch" if still_dark else "confirmed", {"booted": booted, "still_off": still_dark})
 

@@ -12,7 +12,7 @@ from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.kind import Facts, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import Change, ClockReading, change, note_move, read_clocks, set_right
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import guarded, on_each
 from nemeses.ports import Host, HostError, Site
 
 _PATIENCE_S = 30.0
@@ -61,10 +61,7 @@ class Suspension(Mechanism):
             if not noted.confirmed:
                 return noted
         started_s = self.site.scheduler.monotonic()
-        try:
-            answers = (suspender.stall if stopped_state == "stalled" else suspender.freeze)(targets)
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        answers = (suspender.stall if stopped_state == "stalled" else suspender.freeze)(targets)
         done_s = self.site.scheduler.monotonic()
         for name, look in looks.items():
             self._held.pop(name, None)  # of an earlier suspension without a heal
@@ -99,10 +96,7 @@ class Suspension(Mechanism):
         if suspender is None:
             return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
         started_s = self.site.scheduler.monotonic()
-        try:
-            answers = suspender.resume(targets)
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        answers = suspender.resume(targets)
         done_s = self.site.scheduler.monotonic()
         for name in targets:
             self.in_force.clocks.freeze(name, done_s, frozen=False)
@@ -121,14 +115,11 @@ class Suspension(Mechanism):
         suspender = self.site.suspender
         if suspender is None:
             return None
-        try:
-            states = {name: suspender.state(name) for name in self.site.hosts}
-        except HostError as error:
-            return Evidence("inconclusive", {"error": str(error)})
+        states = {name: suspender.state(name) for name in self.site.hosts}
         healed = {name: Evidence("confirmed", {"state": state}) for name, state in states.items()}
         for name, state in states.items():
             if state != "running":
-                healed[name] = self.resume((name,), state)
+                healed[name] = guarded(self.resume, (name,), state)
         return combine(healed)
 
     def _look(self, targets: Collection[str]) -> dict[str, _Before]:
