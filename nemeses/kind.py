@@ -118,8 +118,10 @@ class Kind(ABC, Generic[M]):
         """The main evidence of its effect, `effect`, and of its heal, `heal` (empty before the heal), in one phrase."""
 
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        """Draw the parameters of this kind for a random schedule."""
-        return {}
+        """Draw the parameters of this kind for a random schedule: each number that has a range for that."""
+        rng = drawn.rng()
+        numbers = [each for each in self.parameters if isinstance(each, Parameter) and each.drawn]
+        return {number.name: round(number.draw(rng), 1) for number in numbers}
 
     def targets(self, aim: Aim, view: ClusterView, chooser: Random) -> tuple[str, ...]:
         """The targets of a fault of a random schedule, in the current cluster."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
-from nemeses.kind import Facts, RandomDraw, listed
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.disks import DiskKind, DiskTroubles
 from nemeses.parameters import Parameter
-
-_SYNC = Parameter("sync_ms", "ms", "additional duration of each sync", 1, 5_000, drawn=(10.0, 1_000.0))
 
 
 class DiskSlow(DiskKind):
@@ -25,7 +21,7 @@ class DiskSlow(DiskKind):
     destroys = frozenset({Damage.SPEED})
     seen = (EvidenceRule("sync_ms", least=1),)
     healed = (EvidenceRule("sync_ms", least=0),)
-    parameters = (_SYNC,)
+    parameters = (Parameter("sync_ms", "ms", "additional duration of each sync", 1, 5_000, drawn=(10.0, 1_000.0)),)
     injected_by = "slow-disk"
 
     def inject(self, by: DiskTroubles, fault: Fault) -> Evidence:
@@ -33,9 +29,6 @@ class DiskSlow(DiskKind):
 
     def heal(self, by: DiskTroubles, fault: Fault) -> Evidence:
         return by.soothe(fault.targets, ("slow", float(fault.parameters["sync_ms"]) / 1e3))
-
-    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        return {"sync_ms": round(_SYNC.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         sync_ms = float(fault.parameters["sync_ms"])

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
-from nemeses.kind import Facts, RandomDraw
+from nemeses.kind import Facts
 from nemeses.mechanisms.object_store import ObjectStoreKind, milliseconds
 from nemeses.parameters import Parameter
 from nemeses.ports import Objects
-
-_DELAY = Parameter("delay_ms", "ms", "additional duration of each operation", 1, 60_000, drawn=(20.0, 3_000.0))
 
 
 class ObjectsSlow(ObjectStoreKind):
@@ -24,7 +20,9 @@ class ObjectsSlow(ObjectStoreKind):
     proven_by = "a probe takes at least this long; after the heal it ends"
     seen = (EvidenceRule("probe_ms", least=1),)
     injected_by = "slow-store"
-    parameters = (_DELAY,)
+    parameters = (
+        Parameter("delay_ms", "ms", "additional duration of each operation", 1, 60_000, drawn=(20.0, 3_000.0)),
+    )
 
     def change(self, fault: Fault, objects: Objects) -> dict[str, object]:
         objects.slow_down(float(fault.parameters["delay_ms"]) / 1e3)
@@ -33,9 +31,6 @@ class ObjectsSlow(ObjectStoreKind):
 
     def is_shown(self, fault: Fault, facts: Facts) -> bool:
         return float(facts["probe_ms"]) >= float(fault.parameters["delay_ms"])
-
-    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        return {"delay_ms": round(_DELAY.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         return f"each operation of the object store takes {float(fault.parameters['delay_ms']):g} ms longer"

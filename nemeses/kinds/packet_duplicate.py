@@ -9,10 +9,6 @@ from nemeses.kind import listed
 from nemeses.mechanisms.packets import ShareKind
 from nemeses.parameters import Parameter
 
-_PERCENT = Parameter(
-    "percent", "%", "share of the packets from the node to the others that arrive twice", 1, 50, drawn=(1.0, 50.0)
-)
-
 
 class PacketDuplicate(ShareKind):
     """Some packets from a node arrive twice."""
@@ -24,7 +20,16 @@ class PacketDuplicate(ShareKind):
         "a burst of probe datagrams (false-negative probability 1e-9) shows duplicates, and at most the requested share"
     )
     seen = (EvidenceRule("twice", least=1),)
-    parameters = (_PERCENT,)
+    parameters = (
+        Parameter(
+            "percent",
+            "%",
+            "share of the packets from the node to the others that arrive twice",
+            1,
+            50,
+            drawn=(1.0, 50.0),
+        ),
+    )
     effect = "twice"
     told = "arrived twice"
     injected_by = "duplicate"

@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault
-from nemeses.kind import Facts, RandomDraw, listed
+from nemeses.kind import Facts, listed
 from nemeses.mechanisms.netem import NetemKind, Rule
 from nemeses.parameters import Parameter
-
-_PERCENT = Parameter(
-    "percent",
-    "%",
-    "share of the packets from the node to the others that are lost",
-    1,
-    50,  # above this control connections fail, too
-    drawn=(1.0, 50.0),
-    remedy="to drop all packets, use cut",
-)
 
 
 class PacketLoss(NetemKind):
@@ -34,15 +22,22 @@ class PacketLoss(NetemKind):
         "share"
     )
     seen = (EvidenceRule("dropped", least=1),)
-    parameters = (_PERCENT,)
+    parameters = (
+        Parameter(
+            "percent",
+            "%",
+            "share of the packets from the node to the others that are lost",
+            1,
+            50,  # above this control connections fail, too
+            drawn=(1.0, 50.0),
+            remedy="to drop all packets, use cut",
+        ),
+    )
     injected_by = "lose"
 
     def rule(self, fault: Fault) -> Rule:
         percent = float(fault.parameters["percent"])
         return Rule(self.name, f"loss {percent:g}%", share=percent / 100)
-
-    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(_PERCENT.draw(drawn.rng()), 1)}
 
     def sentence(self, fault: Fault) -> str:
         percent = float(fault.parameters["percent"])

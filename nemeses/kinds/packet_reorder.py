@@ -9,15 +9,6 @@ from nemeses.kind import listed
 from nemeses.mechanisms.packets import ShareKind
 from nemeses.parameters import Parameter
 
-_PERCENT = Parameter(
-    "percent",
-    "%",
-    "share of the packets from the node to the others that are held back, up to 50 ms",
-    1,
-    50,
-    drawn=(1.0, 50.0),
-)
-
 
 class PacketReorder(ShareKind):
     """Later packets overtake some packets from a node."""
@@ -32,7 +23,16 @@ class PacketReorder(ShareKind):
         "share"
     )
     seen = (EvidenceRule("overtaken", least=1),)
-    parameters = (_PERCENT,)
+    parameters = (
+        Parameter(
+            "percent",
+            "%",
+            "share of the packets from the node to the others that are held back, up to 50 ms",
+            1,
+            50,
+            drawn=(1.0, 50.0),
+        ),
+    )
     effect = "overtaken"
     told = "were overtaken"
     injected_by = "reorder"

@@ -10,10 +10,9 @@ from history.damage import Damage
 from history.fault_looks import FaultGroup
 from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
-from nemeses.kind import Facts, Need, NodeKind, RandomDraw
+from nemeses.kind import Facts, Need, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.parallel import on_each
-from nemeses.parameters import Parameter
 from nemeses.ports import Burst, Host, Site, Wire
 
 _UNSEEN = 1e-9  # the probability that the probes miss an effect that is in force
@@ -167,7 +166,6 @@ class WireKind(NodeKind[WireEffects]):
 class ShareKind(WireKind):
     """Meets some packets: the share is the parameter `percent`. `told`: what happened to a probe, as a verb."""
 
-    parameters: ClassVar[tuple[Parameter, ...]]
     effect: ClassVar[Effect]
     told: ClassVar[str]
 
@@ -176,9 +174,6 @@ class ShareKind(WireKind):
 
     def heal(self, by: WireEffects, fault: Fault) -> Evidence:
         return by.calm(fault.targets, self.effect, float(fault.parameters["percent"]) / 100)
-
-    def draw(self, drawn: RandomDraw) -> dict[str, Any]:
-        return {"percent": round(self.parameters[0].draw(drawn.rng()), 1)}
 
     def phrase(self, facts: Facts, heal: Facts) -> str:
         del heal
