@@ -15,6 +15,7 @@ from broker.server.failure_detector import DeathWatch
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
+from tests.simulator.stories import in_cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 SAFE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -35,43 +36,35 @@ async def read(client: SimulatedClient, partition: int = 0) -> list[bytes]:
     return [record.value or b"" for record in await client.read_all(TOPIC, partition)]
 
 
-def test_three_brokers_form_a_cluster_and_keep_records() -> None:
-    with SimulatedCluster(1, properties=SAFE) as cluster:
-
-        async def story() -> None:
-            client = await topic(cluster, partitions=2)
-            assert cluster.controller() is not None
-            assert cluster.loop.time() < 5
-            for number in range(20):
-                offset = await client.produce(TOPIC, number % 2, [b"a%d" % number, b"b%d" % number])
-                assert offset == number // 2 * 2
-            assert await read(client) == [b"%c%d" % (name, number) for number in range(0, 20, 2) for name in b"ab"]
-            metadata = await client.metadata([TOPIC])
-            assert [sorted(state.isr_nodes) for state in metadata.topics[0].partitions] == [[1, 2, 3], [1, 2, 3]]
-
-        cluster.run(story())
+@in_cluster(1, properties=SAFE)
+async def test_three_brokers_form_a_cluster_and_keep_records(cluster: SimulatedCluster, /) -> None:
+    client = await topic(cluster, partitions=2)
+    assert cluster.controller() is not None
+    assert cluster.loop.time() < 5
+    for number in range(20):
+        offset = await client.produce(TOPIC, number % 2, [b"a%d" % number, b"b%d" % number])
+        assert offset == number // 2 * 2
+    assert await read(client) == [b"%c%d" % (name, number) for number in range(0, 20, 2) for name in b"ab"]
+    metadata = await client.metadata([TOPIC])
+    assert [sorted(state.isr_nodes) for state in metadata.topics[0].partitions] == [[1, 2, 3], [1, 2, 3]]
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_killed_leader_is_replaced_and_committed_records_stay(seed: int) -> None:
-    with SimulatedCluster(seed, properties=SAFE) as cluster:
-
-        async def story() -> None:
-            client = await topic(cluster)
-            for number in range(10):
-                await client.produce(TOPIC, 0, [b"%d" % number])
-            old = await client.leader_of(TOPIC, 0)
-            cluster.kill(f"n{old}")
-            async with asyncio.timeout(15):
-                assert await client.leader_of(TOPIC, 0, unlike=old) != old
-            assert await read(client) == [b"%d" % number for number in range(10)]
-            await client.produce(TOPIC, 0, [b"after"])
-            cluster.start()
-            await cluster.ready()
-            assert (await read(client))[-1] == b"after"
-            await cluster.until(lambda: _isr(cluster) == {1, 2, 3})
-
-        cluster.run(story())
+@in_cluster("seed", properties=SAFE)
+async def test_a_killed_leader_is_replaced_and_committed_records_stay(cluster: SimulatedCluster, /) -> None:
+    client = await topic(cluster)
+    for number in range(10):
+        await client.produce(TOPIC, 0, [b"%d" % number])
+    old = await client.leader_of(TOPIC, 0)
+    cluster.kill(f"n{old}")
+    async with asyncio.timeout(15):
+        assert await client.leader_of(TOPIC, 0, unlike=old) != old
+    assert await read(client) == [b"%d" % number for number in range(10)]
+    await client.produce(TOPIC, 0, [b"after"])
+    cluster.start()
+    await cluster.ready()
+    assert (await read(client))[-1] == b"after"
+    await cluster.until(lambda: _isr(cluster) == {1, 2, 3})
 
 
 @pytest.mark.conforms("K101-15")
@@ -109,64 +102,52 @@ def test_a_power_cut_of_all_nodes_keeps_flushed_and_acknowledged_records(seed: i
         cluster.run(story())
 
 
-def test_a_clean_stop_and_start_needs_no_recovery() -> None:
-    with SimulatedCluster(2, properties=SAFE) as cluster:
-
-        async def story() -> None:
-            client = await topic(cluster)
-            await client.produce(TOPIC, 0, [b"x"])
-            await cluster.stop("n1")
-            assert not cluster.machines["n1"].running
-            cluster.start()
-            await cluster.ready()
-            assert cluster.journal.of("broker_started", node=1)[-1]["clean_shutdown"] is True
-            assert await read(client) == [b"x"]
-
-        cluster.run(story())
+@in_cluster(2, properties=SAFE)
+async def test_a_clean_stop_and_start_needs_no_recovery(cluster: SimulatedCluster, /) -> None:
+    client = await topic(cluster)
+    await client.produce(TOPIC, 0, [b"x"])
+    await cluster.stop("n1")
+    assert not cluster.machines["n1"].running
+    cluster.start()
+    await cluster.ready()
+    assert cluster.journal.of("broker_started", node=1)[-1]["clean_shutdown"] is True
+    assert await read(client) == [b"x"]
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back(seed: int) -> None:
-    with SimulatedCluster(seed, properties=SAFE) as cluster:
-
-        async def story() -> None:
-            client = await topic(cluster)
-            await client.produce(TOPIC, 0, [b"before"])
-            old = await client.leader_of(TOPIC, 0)
-            others = [name for name in cluster.machines if name != f"n{old}"]
-            cluster.partition([f"n{old}"], [*others, "client"])
-            async with asyncio.timeout(20):
-                await client.leader_of(TOPIC, 0, unlike=old)
-            while True:
-                try:
-                    await client.produce(TOPIC, 0, [b"during"])
-                    break
-                except UncertainError:
-                    await client.leader_of(TOPIC, 0, unlike=old)
-            cluster.heal()
-            await cluster.until(lambda: _isr(cluster) == {1, 2, 3})
-            found = await read(client)
-            assert found[0] == b"before"
-            assert set(found[1:]) == {b"during"}
-
-        cluster.run(story())
+@in_cluster("seed", properties=SAFE)
+async def test_a_leader_that_is_cut_off_is_replaced_and_follows_when_it_is_back(cluster: SimulatedCluster, /) -> None:
+    client = await topic(cluster)
+    await client.produce(TOPIC, 0, [b"before"])
+    old = await client.leader_of(TOPIC, 0)
+    others = [name for name in cluster.machines if name != f"n{old}"]
+    cluster.partition([f"n{old}"], [*others, "client"])
+    async with asyncio.timeout(20):
+        await client.leader_of(TOPIC, 0, unlike=old)
+    while True:
+        try:
+            await client.produce(TOPIC, 0, [b"during"])
+            break
+        except UncertainError:
+            await client.leader_of(TOPIC, 0, unlike=old)
+    cluster.heal()
+    await cluster.until(lambda: _isr(cluster) == {1, 2, 3})
+    found = await read(client)
+    assert found[0] == b"before"
+    assert set(found[1:]) == {b"during"}
 
 
-def test_a_broker_with_a_broken_disk_stops() -> None:
-    with SimulatedCluster(1, properties=FLUSHED) as cluster:
-
-        async def story() -> None:
-            client = await topic(cluster)
-            await client.produce(TOPIC, 0, [b"x"])
-            leader = f"n{await client.leader_of(TOPIC, 0)}"
-            cluster.machines[leader].disk.faults.failing = True
-            with pytest.raises(UncertainError):
-                await client.produce(TOPIC, 0, [b"y"])
-            await cluster.until(lambda: not cluster.machines[leader].running)
-            assert "Input/output" in cluster.journal.of("exited", machine=leader)[0]["reason"]
-            assert (await read(client))[0] == b"x"
-
-        cluster.run(story())
+@in_cluster(1, properties=FLUSHED)
+async def test_a_broker_with_a_broken_disk_stops(cluster: SimulatedCluster, /) -> None:
+    client = await topic(cluster)
+    await client.produce(TOPIC, 0, [b"x"])
+    leader = f"n{await client.leader_of(TOPIC, 0)}"
+    cluster.machines[leader].disk.faults.failing = True
+    with pytest.raises(UncertainError):
+        await client.produce(TOPIC, 0, [b"y"])
+    await cluster.until(lambda: not cluster.machines[leader].running)
+    assert "Input/output" in cluster.journal.of("exited", machine=leader)[0]["reason"]
+    assert (await read(client))[0] == b"x"
 
 
 def chaos(seed: int) -> str:
@@ -256,21 +237,17 @@ def test_a_failed_task_of_a_broker_without_an_awaiter_fails_the_run(
 
 
 @pytest.mark.rotating(10, among="storms")
-def test_a_dead_broker_is_fenced_however_small_batches_have_to_be() -> None:
-    with SimulatedCluster(3, properties={"message.max.bytes": "2000"}) as cluster:
-
-        async def story() -> None:
-            await topic(cluster, partitions=90)
-            controller = cluster.controller()
-            assert controller is not None
-            dead = next(name for name in cluster.machines if name != controller)
-            broker = cluster.machines[dead].node_id
-            image = cluster.node(controller).image
-            assert sum(broker in partition.isr for *_, partition in image.partitions()) >= 30
-            cluster.kill(dead)
-            await cluster.until(lambda: image.brokers[broker].fenced)
-            assert not any(broker in partition.isr for *_, partition in image.partitions())
-            cluster.start(dead)
-            await cluster.until(lambda: not image.brokers[broker].fenced)
-
-        cluster.run(story())
+@in_cluster(3, properties={"message.max.bytes": "2000"})
+async def test_a_dead_broker_is_fenced_however_small_batches_have_to_be(cluster: SimulatedCluster, /) -> None:
+    await topic(cluster, partitions=90)
+    controller = cluster.controller()
+    assert controller is not None
+    dead = next(name for name in cluster.machines if name != controller)
+    broker = cluster.machines[dead].node_id
+    image = cluster.node(controller).image
+    assert sum(broker in partition.isr for *_, partition in image.partitions()) >= 30
+    cluster.kill(dead)
+    await cluster.until(lambda: image.brokers[broker].fenced)
+    assert not any(broker in partition.isr for *_, partition in image.partitions())
+    cluster.start(dead)
+    await cluster.until(lambda: not image.brokers[broker].fenced)

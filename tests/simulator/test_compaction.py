@@ -19,6 +19,7 @@ from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem, SimulatedDisk
 from simulator.loop import new_loop
+from tests.simulator.stories import in_cluster
 
 CONFIG = LogConfig(segment_bytes=300, index_interval_bytes=100, compacted=True)
 KEYS, RECORDS = 5, 60
@@ -184,35 +185,31 @@ async def inject(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_the_latest_acknowledged_record_of_each_key_survives_all_faults(seed: int) -> None:
-    with SimulatedCluster(seed, properties=PROPERTIES) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client, answers, stopping = SimulatedClient(cluster.addresses), Acknowledged(), asyncio.Event()
-            await client.create_topic(TOPIC)
-            producer = asyncio.create_task(produce(cluster, answers, stopping))
-            for _ in range(6):
-                await asyncio.sleep(cluster.rng.uniform(0.5, 2.0))
-                await inject(cluster)
-            stopping.set()
-            await asyncio.wait_for(producer, 60.0)
-            assert answers.refused == []
-            records = await client.read_all(TOPIC, 0)
-            held = {record.key or b"": int(record.value or b"-1") for record in records}
-            assert held == answers.acknowledged
-            logs = await replicas(cluster)
-            assert len({log.log_end_offset for log in logs}) == 1
-            assert all(latest(content(log)) == latest(content(logs[0])) for log in logs)
-            for log in logs:  # a leader knows of epochs without records, too
-                known, known_first = dict(log.epochs.entries), dict(logs[0].epochs.entries)
-                assert {known[epoch] - known_first[epoch] for epoch in known.keys() & known_first.keys()} == {0}
-            assert all(len(content(log)) < log.log_end_offset / 2 for log in logs), "compaction has removed most"
-            assert len(cluster.journal.of("log_compacted")) > 6
-            assert cluster.journal.of("log_uncleanable") == cluster.journal.of("partition_failed") == []
-
-        cluster.run(story())
+@in_cluster("seed", properties=PROPERTIES)
+async def test_the_latest_acknowledged_record_of_each_key_survives_all_faults(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    client, answers, stopping = SimulatedClient(cluster.addresses), Acknowledged(), asyncio.Event()
+    await client.create_topic(TOPIC)
+    producer = asyncio.create_task(produce(cluster, answers, stopping))
+    for _ in range(6):
+        await asyncio.sleep(cluster.rng.uniform(0.5, 2.0))
+        await inject(cluster)
+    stopping.set()
+    await asyncio.wait_for(producer, 60.0)
+    assert answers.refused == []
+    records = await client.read_all(TOPIC, 0)
+    held = {record.key or b"": int(record.value or b"-1") for record in records}
+    assert held == answers.acknowledged
+    logs = await replicas(cluster)
+    assert len({log.log_end_offset for log in logs}) == 1
+    assert all(latest(content(log)) == latest(content(logs[0])) for log in logs)
+    for log in logs:  # a leader knows of epochs without records, too
+        known, known_first = dict(log.epochs.entries), dict(logs[0].epochs.entries)
+        assert {known[epoch] - known_first[epoch] for epoch in known.keys() & known_first.keys()} == {0}
+    assert all(len(content(log)) < log.log_end_offset / 2 for log in logs), "compaction has removed most"
+    assert len(cluster.journal.of("log_compacted")) > 6
+    assert cluster.journal.of("log_uncleanable") == cluster.journal.of("partition_failed") == []
 
 
 async def replicas(cluster: SimulatedCluster) -> list[PartitionLog]:

@@ -8,6 +8,7 @@ import pytest
 
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 DELAY_S = 60.0
 RECORDS = 20
@@ -32,19 +33,17 @@ async def with_removed_segments(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.conforms("LOG-7")
 @pytest.mark.parametrize("seed", range(3))
-def test_files_are_unlinked_after_the_delay_and_by_a_start_after_a_power_cut(seed: int) -> None:
-    with SimulatedCluster(seed, properties=PROPERTIES) as cluster:
-
-        async def story() -> None:
-            await with_removed_segments(cluster)
-            cluster.power_loss("n1")
-            cluster.restore_power("n1")
-            cluster.start("n1")
-            await cluster.ready()
-            assert not deleted(cluster, "n1")
-            assert deleted(cluster, "n2")
-            await asyncio.sleep(DELAY_S)
-            assert not any(deleted(cluster, name) for name in cluster.machines)
-            assert await SimulatedClient(cluster.addresses).produce("log", 0, [b"last"]) == RECORDS
-
-        cluster.run(story())
+@in_cluster("seed", properties=PROPERTIES)
+async def test_files_are_unlinked_after_the_delay_and_by_a_start_after_a_power_cut(
+    cluster: SimulatedCluster, /
+) -> None:
+    await with_removed_segments(cluster)
+    cluster.power_loss("n1")
+    cluster.restore_power("n1")
+    cluster.start("n1")
+    await cluster.ready()
+    assert not deleted(cluster, "n1")
+    assert deleted(cluster, "n2")
+    await asyncio.sleep(DELAY_S)
+    assert not any(deleted(cluster, name) for name in cluster.machines)
+    assert await SimulatedClient(cluster.addresses).produce("log", 0, [b"last"]) == RECORDS

@@ -15,6 +15,7 @@ from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequ
 from broker.server.client import PeerConnector
 from simulator.client import CREATE_VERSION, RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 ORACLE: Final = "sequence-gap"
 PROPERTIES: Final = {
@@ -73,29 +74,25 @@ def test_several_requests_in_flight_during_creation_lose_no_record(seed: int) ->
 
 @pytest.mark.conforms("TOP-1")
 @pytest.mark.parametrize("seed", range(3))
-def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(seed: int) -> None:
+@in_cluster("seed", properties=PROPERTIES)
+async def test_no_request_to_a_new_topic_meets_a_broker_that_does_not_lead_yet(cluster: SimulatedCluster, /) -> None:
     """Also where the leader's disk is slow, and after a restart of all brokers."""
-    with SimulatedCluster(seed, properties=PROPERTIES) as cluster:
-
-        async def story() -> None:
-            client = await _ready(cluster)
-            for number, slow in enumerate((0.0, 0.1, 0.1)):
-                if number == 2:
-                    for name in cluster.machines:
-                        await cluster.stop(name)
-                    cluster.start()
-                    await cluster.ready()
-                for machine in cluster.machines.values():
-                    machine.disk.faults.slow_s = slow
-                topic = f"t{number}"
-                await _create(cluster, topic)
-                for machine in cluster.machines.values():
-                    machine.disk.faults.slow_s = 0.0
-                code, _ = await client.append(topic, 0, [b"first"], acks=1, timeout=5.0)
-                assert code == ErrorCode.NONE
-            client.close()
-
-        cluster.run(story())
+    client = await _ready(cluster)
+    for number, slow in enumerate((0.0, 0.1, 0.1)):
+        if number == 2:
+            for name in cluster.machines:
+                await cluster.stop(name)
+            cluster.start()
+            await cluster.ready()
+        for machine in cluster.machines.values():
+            machine.disk.faults.slow_s = slow
+        topic = f"t{number}"
+        await _create(cluster, topic)
+        for machine in cluster.machines.values():
+            machine.disk.faults.slow_s = 0.0
+        code, _ = await client.append(topic, 0, [b"first"], acks=1, timeout=5.0)
+        assert code == ErrorCode.NONE
+    client.close()
 
 
 @pytest.mark.rotating(6, among="long simulations")

@@ -42,6 +42,7 @@ from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -131,39 +132,31 @@ async def begin(cluster: SimulatedCluster) -> tuple[GroupClient, int]:
 
 @pytest.mark.conforms("CG-4")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_group_lives_on_when_its_coordinator_is_killed(seed: int) -> None:
-    with SimulatedCluster(seed, properties=SETTINGS) as cluster:
-
-        async def story() -> None:
-            client, old = await begin(cluster)
-            member, generation = await client.joins_alone(old)
-            assert await client.commit(old, 7, member, generation) is ErrorCode.NONE
-            cluster.kill(f"n{old}")
-            new = await client.coordinator(unlike=old)
-            assert await client.committed(new) == 7
-            assert await client.heartbeat(new, member, generation) is ErrorCode.NONE
-            assert await client.commit(new, 8, member, generation) is ErrorCode.NONE
-            cluster.start()
-            await cluster.ready()
-            assert await client.heartbeat(old, member, generation) is ErrorCode.NOT_COORDINATOR
-
-        cluster.run(story())
+@in_cluster("seed", properties=SETTINGS)
+async def test_a_group_lives_on_when_its_coordinator_is_killed(cluster: SimulatedCluster, /) -> None:
+    client, old = await begin(cluster)
+    member, generation = await client.joins_alone(old)
+    assert await client.commit(old, 7, member, generation) is ErrorCode.NONE
+    cluster.kill(f"n{old}")
+    new = await client.coordinator(unlike=old)
+    assert await client.committed(new) == 7
+    assert await client.heartbeat(new, member, generation) is ErrorCode.NONE
+    assert await client.commit(new, 8, member, generation) is ErrorCode.NONE
+    cluster.start()
+    await cluster.ready()
+    assert await client.heartbeat(old, member, generation) is ErrorCode.NOT_COORDINATOR
 
 
-def test_committed_offsets_stay_at_the_coordinator_of_the_group() -> None:
+@in_cluster(1, properties=SETTINGS)
+async def test_committed_offsets_stay_at_the_coordinator_of_the_group(cluster: SimulatedCluster, /) -> None:
     """A group's partition depends on their number, which therefore cannot be changed."""
-    with SimulatedCluster(1, properties=SETTINGS) as cluster:
-
-        async def story() -> None:
-            client, coordinator = await begin(cluster)
-            assert await client.commit(coordinator, 7) is ErrorCode.NONE
-            more = CreatePartitionsRequest([CreatePartitionsTopic(OFFSETS_TOPIC, 2)], 5_000)
-            answer = cast(CreatePartitionsResponse, await client.ask(coordinator, more, 3))
-            assert answer.results[0].error_code == ErrorCode.INVALID_PARTITIONS
-            again = await client.coordinator()
-            assert await client.committed(again) == 7
-
-        cluster.run(story())
+    client, coordinator = await begin(cluster)
+    assert await client.commit(coordinator, 7) is ErrorCode.NONE
+    more = CreatePartitionsRequest([CreatePartitionsTopic(OFFSETS_TOPIC, 2)], 5_000)
+    answer = cast(CreatePartitionsResponse, await client.ask(coordinator, more, 3))
+    assert answer.results[0].error_code == ErrorCode.INVALID_PARTITIONS
+    again = await client.coordinator()
+    assert await client.committed(again) == 7
 
 
 def commit_while_cut_off(seed: int, mutants: Iterable[str] = ()) -> tuple[ErrorCode, int]:
@@ -223,22 +216,18 @@ def test_commits_of_a_coordinator_are_compared_with_disks(planted: bool, monkeyp
 
 
 @pytest.mark.conforms("CG-4")
-def test_a_coordinator_that_may_be_replaced_does_not_answer() -> None:
-    with SimulatedCluster(1, properties=SETTINGS) as cluster:
-
-        async def story() -> None:
-            client, old = await begin(cluster)
-            assert await client.commit(old, 7) is ErrorCode.NONE
-            cluster.partition([f"n{old}"], [f"n{node}" for node in cluster.addresses if node != old])
-            new = await client.coordinator(unlike=old)
-            async with asyncio.timeout(30):
-                while await client.commit(new, 8) is ErrorCode.NOT_COORDINATOR:  # noqa: ASYNC110 - it has no event
-                    await asyncio.sleep(0.05)  # it is yet to hear that it is
-            asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
-            answer = cast(OffsetFetchResponse, await client.ask(old, OffsetFetchRequest(groups=[asked]), 9))
-            assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
-
-        cluster.run(story())
+@in_cluster(1, properties=SETTINGS)
+async def test_a_coordinator_that_may_be_replaced_does_not_answer(cluster: SimulatedCluster, /) -> None:
+    client, old = await begin(cluster)
+    assert await client.commit(old, 7) is ErrorCode.NONE
+    cluster.partition([f"n{old}"], [f"n{node}" for node in cluster.addresses if node != old])
+    new = await client.coordinator(unlike=old)
+    async with asyncio.timeout(30):
+        while await client.commit(new, 8) is ErrorCode.NOT_COORDINATOR:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.05)  # it is yet to hear that it is
+    asked = OffsetFetchRequestGroup(GROUP, topics=[OffsetFetchRequestTopics(TOPIC, [0])])
+    answer = cast(OffsetFetchResponse, await client.ask(old, OffsetFetchRequest(groups=[asked]), 9))
+    assert answer.groups[0].error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.conforms("CG-3")
@@ -277,17 +266,13 @@ def test_committed_offsets_survive_retention_and_deleted_records() -> None:
         cluster.run(story())
 
 
-def test_the_topic_is_not_created_with_fewer_brokers_than_replicas() -> None:
-    with SimulatedCluster(1, nodes=1, properties={**SETTINGS, "min.insync.replicas": "1"}) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = GroupClient(cluster)
-            request = FindCoordinatorRequest(coordinator_keys=[GROUP])
-            while not cluster.journal.of("offsets_topic_refused"):
-                answer = cast(FindCoordinatorResponse, await client.ask(1, request, 4))
-                assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-                await asyncio.sleep(PAUSE_S)
-
-        cluster.run(story())
+@in_cluster(1, nodes=1, properties={**SETTINGS, "min.insync.replicas": "1"})
+async def test_the_topic_is_not_created_with_fewer_brokers_than_replicas(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    client = GroupClient(cluster)
+    request = FindCoordinatorRequest(coordinator_keys=[GROUP])
+    while not cluster.journal.of("offsets_topic_refused"):
+        answer = cast(FindCoordinatorResponse, await client.ask(1, request, 4))
+        assert answer.coordinators[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        await asyncio.sleep(PAUSE_S)

@@ -10,6 +10,7 @@ import pytest
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.idempotence import FAULTS, run
+from tests.simulator.stories import in_cluster
 
 TOPIC = "log"
 FLUSHED = {"min.insync.replicas": "2", "default.replication.factor": "3", "log.flush.interval.messages": "1"}
@@ -107,21 +108,17 @@ def test_a_producer_silent_for_too_long_expires() -> None:
 
 @pytest.mark.conforms("K98-3", "K98-8")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_new_leader_has_the_producer_sequences_of_the_old_one(seed: int) -> None:
-    with SimulatedCluster(seed, properties=FLUSHED) as cluster:
-
-        async def story() -> None:
-            producer = await Producer.of(cluster, 3)
-            for sequence in range(8):
-                await producer.send(sequence)
-            leader = await producer.client.leader_of(TOPIC, 0)
-            cluster.power_loss(f"n{leader}")
-            await producer.client.leader_of(TOPIC, 0, unlike=leader)
-            assert [await producer.send(sequence) for sequence in range(3, 8)] == list(range(3, 8))
-            assert await producer.send(8) == 8
-            assert await producer.log() == numbers(9)
-
-        cluster.run(story())
+@in_cluster("seed", properties=FLUSHED)
+async def test_a_new_leader_has_the_producer_sequences_of_the_old_one(cluster: SimulatedCluster, /) -> None:
+    producer = await Producer.of(cluster, 3)
+    for sequence in range(8):
+        await producer.send(sequence)
+    leader = await producer.client.leader_of(TOPIC, 0)
+    cluster.power_loss(f"n{leader}")
+    await producer.client.leader_of(TOPIC, 0, unlike=leader)
+    assert [await producer.send(sequence) for sequence in range(3, 8)] == list(range(3, 8))
+    assert await producer.send(8) == 8
+    assert await producer.log() == numbers(9)
 
 
 @pytest.mark.conforms("K98-7")

@@ -17,6 +17,7 @@ from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 TOPIC = "log"
 PAGE_CACHE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -130,27 +131,23 @@ def test_an_allowed_unclean_election_loses_records_and_leaves_equal_replicas(see
 
 
 @pytest.mark.conforms("H16")
-def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery() -> None:
-    with SimulatedCluster(3, properties=PAGE_CACHE) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            await client.create_topic(TOPIC)
-            await client.produce(TOPIC, 0, [b"x"])
-            await cluster.stop("n1")
-            await cluster.stop("n2")
-            cluster.start("n2")
-            await cluster.ready()
-            await cluster.until(lambda: len(_isr(cluster)) == 2, timeout=60)
-            cluster.start()
-            await cluster.ready()
-            await cluster.until(lambda: len(_isr(cluster)) == 3, timeout=60)
-            assert [record.value for record in await client.read_all(TOPIC, 0)] == [b"x"]
-            assert cluster.journal.of("logs_compared") == cluster.journal.of("leader_recovered") == []
-
-        cluster.run(story())
+@in_cluster(3, properties=PAGE_CACHE)
+async def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC)
+    await client.produce(TOPIC, 0, [b"x"])
+    await cluster.stop("n1")
+    await cluster.stop("n2")
+    cluster.start("n2")
+    await cluster.ready()
+    await cluster.until(lambda: len(_isr(cluster)) == 2, timeout=60)
+    cluster.start()
+    await cluster.ready()
+    await cluster.until(lambda: len(_isr(cluster)) == 3, timeout=60)
+    assert [record.value for record in await client.read_all(TOPIC, 0)] == [b"x"]
+    assert cluster.journal.of("logs_compared") == cluster.journal.of("leader_recovered") == []
 
 
 CLUSTER, ITS_OWN = (4, ""), (2, TOPIC)
@@ -182,66 +179,58 @@ async def _create(cluster: SimulatedCluster, leader: str, follower: str) -> Simu
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
-def test_a_minimum_raised_while_the_isr_shrinks_loses_no_record(resource: tuple[int, str]) -> None:
+@in_cluster(7, properties={"replica.lag.time.max.ms": "1000"})
+async def test_a_minimum_raised_while_the_isr_shrinks_loses_no_record(
+    cluster: SimulatedCluster, /, resource: tuple[int, str]
+) -> None:
     """The answer to the leader's proposal overtakes the metadata log, in which the new minimum comes first."""
-    with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000"}) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
-            leader, follower = (name for name in sorted(ids) if name != cluster.controller())
-            client = await _create(cluster, leader, follower)
-            cluster.partition([leader], [follower])
-            write = asyncio.create_task(_append(client, b"w"))
-            await asyncio.sleep(0.9)
-            cluster.machines[leader].disk.faults.slow_s = 0.7  # what it reads of the metadata log comes late
-            await asyncio.sleep(0.05)
-            await _set_minimum(cluster, resource, "2")
-            assert len(_isr(cluster)) == 2
-            led = cluster.node(leader).replicas.partition(TOPIC, 0)
-            assert led is not None
-            await cluster.until(lambda: led.leader.isr == (ids[leader],))
-            cluster.machines[leader].disk.faults.slow_s = 0.0
-            cluster.kill(leader)
-            await client.leader_of(TOPIC, 0, unlike=ids[leader])
-            cluster.heal()
-            cluster.start(leader)
-            await cluster.ready()
-            await write
-            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"w"]
-
-        cluster.run(story())
+    cluster.start()
+    await cluster.ready()
+    ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
+    leader, follower = (name for name in sorted(ids) if name != cluster.controller())
+    client = await _create(cluster, leader, follower)
+    cluster.partition([leader], [follower])
+    write = asyncio.create_task(_append(client, b"w"))
+    await asyncio.sleep(0.9)
+    cluster.machines[leader].disk.faults.slow_s = 0.7  # what it reads of the metadata log comes late
+    await asyncio.sleep(0.05)
+    await _set_minimum(cluster, resource, "2")
+    assert len(_isr(cluster)) == 2
+    led = cluster.node(leader).replicas.partition(TOPIC, 0)
+    assert led is not None
+    await cluster.until(lambda: led.leader.isr == (ids[leader],))
+    cluster.machines[leader].disk.faults.slow_s = 0.0
+    cluster.kill(leader)
+    await client.leader_of(TOPIC, 0, unlike=ids[leader])
+    cluster.heal()
+    cluster.start(leader)
+    await cluster.ready()
+    await write
+    assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"w"]
 
 
 @pytest.mark.conforms("H16")
 @pytest.mark.parametrize("resource", [ITS_OWN, CLUSTER])
-def test_a_lowered_minimum_keeps_later_commits(
-    resource: tuple[int, str],
-) -> None:
+@in_cluster(7, properties={"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"})
+async def test_a_lowered_minimum_keeps_later_commits(cluster: SimulatedCluster, /, resource: tuple[int, str]) -> None:
     """A replica that was eligible, because no record was committed without it, loses its eligibility."""
-    with SimulatedCluster(7, properties={"replica.lag.time.max.ms": "1000", "min.insync.replicas": "2"}) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            leader, follower = (name for name in sorted(cluster.machines) if name != cluster.controller())
-            led = cluster.machines[leader].node_id
-            client = await _create(cluster, leader, follower)
-            cluster.partition([leader], [follower])
-            write = asyncio.create_task(_append(client, b"alone"))
-            await cluster.until(lambda: _isr(cluster) == (led,))
-            assert not write.done()
-            await _set_minimum(cluster, resource, "1")
-            await write
-            cluster.kill(leader)
-            cluster.heal()
-            await cluster.until(lambda: led not in _isr(cluster))
-            cluster.start(leader)
-            await cluster.ready()
-            assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"alone"]
-
-        cluster.run(story())
+    cluster.start()
+    await cluster.ready()
+    leader, follower = (name for name in sorted(cluster.machines) if name != cluster.controller())
+    led = cluster.machines[leader].node_id
+    client = await _create(cluster, leader, follower)
+    cluster.partition([leader], [follower])
+    write = asyncio.create_task(_append(client, b"alone"))
+    await cluster.until(lambda: _isr(cluster) == (led,))
+    assert not write.done()
+    await _set_minimum(cluster, resource, "1")
+    await write
+    cluster.kill(leader)
+    cluster.heal()
+    await cluster.until(lambda: led not in _isr(cluster))
+    cluster.start(leader)
+    await cluster.ready()
+    assert list(dict.fromkeys([it.value for it in await client.read_all(TOPIC, 0)])) == [b"before", b"alone"]
 
 
 async def _roll(cluster: SimulatedCluster, properties: Mapping[str, str]) -> tuple[str, str]:

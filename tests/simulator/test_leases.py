@@ -22,6 +22,7 @@ from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.readers import Readers
+from tests.simulator.stories import in_cluster
 
 TOPIC, PARTITIONS, FAULTS = "log", 2, 6
 PROPERTIES = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -170,37 +171,33 @@ def test_a_reader_sees_a_lease_that_outlives_a_leadership(fault: Fault, mutant: 
 
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_successor_without_its_log_waits_for_the_lease_of_the_last_leader(seed: int) -> None:
+@in_cluster("seed")
+async def test_a_successor_without_its_log_waits_for_the_lease_of_the_last_leader(cluster: SimulatedCluster, /) -> None:
     """The most complete remaining log does not shorten the wait; the oracle of shared leases checks it."""
-    with SimulatedCluster(seed) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            controller = cluster.controller()
-            ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
-            leader, successor = (name for name in sorted(ids) if name != controller)
-            client = SimulatedClient(cluster.addresses)
-            await client.create_topic(TOPIC, 1, replication_factor=1)
-            await cluster.until(lambda: cluster.node(leader).image.partition(TOPIC, 0) is not None)
-            await assign(cluster, {0: [ids[leader]]})
-            await cluster.until(lambda: state(cluster, 0).leader == ids[leader])
-            await append(client, ids[successor])
-            await assign(cluster, {0: [ids[successor]]})
-            led = cluster.node(leader).replicas.partition(TOPIC, 0)
-            assert led is not None
-            await cluster.until(lambda: isinstance(led.role, PartitionLeader) and len(led.role.replicas) == 2)
-            cluster.machines[leader].disk.faults.slow_s = 5.0  # it hears late that it leads no more
-            await cluster.until(lambda: state(cluster, 0).replicas == (ids[successor],))
-            cluster.kill(successor)
-            cluster.start(successor)
-            await cluster.until(lambda: state(cluster, 0).leader == ids[successor])
-            others = {node: address for node, address in cluster.addresses.items() if node != ids[leader]}
-            await append(SimulatedClient(others), ids[leader])
-            with pytest.raises(RefusedError):
-                await client.end_at(ids[leader], TOPIC, 0)
-
-        cluster.run(story())
+    cluster.start()
+    await cluster.ready()
+    controller = cluster.controller()
+    ids = {machine.name: machine.node_id for machine in cluster.machines.values()}
+    leader, successor = (name for name in sorted(ids) if name != controller)
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic(TOPIC, 1, replication_factor=1)
+    await cluster.until(lambda: cluster.node(leader).image.partition(TOPIC, 0) is not None)
+    await assign(cluster, {0: [ids[leader]]})
+    await cluster.until(lambda: state(cluster, 0).leader == ids[leader])
+    await append(client, ids[successor])
+    await assign(cluster, {0: [ids[successor]]})
+    led = cluster.node(leader).replicas.partition(TOPIC, 0)
+    assert led is not None
+    await cluster.until(lambda: isinstance(led.role, PartitionLeader) and len(led.role.replicas) == 2)
+    cluster.machines[leader].disk.faults.slow_s = 5.0  # it hears late that it leads no more
+    await cluster.until(lambda: state(cluster, 0).replicas == (ids[successor],))
+    cluster.kill(successor)
+    cluster.start(successor)
+    await cluster.until(lambda: state(cluster, 0).leader == ids[successor])
+    others = {node: address for node, address in cluster.addresses.items() if node != ids[leader]}
+    await append(SimulatedClient(others), ids[leader])
+    with pytest.raises(RefusedError):
+        await client.end_at(ids[leader], TOPIC, 0)
 
 
 LONGER = {"broker.session.timeout.ms": "12000", "broker.lease.ms": "10000"}
@@ -210,35 +207,33 @@ LONGER = {"broker.session.timeout.ms": "12000", "broker.lease.ms": "10000"}
 @pytest.mark.conforms("H31")
 @pytest.mark.parametrize("seed", range(1, 4))
 @pytest.mark.parametrize("role", ["leader", "controller"])
-def test_a_lease_is_exclusive_while_files_are_changed_one_after_the_other(role: str, seed: int) -> None:
+@in_cluster("seed", 5)
+async def test_a_lease_is_exclusive_while_files_are_changed_one_after_the_other(
+    cluster: SimulatedCluster, /, role: str
+) -> None:
     """A leader is cut off, with a lease that it has from a controller that dies in the same moment. One of the two has
     another file."""
-    with SimulatedCluster(seed, 5) as cluster:
-
-        async def story() -> None:
-            cluster.reconfigure("n1", LONGER)
-            cluster.start()
-            await cluster.ready()
-            while (controller := cluster.controller()) is None or (controller == "n1") != (role == "controller"):
-                await cluster.stop(controller or "n1")
-                cluster.start()
-                await cluster.ready()
-            leader, *rest = sorted(set(cluster.machines) - {controller}, key=lambda name: (name != "n1", name))
-            led, *others = (cluster.machines[name].node_id for name in (leader, *rest))
-            client = SimulatedClient(cluster.addresses)
-            topic = CreatableTopic(TOPIC, -1, -1, [CreatableReplicaAssignment(0, [led, *others])])
-            await ask_controller(cluster, CreateTopicsRequest([topic], timeout_ms=3_000), 7)
-            await cluster.until(lambda: (state(cluster, 0).leader, len(state(cluster, 0).isr)) == (led, 4))
-            readers = Readers(client, [led], TOPIC, 1)
-            cluster.kill(controller)
-            cluster.partition([leader], rest)
-            elsewhere = SimulatedClient({node: cluster.addresses[node] for node in others})
-            readers.acknowledged(0, 1 + await append(elsewhere, led))
-            await cluster.until(lambda: not cluster.node(leader).lease.valid())
-            await readers.stop()
-            assert readers.stale == []
-
-        cluster.run(story())
+    cluster.reconfigure("n1", LONGER)
+    cluster.start()
+    await cluster.ready()
+    while (controller := cluster.controller()) is None or (controller == "n1") != (role == "controller"):
+        await cluster.stop(controller or "n1")
+        cluster.start()
+        await cluster.ready()
+    leader, *rest = sorted(set(cluster.machines) - {controller}, key=lambda name: (name != "n1", name))
+    led, *others = (cluster.machines[name].node_id for name in (leader, *rest))
+    client = SimulatedClient(cluster.addresses)
+    topic = CreatableTopic(TOPIC, -1, -1, [CreatableReplicaAssignment(0, [led, *others])])
+    await ask_controller(cluster, CreateTopicsRequest([topic], timeout_ms=3_000), 7)
+    await cluster.until(lambda: (state(cluster, 0).leader, len(state(cluster, 0).isr)) == (led, 4))
+    readers = Readers(client, [led], TOPIC, 1)
+    cluster.kill(controller)
+    cluster.partition([leader], rest)
+    elsewhere = SimulatedClient({node: cluster.addresses[node] for node in others})
+    readers.acknowledged(0, 1 + await append(elsewhere, led))
+    await cluster.until(lambda: not cluster.node(leader).lease.valid())
+    await readers.stop()
+    assert readers.stale == []
 
 
 async def append(client: SimulatedClient, not_to: int) -> int:

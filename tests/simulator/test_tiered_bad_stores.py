@@ -10,6 +10,7 @@ from broker.server.metrics import remote_storage_metrics
 from broker.trace import Value
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults
+from tests.simulator.stories import in_cluster
 from tests.simulator.test_tiered import (
     TIERED,
     TOPIC,
@@ -77,50 +78,42 @@ def test_a_store_that_refuses_from_the_start_is_reported_once_and_local_segments
 
 
 @pytest.mark.rotating(2, among="long simulations of stores")
-def test_objects_of_another_cluster_stay_and_are_not_read() -> None:
+@in_cluster(22, properties=TIERED)
+async def test_objects_of_another_cluster_stay_and_are_not_read(cluster: SimulatedCluster, /) -> None:
     """Same bucket, same topic name, same topic id and partition: only the cluster's id differs."""
-    with SimulatedCluster(22, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await tiered_topic(cluster)
-            await write(client, 8)
-            await cluster.until(lambda: len(cluster.objects.segment_objects) >= 4, 60)
-            theirs = {
-                f"another-cluster/{name.partition('/')[2]}": b"theirs" for name in cluster.objects.segment_objects
-            }
-            stray = {"another-cluster/notes.txt": b"x", "notes.txt": b"y"}
-            cluster.objects.objects |= theirs | stray
-            await write(client, RECORDS - 8, 8)
-            await cluster.until(lambda: only_remote(cluster, RECORDS - 10), 60)
-            await asyncio.sleep(30)  # the leaders have searched for objects of no segment
-            assert (theirs | stray).items() <= cluster.objects.objects.items()
-            assert await all_numbers(client) == list(range(RECORDS))
-
-        cluster.run(story())
+    client = await tiered_topic(cluster)
+    await write(client, 8)
+    await cluster.until(lambda: len(cluster.objects.segment_objects) >= 4, 60)
+    theirs = {f"another-cluster/{name.partition('/')[2]}": b"theirs" for name in cluster.objects.segment_objects}
+    stray = {"another-cluster/notes.txt": b"x", "notes.txt": b"y"}
+    cluster.objects.objects |= theirs | stray
+    await write(client, RECORDS - 8, 8)
+    await cluster.until(lambda: only_remote(cluster, RECORDS - 10), 60)
+    await asyncio.sleep(30)  # the leaders have searched for objects of no segment
+    assert (theirs | stray).items() <= cluster.objects.objects.items()
+    assert await all_numbers(client) == list(range(RECORDS))
 
 
 @pytest.mark.rotating(4)
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "of another file"])
-def test_a_damaged_snapshot_of_the_metadata_is_read_again_from_the_topic(damage: str) -> None:
-    with SimulatedCluster(23, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            await cluster.stop()
-            damaged = sum(damage_snapshots(cluster, name, damage) for name in cluster.machines)
-            assert damaged
-            events: list[dict[str, Value]] = []
-            for machine in cluster.machines.values():
-                machine.trace = events.append
-            cluster.start()
-            await cluster.ready()
-            assert await all_numbers(client) == list(range(RECORDS))
-            await write(client, 20, RECORDS)
-            await cluster.until(lambda: only_remote(cluster, RECORDS + 10), 60)
-            assert await all_numbers(client) == list(range(RECORDS + 20))
-            assert [each["event"] for each in events].count("remote_metadata_reread") == damaged
-
-        cluster.run(story())
+@in_cluster(23, properties=TIERED)
+async def test_a_damaged_snapshot_of_the_metadata_is_read_again_from_the_topic(
+    cluster: SimulatedCluster, /, damage: str
+) -> None:
+    client = await only_remote_topic(cluster)
+    await cluster.stop()
+    damaged = sum(damage_snapshots(cluster, name, damage) for name in cluster.machines)
+    assert damaged
+    events: list[dict[str, Value]] = []
+    for machine in cluster.machines.values():
+        machine.trace = events.append
+    cluster.start()
+    await cluster.ready()
+    assert await all_numbers(client) == list(range(RECORDS))
+    await write(client, 20, RECORDS)
+    await cluster.until(lambda: only_remote(cluster, RECORDS + 10), 60)
+    assert await all_numbers(client) == list(range(RECORDS + 20))
+    assert [each["event"] for each in events].count("remote_metadata_reread") == damaged
 
 
 def damage_snapshots(cluster: SimulatedCluster, name: str, damage: str) -> int:
@@ -141,18 +134,14 @@ def damage_snapshots(cluster: SimulatedCluster, name: str, damage: str) -> int:
 
 
 @pytest.mark.rotating(2, among="long simulations of stores")
-def test_a_lost_store_directory_is_not_an_empty_store() -> None:
+@in_cluster(24, properties=TIERED)
+async def test_a_lost_store_directory_is_not_an_empty_store(cluster: SimulatedCluster, /) -> None:
     """All objects are gone: the broker reports it, and removes no segment from its metadata."""
-    with SimulatedCluster(24, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            kept = dict(cluster.objects.objects)
-            cluster.objects.objects.clear()
-            await asyncio.sleep(20)
-            await write(client, 10, RECORDS)
-            cluster.objects.objects |= kept
-            assert await all_numbers(client) == list(range(RECORDS + 10))
-            assert replicas(cluster)[leader(cluster)].topic == TOPIC
-
-        cluster.run(story())
+    client = await only_remote_topic(cluster)
+    kept = dict(cluster.objects.objects)
+    cluster.objects.objects.clear()
+    await asyncio.sleep(20)
+    await write(client, 10, RECORDS)
+    cluster.objects.objects |= kept
+    assert await all_numbers(client) == list(range(RECORDS + 10))
+    assert replicas(cluster)[leader(cluster)].topic == TOPIC

@@ -19,6 +19,7 @@ from broker.tiered.tiered_storage import TieredStorage
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults
+from tests.simulator.stories import in_cluster
 from tests.simulator.test_tiered import (
     TIERED,
     TOPIC,
@@ -55,48 +56,40 @@ def lose_metadata(cluster: SimulatedCluster) -> None:
 
 @pytest.mark.conforms("K405-1")
 @pytest.mark.parametrize("seed", range(2))
-def test_lost_metadata_delete_no_object_and_move_no_log_start(seed: int) -> None:
-    with SimulatedCluster(seed, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            before = segment_objects(cluster)
-            cluster.kill()
-            lose_metadata(cluster)
-            cluster.start()
-            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
-            await cluster.until(lambda: tiered(cluster).unknown_objects > 0, 60)
-            await asyncio.sleep(LISTED_S)
-            assert before.items() <= segment_objects(cluster).items()
-            assert tiered(cluster).unknown_objects == len(before), "the objects of later uploads are known"
-            assert {it.log.log_start_offset for it in replicas(cluster).values()} == {0}
-            await client.refresh(TOPIC)
-            assert await first_answer(client) is ErrorCode.KAFKA_STORAGE_ERROR
-            await write(client, 5, first=100)
-
-        cluster.run(story())
+@in_cluster("seed", properties=TIERED)
+async def test_lost_metadata_delete_no_object_and_move_no_log_start(cluster: SimulatedCluster, /) -> None:
+    client = await only_remote_topic(cluster)
+    before = segment_objects(cluster)
+    cluster.kill()
+    lose_metadata(cluster)
+    cluster.start()
+    await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+    await cluster.until(lambda: tiered(cluster).unknown_objects > 0, 60)
+    await asyncio.sleep(LISTED_S)
+    assert before.items() <= segment_objects(cluster).items()
+    assert tiered(cluster).unknown_objects == len(before), "the objects of later uploads are known"
+    assert {it.log.log_start_offset for it in replicas(cluster).values()} == {0}
+    await client.refresh(TOPIC)
+    assert await first_answer(client) is ErrorCode.KAFKA_STORAGE_ERROR
+    await write(client, 5, first=100)
 
 
 @pytest.mark.conforms("K405-1")
-def test_an_event_that_no_broker_can_read_blocks_deletion() -> None:
+@in_cluster(3, properties=TIERED)
+async def test_an_event_that_no_broker_can_read_blocks_deletion(cluster: SimulatedCluster, /) -> None:
     """An event of a later version may be of any segment. DeleteRecords moves the start, and everything stays."""
-    with SimulatedCluster(3, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            before = segment_objects(cluster)
-            await publish_in_format_3(cluster)
-            await asyncio.sleep(2)
-            manager = cluster.node(leader(cluster)).replicas
-            assert await manager.delete_records(TOPIC, 0, 30) == (ErrorCode.NONE, 30)
-            local = {name: it.log.local_start_offset for name, it in replicas(cluster).items()}
-            await write(client, 20, first=100)
-            await asyncio.sleep(LISTED_S)
-            assert before.items() < segment_objects(cluster).items(), "uploads continue"
-            assert {name: it.log.local_start_offset for name, it in replicas(cluster).items()} == local
-            assert tiered(cluster).metadata.unreadable_partitions == 1
-
-        cluster.run(story())
+    client = await only_remote_topic(cluster)
+    before = segment_objects(cluster)
+    await publish_in_format_3(cluster)
+    await asyncio.sleep(2)
+    manager = cluster.node(leader(cluster)).replicas
+    assert await manager.delete_records(TOPIC, 0, 30) == (ErrorCode.NONE, 30)
+    local = {name: it.log.local_start_offset for name, it in replicas(cluster).items()}
+    await write(client, 20, first=100)
+    await asyncio.sleep(LISTED_S)
+    assert before.items() < segment_objects(cluster).items(), "uploads continue"
+    assert {name: it.log.local_start_offset for name, it in replicas(cluster).items()} == local
+    assert tiered(cluster).metadata.unreadable_partitions == 1
 
 
 async def publish_in_format_3(cluster: SimulatedCluster) -> None:
@@ -114,99 +107,85 @@ async def publish_in_format_3(cluster: SimulatedCluster) -> None:
 @pytest.mark.kills("sweep_by_manifest", "digest_unchecked")
 @pytest.mark.conforms("K405-1", "K405-2")
 @pytest.mark.parametrize("mutants", [(), ("sweep_by_manifest",), ("digest_unchecked",)])
-def test_a_mixed_up_store_loses_no_object_and_returns_no_foreign_record(mutants: tuple[str, ...]) -> None:
+@in_cluster(6, properties=TIERED, mutants="mutants")
+async def test_a_mixed_up_store_loses_no_object_and_returns_no_foreign_record(
+    cluster: SimulatedCluster, /, mutants: tuple[str, ...]
+) -> None:
     """Two partitions with records of the same size; a new leader has no remote record in memory."""
-    with SimulatedCluster(6, properties=TIERED, mutants=mutants) as cluster:
-
-        async def story() -> None:
-            client = await tiered_topic(cluster, partitions=2)
-            for number in range(40):
-                for partition in range(2):
-                    await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
-            await cluster.until(lambda: only_remote(cluster, 30), 60)
-            first = leader(cluster)
-            assert await cluster.objects.put_strays(random.Random(6)) == len(SUFFIXES)
-            kept = set(segment_objects(cluster))
-            cluster.objects.faults.mixed = True
-            cluster.kill(first)
-            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
-            await client.refresh(TOPIC)
-            values: list[bytes] = []
-            for _ in range(3):
-                with contextlib.suppress(RefusedError):
-                    values += [it.value or b"" for it in (await client.fetch(TOPIC, 0, 0, max_wait=1.0)).records]
-            await asyncio.sleep(LISTED_S)
-            assert (not all(b" of 0 " in value for value in values)) == (mutants == ("digest_unchecked",))
-            assert (not kept <= set(segment_objects(cluster))) == (mutants == ("sweep_by_manifest",))
-
-        cluster.run(story())
+    client = await tiered_topic(cluster, partitions=2)
+    for number in range(40):
+        for partition in range(2):
+            await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
+    await cluster.until(lambda: only_remote(cluster, 30), 60)
+    first = leader(cluster)
+    assert await cluster.objects.put_strays(random.Random(6)) == len(SUFFIXES)
+    kept = set(segment_objects(cluster))
+    cluster.objects.faults.mixed = True
+    cluster.kill(first)
+    await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+    await client.refresh(TOPIC)
+    values: list[bytes] = []
+    for _ in range(3):
+        with contextlib.suppress(RefusedError):
+            values += [it.value or b"" for it in (await client.fetch(TOPIC, 0, 0, max_wait=1.0)).records]
+    await asyncio.sleep(LISTED_S)
+    assert (not all(b" of 0 " in value for value in values)) == (mutants == ("digest_unchecked",))
+    assert (not kept <= set(segment_objects(cluster))) == (mutants == ("sweep_by_manifest",))
 
 
 @pytest.mark.kills("digest_unchecked")
 @pytest.mark.conforms("K405-2")
 @pytest.mark.parametrize("mutants", [(), ("digest_unchecked",)])
 @pytest.mark.parametrize("seed", range(2), ids=["log-0 damaged", "log-1 damaged"])
-def test_a_segment_that_is_replaced_at_rest_is_unreadable_until_the_heal(mutants: tuple[str, ...], seed: int) -> None:
+@in_cluster(6, properties=TIERED, mutants="mutants")
+async def test_a_segment_that_is_replaced_at_rest_is_unreadable_until_the_heal(
+    cluster: SimulatedCluster, /, mutants: tuple[str, ...], seed: int
+) -> None:
     """Two partitions with records of the same size; a new leader has no remote record in memory."""
-    with SimulatedCluster(6, properties=TIERED, mutants=mutants) as cluster:
+    client = await tiered_topic(cluster, partitions=2)
+    for number in range(40):
+        for partition in range(2):
+            await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
+    await cluster.until(lambda: only_remote(cluster, 30), 60)
+    store = cluster.objects
+    of_log = [name for name in sorted(store.segment_objects) if f"/{seed}/" in name and name.endswith(LOG)]
+    damaged = store.damaged("replaced", sorted(n for n in store.segment_objects if n.endswith(LOG)).index(of_log[0]))
+    assert next(iter(damaged)) == of_log[0]
+    cluster.kill(leader(cluster))
+    store.reasons["replaced"] = StoreFaults(damaged=damaged)
+    await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
+    await client.refresh(TOPIC)
 
-        async def story() -> None:
-            client = await tiered_topic(cluster, partitions=2)
-            for number in range(40):
-                for partition in range(2):
-                    await client.produce(TOPIC, partition, [b"%d of %d " % (number, partition) + VALUE])
-            await cluster.until(lambda: only_remote(cluster, 30), 60)
-            store = cluster.objects
-            of_log = [name for name in sorted(store.segment_objects) if f"/{seed}/" in name and name.endswith(LOG)]
-            damaged = store.damaged(
-                "replaced", sorted(n for n in store.segment_objects if n.endswith(LOG)).index(of_log[0])
-            )
-            assert next(iter(damaged)) == of_log[0]
-            cluster.kill(leader(cluster))
-            store.reasons["replaced"] = StoreFaults(damaged=damaged)
-            await cluster.until(lambda: any(it.serving is not None for it in replicas(cluster).values()))
-            await client.refresh(TOPIC)
+    async def first_values() -> list[bytes]:
+        for _ in range(3):
+            with contextlib.suppress(RefusedError):
+                read = await client.fetch(TOPIC, seed, 0, max_wait=1.0)
+                if read.records:
+                    return [it.value or b"" for it in read.records]
+            await asyncio.sleep(1)
+        return []
 
-            async def first_values() -> list[bytes]:
-                for _ in range(3):
-                    with contextlib.suppress(RefusedError):
-                        read = await client.fetch(TOPIC, seed, 0, max_wait=1.0)
-                        if read.records:
-                            return [it.value or b"" for it in read.records]
-                    await asyncio.sleep(1)
-                return []
-
-            foreign = [value for value in await first_values() if b" of %d " % seed not in value]
-            assert bool(foreign) == bool(mutants)
-            del store.reasons["replaced"]
-            if not mutants:
-                values = await first_values()
-                assert values
-                assert all(b" of %d " % seed in value for value in values)
-
-        cluster.run(story())
+    foreign = [value for value in await first_values() if b" of %d " % seed not in value]
+    assert bool(foreign) == bool(mutants)
+    del store.reasons["replaced"]
+    if not mutants:
+        values = await first_values()
+        assert values
+        assert all(b" of %d " % seed in value for value in values)
 
 
 @pytest.mark.kills("auxiliary_not_uploaded")
 @pytest.mark.conforms("K405-3")
 @pytest.mark.parametrize(("mutants", "suffixes"), [((), SUFFIXES), (("auxiliary_not_uploaded",), SUFFIXES[:2])])
-def test_a_finished_segment_has_all_its_objects(mutants: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
-    with SimulatedCluster(5, properties=TIERED, mutants=mutants) as cluster:
-
-        async def story() -> None:
-            await only_remote_topic(cluster)
-            assert {f".{name.rpartition('.')[2]}" for name in segment_objects(cluster)} == set(suffixes)
-
-        cluster.run(story())
+@in_cluster(5, properties=TIERED, mutants="mutants")
+async def test_a_finished_segment_has_all_its_objects(cluster: SimulatedCluster, /, suffixes: tuple[str, ...]) -> None:
+    await only_remote_topic(cluster)
+    assert {f".{name.rpartition('.')[2]}" for name in segment_objects(cluster)} == set(suffixes)
 
 
-def test_clients_cannot_produce_to_the_metadata_topic() -> None:
-    with SimulatedCluster(4, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            await only_remote_topic(cluster)
-            client = SimulatedClient(cluster.addresses)
-            error, _ = await client.append(METADATA_TOPIC, 0, [b"{}"], acks=-1, timeout=5.0)
-            assert error is ErrorCode.INVALID_TOPIC_EXCEPTION
-
-        cluster.run(story())
+@in_cluster(4, properties=TIERED)
+async def test_clients_cannot_produce_to_the_metadata_topic(cluster: SimulatedCluster, /) -> None:
+    await only_remote_topic(cluster)
+    client = SimulatedClient(cluster.addresses)
+    error, _ = await client.append(METADATA_TOPIC, 0, [b"{}"], acks=-1, timeout=5.0)
+    assert error is ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -14,6 +14,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.disk import Content, SimulatedDisk
 from simulator.object_store import SimulatedObjectStore
 from tests.simulator.running import World
+from tests.simulator.stories import in_cluster
 from tests.simulator.test_tiered import TIERED, TOPIC, all_numbers, leader, only_remote, only_remote_topic, write
 
 EXIT_USAGE = 64
@@ -44,34 +45,32 @@ async def owned(cluster: SimulatedCluster) -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_copy_of_the_disks_is_refused_once_the_original_has_gone_on(clean: bool) -> None:
-    with SimulatedCluster(40, properties={**TIERED, "log.flush.interval.messages": "1"}) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            await owned(cluster)
-            await (cluster.stop() if clean else asyncio.sleep(0))
-            cluster.kill()
-            copy = images(cluster)
-            cluster.start()
-            await cluster.ready()
-            await client.refresh(TOPIC)
-            await write(client, 40, 40)
-            await cluster.until(lambda: only_remote(cluster, 70), 60)
-            await owned(cluster)
-            cluster.kill()
-            original, before = images(cluster), dict(cluster.objects.objects)
-            put_disks(cluster, copy)
-            cluster.start()
-            await cluster.until(lambda: exit_codes(cluster) == {EXIT_USAGE})
-            assert cluster.objects.objects == before
-            put_disks(cluster, original)
-            cluster.start()
-            await cluster.ready()
-            await client.refresh(TOPIC)
-            assert await all_numbers(client) == list(range(80))
-
-        cluster.run(story())
+@in_cluster(40, properties={**TIERED, "log.flush.interval.messages": "1"})
+async def test_a_copy_of_the_disks_is_refused_once_the_original_has_gone_on(
+    cluster: SimulatedCluster, /, clean: bool
+) -> None:
+    client = await only_remote_topic(cluster)
+    await owned(cluster)
+    await (cluster.stop() if clean else asyncio.sleep(0))
+    cluster.kill()
+    copy = images(cluster)
+    cluster.start()
+    await cluster.ready()
+    await client.refresh(TOPIC)
+    await write(client, 40, 40)
+    await cluster.until(lambda: only_remote(cluster, 70), 60)
+    await owned(cluster)
+    cluster.kill()
+    original, before = images(cluster), dict(cluster.objects.objects)
+    put_disks(cluster, copy)
+    cluster.start()
+    await cluster.until(lambda: exit_codes(cluster) == {EXIT_USAGE})
+    assert cluster.objects.objects == before
+    put_disks(cluster, original)
+    cluster.start()
+    await cluster.ready()
+    await client.refresh(TOPIC)
+    assert await all_numbers(client) == list(range(80))
 
 
 def broker_of(store: SimulatedObjectStore, disk: SimulatedDisk, seed: int) -> StoreOwner:
@@ -143,36 +142,28 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("when", ["before the first start", "while it runs"])
-def test_a_store_of_another_cluster_is_refused(when: str) -> None:
-    with SimulatedCluster(42, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            other = {f"{OWNERS}another/7/0000000001": b"{}", "another/log-x/0/notes": b"x"}
-            if when == "while it runs":
-                await only_remote_topic(cluster)
-                await owned(cluster)
-            else:
-                cluster.start()
-            cluster.objects.objects |= other
-            await cluster.until(lambda: exit_codes(cluster) == {EXIT_USAGE})
-            assert other.items() <= cluster.objects.objects.items()
-
-        cluster.run(story())
+@in_cluster(42, properties=TIERED)
+async def test_a_store_of_another_cluster_is_refused(cluster: SimulatedCluster, /, when: str) -> None:
+    other = {f"{OWNERS}another/7/0000000001": b"{}", "another/log-x/0/notes": b"x"}
+    if when == "while it runs":
+        await only_remote_topic(cluster)
+        await owned(cluster)
+    else:
+        cluster.start()
+    cluster.objects.objects |= other
+    await cluster.until(lambda: exit_codes(cluster) == {EXIT_USAGE})
+    assert other.items() <= cluster.objects.objects.items()
 
 
-def test_a_broker_with_an_empty_disk_continues_the_chain_of_its_markers() -> None:
-    with SimulatedCluster(43, properties=TIERED) as cluster:
-
-        async def story() -> None:
-            client = await only_remote_topic(cluster)
-            await owned(cluster)
-            name = leader(cluster)
-            cluster.kill(name)
-            cluster.machines[name].disk.replace([])
-            cluster.start(name)
-            await cluster.ready()
-            await owned(cluster)
-            await client.refresh(TOPIC)
-            assert await all_numbers(client) == list(range(40))
-
-        cluster.run(story())
+@in_cluster(43, properties=TIERED)
+async def test_a_broker_with_an_empty_disk_continues_the_chain_of_its_markers(cluster: SimulatedCluster, /) -> None:
+    client = await only_remote_topic(cluster)
+    await owned(cluster)
+    name = leader(cluster)
+    cluster.kill(name)
+    cluster.machines[name].disk.replace([])
+    cluster.start(name)
+    await cluster.ready()
+    await owned(cluster)
+    await client.refresh(TOPIC)
+    assert await all_numbers(client) == list(range(40))

@@ -10,6 +10,7 @@ import pytest
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.object_store import StoreFaults
+from tests.simulator.stories import in_cluster
 from tests.simulator.test_tiered import TIERED, TOPIC, VALUE, leader, replicas, tiered_topic
 
 ROUNDS, RECORDS = 6, 25
@@ -43,31 +44,27 @@ def strike(cluster: SimulatedCluster, rng: random.Random) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_storm_loses_no_record_and_leaves_no_orphan(seed: int) -> None:
-    with SimulatedCluster(seed, properties={**TIERED, "log.flush.interval.messages": "1"}) as cluster:
-
-        async def story() -> None:
-            rng = random.Random(seed)
-            client = await tiered_topic(cluster)
-            acknowledged: dict[int, bytes] = {}
-            for turn in range(ROUNDS):
-                cluster.objects.faults = drawn_faults(rng)
-                acknowledged |= await write_some(client, turn * RECORDS)
-                await asyncio.sleep(rng.uniform(0, 2))
-                strike(cluster, rng)
-                await asyncio.sleep(rng.uniform(0, 3))
-                cluster.start()
-            cluster.objects.faults = StoreFaults()
-            await cluster.ready()
-            await asyncio.sleep(40)
-            found = {record.offset: record.value for record in await client.read_all(TOPIC, 0, 120)}
-            assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
-            assert all(it.log.local_start_offset > 0 for it in replicas(cluster).values())
-            node = cluster.node(leader(cluster))
-            assert node.tiered is not None
-            assert node.cluster_id is not None
-            manifest = node.tiered.metadata.manifest((replicas(cluster)["n1"].topic_id, 0))
-            expected = {name for each in manifest for name in each.object_names(node.cluster_id)}
-            assert set(cluster.objects.segment_objects) == expected
-
-        cluster.run(story())
+@in_cluster("seed", properties={**TIERED, "log.flush.interval.messages": "1"})
+async def test_a_storm_loses_no_record_and_leaves_no_orphan(cluster: SimulatedCluster, /, seed: int) -> None:
+    rng = random.Random(seed)
+    client = await tiered_topic(cluster)
+    acknowledged: dict[int, bytes] = {}
+    for turn in range(ROUNDS):
+        cluster.objects.faults = drawn_faults(rng)
+        acknowledged |= await write_some(client, turn * RECORDS)
+        await asyncio.sleep(rng.uniform(0, 2))
+        strike(cluster, rng)
+        await asyncio.sleep(rng.uniform(0, 3))
+        cluster.start()
+    cluster.objects.faults = StoreFaults()
+    await cluster.ready()
+    await asyncio.sleep(40)
+    found = {record.offset: record.value for record in await client.read_all(TOPIC, 0, 120)}
+    assert {offset: found.get(offset) for offset in acknowledged} == acknowledged
+    assert all(it.log.local_start_offset > 0 for it in replicas(cluster).values())
+    node = cluster.node(leader(cluster))
+    assert node.tiered is not None
+    assert node.cluster_id is not None
+    manifest = node.tiered.metadata.manifest((replicas(cluster)["n1"].topic_id, 0))
+    expected = {name for each in manifest for name in each.object_names(node.cluster_id)}
+    assert set(cluster.objects.segment_objects) == expected

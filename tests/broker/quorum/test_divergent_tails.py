@@ -11,6 +11,7 @@ from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequ
 from broker.server.client import PeerConnector
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 PROPERTIES = {"metadata.log.max.record.bytes.between.snapshots": "1000", "default.replication.factor": "2"}
 LOG = "__cluster_metadata-0"
@@ -52,32 +53,30 @@ def names(cluster: SimulatedCluster, machine: str) -> set[str]:
 @pytest.mark.rotating(3, among="random schedules")
 @pytest.mark.conforms("K595-6", "K595-7")
 @pytest.mark.parametrize("moment", range(16))
-def test_a_crash_during_a_snapshot_install_leaves_no_tail_of_another_leader(moment: int) -> None:
-    with SimulatedCluster(moment, properties=PROPERTIES) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            topics = {"first"}
-            await client.create_topic("first", 1)
-            former = cluster.controller()
-            assert former is not None
-            await tail_on_its_own(cluster, former)
-            await go_on_without(cluster, former, topics)
-            ends = [cluster.node(name).quorum.log_end.offset for name in cluster.machines]
-            assert max(ends) == cluster.node(former).quorum.log_end.offset, "its tail reaches beyond the snapshot"
-            had = names(cluster, former)
-            cluster.heal()
-            while names(cluster, former) == had:  # noqa: ASYNC110 - a disk has no event for it
-                await asyncio.sleep(MOMENT_S)
-            await asyncio.sleep(moment * MOMENT_S)
-            cluster.power_loss(former)
-            cluster.start(former)
-            await cluster.ready()
-            await SimulatedClient(cluster.addresses).create_topic("last", 1)
-            topics.add("last")
-            for name in cluster.machines:
-                await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == topics)  # type: ignore[misc]
-
-        cluster.run(story())
+@in_cluster("moment", properties=PROPERTIES)
+async def test_a_crash_during_a_snapshot_install_leaves_no_tail_of_another_leader(
+    cluster: SimulatedCluster, /, moment: int
+) -> None:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    topics = {"first"}
+    await client.create_topic("first", 1)
+    former = cluster.controller()
+    assert former is not None
+    await tail_on_its_own(cluster, former)
+    await go_on_without(cluster, former, topics)
+    ends = [cluster.node(name).quorum.log_end.offset for name in cluster.machines]
+    assert max(ends) == cluster.node(former).quorum.log_end.offset, "its tail reaches beyond the snapshot"
+    had = names(cluster, former)
+    cluster.heal()
+    while names(cluster, former) == had:  # noqa: ASYNC110 - a disk has no event for it
+        await asyncio.sleep(MOMENT_S)
+    await asyncio.sleep(moment * MOMENT_S)
+    cluster.power_loss(former)
+    cluster.start(former)
+    await cluster.ready()
+    await SimulatedClient(cluster.addresses).create_topic("last", 1)
+    topics.add("last")
+    for name in cluster.machines:
+        await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == topics)  # type: ignore[misc]

@@ -20,6 +20,7 @@ from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from tests.broker.log.making import in_loop
+from tests.simulator.stories import in_cluster
 
 PROPERTIES = {"default.replication.factor": "3"}
 LONG = 10.0
@@ -40,53 +41,49 @@ def recovery_point(disk: SimulatedDisk) -> int:
 @pytest.mark.conforms("H22")
 @pytest.mark.parametrize("only", ["", QUORUM_STATE], ids=["the directory", "quorum-state"])
 @pytest.mark.parametrize("clean", [False, True], ids=["killed", "stopped"])
-def test_a_voter_without_its_log_elects_no_incomplete_leader(only: str, clean: bool) -> None:
+@in_cluster(3, properties=PROPERTIES)
+async def test_a_voter_without_its_log_elects_no_incomplete_leader(
+    cluster: SimulatedCluster, /, only: str, clean: bool
+) -> None:
     """One voter lags behind, and one has lost its log. The complete third voter is stopped: the two elect no leader."""
-    with SimulatedCluster(3, properties=PROPERTIES) as cluster:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic("first", 1)
+    leader = cluster.controller()
+    assert leader is not None
+    forgets, lags = (name for name in cluster.machines if name != leader)
+    cluster.kill(lags)
+    await client.create_topic("acknowledged", 1, 2)
+    client.close()
+    disk = cluster.machines[forgets].disk
+    before = disk.durable(META_PROPERTIES)
+    await cluster.until(lambda: recovery_point(disk) > 0)
+    if clean:
+        await cluster.stop(leader, forgets)
+    else:
+        cluster.kill(leader, forgets)
+    remove(disk, only=only)
 
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            await client.create_topic("first", 1)
-            leader = cluster.controller()
-            assert leader is not None
-            forgets, lags = (name for name in cluster.machines if name != leader)
-            cluster.kill(lags)
-            await client.create_topic("acknowledged", 1, 2)
-            client.close()
-            disk = cluster.machines[forgets].disk
-            before = disk.durable(META_PROPERTIES)
-            await cluster.until(lambda: recovery_point(disk) > 0)
-            if clean:
-                await cluster.stop(leader, forgets)
-            else:
-                cluster.kill(leader, forgets)
-            remove(disk, only=only)
+    cluster.start(forgets, lags)
+    await asyncio.sleep(LONG)
+    assert all(cluster.machines[name].running for name in (forgets, lags)), "the remedy is one"
+    assert cluster.controller() is None
+    after = disk.durable(META_PROPERTIES)
+    assert before is not None
+    assert after is not None
+    assert [line.split(b"=")[0] for line in before.split() if line not in after.split()] == [b"directory.id"]
 
-            cluster.start(forgets, lags)
-            await asyncio.sleep(LONG)
-            assert all(cluster.machines[name].running for name in (forgets, lags)), "the remedy is one"
-            assert cluster.controller() is None
-            after = disk.durable(META_PROPERTIES)
-            assert before is not None
-            assert after is not None
-            assert [line.split(b"=")[0] for line in before.split() if line not in after.split()] == [b"directory.id"]
-
-            cluster.start(leader)
-            await cluster.ready()
-            for name in cluster.machines:
-                topics = cluster.node(name).image.topics
-                await cluster.until(lambda topics=topics: set(topics) == {"first", "acknowledged"})  # type: ignore[misc]
-            taken_in = cluster.node(forgets).quorum
-            await cluster.until(
-                lambda: all(cluster.node(name).quorum.voter_ids == (1, 2, 3) for name in cluster.machines)
-            )
-            cluster.kill(lags)  # now the forgetful one is needed, and counts
-            await cluster.until(lambda: taken_in.leader_id is not None)
-            await SimulatedClient(cluster.addresses).create_topic("last", 1, 2)
-
-        cluster.run(story())
+    cluster.start(leader)
+    await cluster.ready()
+    for name in cluster.machines:
+        topics = cluster.node(name).image.topics
+        await cluster.until(lambda topics=topics: set(topics) == {"first", "acknowledged"})  # type: ignore[misc]
+    taken_in = cluster.node(forgets).quorum
+    await cluster.until(lambda: all(cluster.node(name).quorum.voter_ids == (1, 2, 3) for name in cluster.machines))
+    cluster.kill(lags)  # now the forgetful one is needed, and counts
+    await cluster.until(lambda: taken_in.leader_id is not None)
+    await SimulatedClient(cluster.addresses).create_topic("last", 1, 2)
 
 
 def several(path: Path, voters: int = 3, *, node: int = 1) -> BrokerConfig:

@@ -31,6 +31,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
 from tests.broker.controller.world import World
 from tests.broker.log.making import in_loop
+from tests.simulator.stories import in_cluster
 
 ID = OffsetAndEpoch(epoch=3, offset=120)
 NAME = "log/00000000000000000120-0000000003.checkpoint"
@@ -199,45 +200,41 @@ def start_of(cluster: SimulatedCluster, name: str) -> int:
 
 @pytest.mark.conforms("K595-6", "K595-7")
 @pytest.mark.parametrize("seed", range(4))
-def test_a_cluster_lives_on_its_snapshots(seed: int) -> None:
+@in_cluster("seed", properties=SMALL)
+async def test_a_cluster_lives_on_its_snapshots(cluster: SimulatedCluster, /) -> None:
     """One is away while the others let their logs go; all lose power; everything that was committed is there."""
-    with SimulatedCluster(seed, properties=SMALL) as cluster:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic("first", 2)
+    away = next(name for name in cluster.machines if name != cluster.controller())
+    end_before = cluster.node(away).quorum.log_end.offset
+    cluster.kill(away)
+    for number in range(12):
+        await client.create_topic(f"t{number}", 2, replication_factor=2)
+    others = [name for name in cluster.machines if name != away]
+    await cluster.until(lambda: all(start_of(cluster, name) > end_before for name in others))
 
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            await client.create_topic("first", 2)
-            away = next(name for name in cluster.machines if name != cluster.controller())
-            end_before = cluster.node(away).quorum.log_end.offset
-            cluster.kill(away)
-            for number in range(12):
-                await client.create_topic(f"t{number}", 2, replication_factor=2)
-            others = [name for name in cluster.machines if name != away]
-            await cluster.until(lambda: all(start_of(cluster, name) > end_before for name in others))
+    cluster.start(away)
+    await cluster.ready()
+    assert start_of(cluster, away) > end_before  # its own log could not go on: it has fetched a snapshot
+    wanted = {"first"} | {f"t{number}" for number in range(12)}
+    for name in cluster.machines:
+        await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == wanted)  # type: ignore[misc]
 
-            cluster.start(away)
-            await cluster.ready()
-            assert start_of(cluster, away) > end_before  # its own log could not go on: it has fetched a snapshot
-            wanted = {"first"} | {f"t{number}" for number in range(12)}
-            for name in cluster.machines:
-                await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == wanted)  # type: ignore[misc]
-
-            cluster.power_loss()
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            for name in cluster.machines:
-                assert set(cluster.node(name).image.topics) == wanted
-                assert start_of(cluster, name) > 0
-            await client.create_topic("last")
-            async with asyncio.timeout(120):
-                while True:
-                    with contextlib.suppress(UncertainError):  # a node that has just restarted may still hand over
-                        await client.produce("first", 1, [b"value"])
-                        break
-
-        cluster.run(story())
+    cluster.power_loss()
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    for name in cluster.machines:
+        assert set(cluster.node(name).image.topics) == wanted
+        assert start_of(cluster, name) > 0
+    await client.create_topic("last")
+    async with asyncio.timeout(120):
+        while True:
+            with contextlib.suppress(UncertainError):  # a node that has just restarted may still hand over
+                await client.produce("first", 1, [b"value"])
+                break
 
 
 @pytest.mark.conforms("K595-6", "K595-7")

@@ -11,6 +11,7 @@ from broker.quorum.runner import SnapshotSchedule
 from broker.server.node_directory import METADATA_DIRECTORY
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 INTERVAL_S = 20
 PROPERTIES = {
@@ -57,40 +58,30 @@ def test_an_idle_cluster_writes_snapshots_on_voters_and_observers(voters: str) -
 
 
 @pytest.mark.conforms("LOG-4")
-def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interval() -> None:
+@in_cluster(4, nodes=1, properties=PROPERTIES)
+async def test_the_log_of_an_idle_node_does_not_grow_for_longer_than_the_interval(cluster: SimulatedCluster, /) -> None:
     """A controller continues to write its leadership; each snapshot replaces the one before."""
-    with SimulatedCluster(4, nodes=1, properties=PROPERTIES) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            quorum = cluster.node("n1").quorum
-            await asyncio.sleep(2 * INTERVAL_S)
-            before, (found,) = quorum.log_end.offset, snapshots_of(cluster, "n1")
-            await asyncio.sleep(INTERVAL_S)
-            in_an_interval = quorum.log_end.offset - before
-            await asyncio.sleep(3 * INTERVAL_S)
-            (newest,) = snapshots_of(cluster, "n1")
-            assert newest > found
-            assert 0 < quorum.log_end.offset - quorum.log_start_offset <= 2 * in_an_interval
-
-        cluster.run(story())
+    cluster.start()
+    await cluster.ready()
+    quorum = cluster.node("n1").quorum
+    await asyncio.sleep(2 * INTERVAL_S)
+    before, (found,) = quorum.log_end.offset, snapshots_of(cluster, "n1")
+    await asyncio.sleep(INTERVAL_S)
+    in_an_interval = quorum.log_end.offset - before
+    await asyncio.sleep(3 * INTERVAL_S)
+    (newest,) = snapshots_of(cluster, "n1")
+    assert newest > found
+    assert 0 < quorum.log_end.offset - quorum.log_start_offset <= 2 * in_an_interval
 
 
 @pytest.mark.conforms("LOG-4")
-def test_an_interval_of_0_disables_snapshots_by_time() -> None:
-    with SimulatedCluster(
-        5, nodes=1, properties={**PROPERTIES, "metadata.log.max.snapshot.interval.ms": "0"}
-    ) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            await SimulatedClient(cluster.addresses).create_topic("first", replication_factor=1)
-            await asyncio.sleep(3 * INTERVAL_S)
-            assert not snapshots_of(cluster, "n1")
-
-        cluster.run(story())
+@in_cluster(5, nodes=1, properties={**PROPERTIES, "metadata.log.max.snapshot.interval.ms": "0"})
+async def test_an_interval_of_0_disables_snapshots_by_time(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    await SimulatedClient(cluster.addresses).create_topic("first", replication_factor=1)
+    await asyncio.sleep(3 * INTERVAL_S)
+    assert not snapshots_of(cluster, "n1")
 
 
 @pytest.mark.conforms("LOG-4")

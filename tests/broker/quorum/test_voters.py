@@ -19,6 +19,7 @@ from simulator.cluster import SimulatedCluster
 from tests.broker.quorum.live import LiveCluster, Seat
 from tests.broker.quorum.story import Story, disk_of
 from tests.broker.quorum.test_runner import described
+from tests.simulator.stories import in_cluster
 from tests.stories import run_by
 
 NEW = b"this disk is new"
@@ -340,31 +341,27 @@ async def test_a_voter_with_a_replaced_disk_votes_again_automatically(tmp_path: 
 
 
 @pytest.mark.conforms("H22")
-def test_a_deposed_leader_drops_its_uncommitted_voters() -> None:
+@in_cluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"})
+async def test_a_deposed_leader_drops_its_uncommitted_voters(cluster: SimulatedCluster, /) -> None:
     """It was isolated with a voter with a replaced disk, removed that voter's vote, and could not commit it."""
-    with SimulatedCluster(1, 5, properties={"quorum.fetch.timeout.ms": "10000"}) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            former = str(cluster.controller())
-            wiped, *others = (name for name in cluster.machines if name != former)
-            voters = cluster.node(former).quorum.voter_ids
-            cluster.kill(wiped)
-            await asyncio.sleep(12)  # its vote is taken away once nothing was heard of it for 15 s
-            cluster.machines[wiped].disk.replace([])
-            cluster.partition([former, wiped], others)
-            cluster.start(wiped)
-            await cluster.until(lambda: cluster.node(former).quorum.voter_ids != voters)
-            assert cluster.machines[wiped].node_id not in cluster.node(former).quorum.voter_ids
-            cluster.kill(wiped)
-            await cluster.until(lambda: cluster.controller() in others, 60)
-            cluster.heal()
-            leading = cluster.node(str(cluster.controller())).quorum
-            await cluster.until(lambda: cluster.node(former).quorum.log_end == leading.log_end)
-            assert cluster.node(former).quorum.voter_ids == voters
-
-        cluster.run(story())
+    cluster.start()
+    await cluster.ready()
+    former = str(cluster.controller())
+    wiped, *others = (name for name in cluster.machines if name != former)
+    voters = cluster.node(former).quorum.voter_ids
+    cluster.kill(wiped)
+    await asyncio.sleep(12)  # its vote is taken away once nothing was heard of it for 15 s
+    cluster.machines[wiped].disk.replace([])
+    cluster.partition([former, wiped], others)
+    cluster.start(wiped)
+    await cluster.until(lambda: cluster.node(former).quorum.voter_ids != voters)
+    assert cluster.machines[wiped].node_id not in cluster.node(former).quorum.voter_ids
+    cluster.kill(wiped)
+    await cluster.until(lambda: cluster.controller() in others, 60)
+    cluster.heal()
+    leading = cluster.node(str(cluster.controller())).quorum
+    await cluster.until(lambda: cluster.node(former).quorum.log_end == leading.log_end)
+    assert cluster.node(former).quorum.voter_ids == voters
 
 
 @pytest.mark.conforms("H22")

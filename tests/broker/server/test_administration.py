@@ -62,6 +62,7 @@ from broker.server.broker_node import BrokerNode
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import Asking, ready
+from tests.simulator.stories import in_cluster
 
 TOPIC = "log"
 SMALL = {"min.insync.replicas": "2", "log.segment.bytes": "4096", "log.retention.check.interval.ms": "500"}
@@ -109,198 +110,170 @@ async def delete(client: Asking, broker: int, offset: int) -> tuple[int, int]:
     return result.error_code, result.low_watermark
 
 
-def test_a_configuration_holds_on_every_broker_and_is_described() -> None:
-    with SimulatedCluster(1, properties=SMALL) as cluster:
-
-        async def story() -> None:
-            client, _ = await written(cluster, 1)
-            await configure(client, 2, "max.message.bytes", "500")
-            await configure(client, 3, "flush.messages", "1")
-            for broker in (1, 2, 3):
-                request = DescribeConfigsRequest([DescribeConfigsResource(2, TOPIC, None)])
-                node = cluster.node(f"n{broker}")
-                await cluster.until(lambda node=node: len(node.image.configs(TOPIC)) == 2)  # type: ignore[misc]
-                response = await client.ask(broker, request, 4, DescribeConfigsResponse)
-                shown = {entry.name: (entry.value, entry.config_source) for entry in response.results[0].configs}
-                assert shown["max.message.bytes"] == ("500", 1)
-                assert shown["flush.messages"] == ("1", 1)
-                assert shown["segment.bytes"] == ("4096", 4)
-                assert shown["retention.ms"] == ("-1", 5)
-                assert shown["unclean.leader.election.enable"] == ("false", 5)
-            await cluster.until(lambda: all(it.flush_before_commit for it in replicas(cluster)))
-            writer = SimulatedClient(cluster.addresses)
-            with pytest.raises(RefusedError) as refused:
-                await writer.produce(TOPIC, 0, [b"x" * 600])
-            assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
-            await writer.produce(TOPIC, 0, [b"x" * 300])
-
-        cluster.run(story())
+@in_cluster(1, properties=SMALL)
+async def test_a_configuration_holds_on_every_broker_and_is_described(cluster: SimulatedCluster, /) -> None:
+    client, _ = await written(cluster, 1)
+    await configure(client, 2, "max.message.bytes", "500")
+    await configure(client, 3, "flush.messages", "1")
+    for broker in (1, 2, 3):
+        request = DescribeConfigsRequest([DescribeConfigsResource(2, TOPIC, None)])
+        node = cluster.node(f"n{broker}")
+        await cluster.until(lambda node=node: len(node.image.configs(TOPIC)) == 2)  # type: ignore[misc]
+        response = await client.ask(broker, request, 4, DescribeConfigsResponse)
+        shown = {entry.name: (entry.value, entry.config_source) for entry in response.results[0].configs}
+        assert shown["max.message.bytes"] == ("500", 1)
+        assert shown["flush.messages"] == ("1", 1)
+        assert shown["segment.bytes"] == ("4096", 4)
+        assert shown["retention.ms"] == ("-1", 5)
+        assert shown["unclean.leader.election.enable"] == ("false", 5)
+    await cluster.until(lambda: all(it.flush_before_commit for it in replicas(cluster)))
+    writer = SimulatedClient(cluster.addresses)
+    with pytest.raises(RefusedError) as refused:
+        await writer.produce(TOPIC, 0, [b"x" * 600])
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    await writer.produce(TOPIC, 0, [b"x" * 300])
 
 
 @pytest.mark.conforms("H16")
-def test_the_clusters_minimum_is_changed_on_every_broker_and_described() -> None:
+@in_cluster(1, properties=SMALL)
+async def test_the_clusters_minimum_is_changed_on_every_broker_and_described(cluster: SimulatedCluster, /) -> None:
     """1: the topic's own; 3: for all brokers; 4: from this broker's file."""
-    with SimulatedCluster(1, properties=SMALL) as cluster:
+    client, _ = await written(cluster, 1)
 
-        async def story() -> None:
-            client, _ = await written(cluster, 1)
+    async def described(broker: int, resource: int, name: str) -> list[tuple[str | None, int]]:
+        asked = DescribeConfigsResource(resource, name, ["min.insync.replicas"])
+        answer = await client.ask(broker, DescribeConfigsRequest([asked], True), 4, DescribeConfigsResponse)
+        (entry,) = answer.results[0].configs
+        assert not entry.read_only
+        assert (entry.value, entry.config_source) == (entry.synonyms[0].value, entry.synonyms[0].source)
+        return [(each.value, each.source) for each in entry.synonyms]
 
-            async def described(broker: int, resource: int, name: str) -> list[tuple[str | None, int]]:
-                asked = DescribeConfigsResource(resource, name, ["min.insync.replicas"])
-                answer = await client.ask(broker, DescribeConfigsRequest([asked], True), 4, DescribeConfigsResponse)
-                (entry,) = answer.results[0].configs
-                assert not entry.read_only
-                assert (entry.value, entry.config_source) == (entry.synonyms[0].value, entry.synonyms[0].source)
-                return [(each.value, each.source) for each in entry.synonyms]
-
-            assert await described(1, 2, TOPIC) == await described(1, 4, "1") == [("2", 3), ("2", 4)]
-            await configure(client, 2, "min.insync.replicas", "1", (4, ""))
-            await cluster.until(lambda: all(it.image.defaults["min.insync.replicas"] == "1" for it in running(cluster)))
-            for broker in (1, 2, 3):
-                assert await described(broker, 2, TOPIC) == await described(broker, 4, "") == [("1", 3), ("2", 4)]
-            led = [it.role for it in replicas(cluster) if isinstance(it.role, PartitionLeader)]
-            await cluster.until(lambda: [it.min_insync_replicas for it in led] == [1])
-            await configure(client, 3, "min.insync.replicas", "3")
-            await cluster.until(lambda: [it.min_insync_replicas for it in led] == [3])
-            await cluster.until(lambda: all(it.image.configs(TOPIC) for it in running(cluster)))
-            assert await described(1, 2, TOPIC) == [("3", 1), ("1", 3), ("2", 4)]
-
-        cluster.run(story())
+    assert await described(1, 2, TOPIC) == await described(1, 4, "1") == [("2", 3), ("2", 4)]
+    await configure(client, 2, "min.insync.replicas", "1", (4, ""))
+    await cluster.until(lambda: all(it.image.defaults["min.insync.replicas"] == "1" for it in running(cluster)))
+    for broker in (1, 2, 3):
+        assert await described(broker, 2, TOPIC) == await described(broker, 4, "") == [("1", 3), ("2", 4)]
+    led = [it.role for it in replicas(cluster) if isinstance(it.role, PartitionLeader)]
+    await cluster.until(lambda: [it.min_insync_replicas for it in led] == [1])
+    await configure(client, 3, "min.insync.replicas", "3")
+    await cluster.until(lambda: [it.min_insync_replicas for it in led] == [3])
+    await cluster.until(lambda: all(it.image.configs(TOPIC) for it in running(cluster)))
+    assert await described(1, 2, TOPIC) == [("3", 1), ("1", 3), ("2", 4)]
 
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize(("key", "value"), [("retention.ms", "1000"), ("retention.bytes", "5000")])
-def test_retention_moves_the_start_of_every_replica(key: str, value: str) -> None:
-    with SimulatedCluster(2, properties=SMALL) as cluster:
+@in_cluster(2, properties=SMALL)
+async def test_retention_moves_the_start_of_every_replica(cluster: SimulatedCluster, /, key: str, value: str) -> None:
+    client, reader = await written(cluster)
+    assert all(len(it.log.segments) > 3 for it in replicas(cluster))
+    await configure(client, 1, key, value)
 
-        async def story() -> None:
-            client, reader = await written(cluster)
-            assert all(len(it.log.segments) > 3 for it in replicas(cluster))
-            await configure(client, 1, key, value)
+    def moved() -> bool:
+        starts = {(it.log.log_start_offset, it.log.segments[0].base_offset) for it in replicas(cluster)}
+        (only, *others) = starts
+        return not others and only[0] == only[1] > 0
 
-            def moved() -> bool:
-                starts = {(it.log.log_start_offset, it.log.segments[0].base_offset) for it in replicas(cluster)}
-                (only, *others) = starts
-                return not others and only[0] == only[1] > 0
-
-            await cluster.until(moved)
-            for it in replicas(cluster):
-                assert it.log.log_start_offset <= it.high_watermark == 24
-                assert it.log.epochs.entries[0].start_offset == it.log.log_start_offset
-                if key == "retention.bytes":
-                    assert 5_000 <= it.log.size < 5_000 + 4_096
-                else:
-                    assert it.log.log_start_offset == 24
-            assert await reader.produce(TOPIC, 0, [b"after"]) == 24
-
-        cluster.run(story())
+    await cluster.until(moved)
+    for it in replicas(cluster):
+        assert it.log.log_start_offset <= it.high_watermark == 24
+        assert it.log.epochs.entries[0].start_offset == it.log.log_start_offset
+        if key == "retention.bytes":
+            assert 5_000 <= it.log.size < 5_000 + 4_096
+        else:
+            assert it.log.log_start_offset == 24
+    assert await reader.produce(TOPIC, 0, [b"after"]) == 24
 
 
 @pytest.mark.conforms("K101-11")
 @pytest.mark.parametrize("seed", range(3))
-def test_deleted_records_stay_deleted_on_every_replica_under_faults(seed: int) -> None:
-    with SimulatedCluster(seed, properties=SYNCED) as cluster:
-
-        async def story() -> None:
-            client, reader = await written(cluster)
-            leader = await reader.leader_of(TOPIC, 0)
-            assert await delete(client, leader % 3 + 1, 5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-            assert await delete(client, leader, 99) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-            assert await delete(client, leader, 15) == (ErrorCode.NONE, 15)  # inside a batch
-            assert await delete(client, leader, 3) == (ErrorCode.NONE, 15)
-            with pytest.raises(RefusedError) as refused:
-                await reader.fetch(TOPIC, 0, 14)
-            assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
-            assert (await reader.fetch(TOPIC, 0, 15)).records[0].offset == 15
-            await cluster.until(lambda: [it.log.log_start_offset for it in replicas(cluster)] == [15] * 3)
-            cluster.power_loss()
-            cluster.start()
-            await cluster.ready()
-            leader = await reader.leader_of(TOPIC, 0)
-            client, reader = Asking(cluster), SimulatedClient(cluster.addresses)
-            await cluster.until(lambda: in_sync(cluster))
-            await reader.produce(TOPIC, 0, [b"after"])
-            leader = await reader.leader_of(TOPIC, 0)
-            assert await delete(client, leader, 0) == (ErrorCode.NONE, 15)
-            assert await delete(client, leader, -1) == (ErrorCode.NONE, 25)
-
-        cluster.run(story())
+@in_cluster("seed", properties=SYNCED)
+async def test_deleted_records_stay_deleted_on_every_replica_under_faults(cluster: SimulatedCluster, /) -> None:
+    client, reader = await written(cluster)
+    leader = await reader.leader_of(TOPIC, 0)
+    assert await delete(client, leader % 3 + 1, 5) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert await delete(client, leader, 99) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert await delete(client, leader, 15) == (ErrorCode.NONE, 15)  # inside a batch
+    assert await delete(client, leader, 3) == (ErrorCode.NONE, 15)
+    with pytest.raises(RefusedError) as refused:
+        await reader.fetch(TOPIC, 0, 14)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (await reader.fetch(TOPIC, 0, 15)).records[0].offset == 15
+    await cluster.until(lambda: [it.log.log_start_offset for it in replicas(cluster)] == [15] * 3)
+    cluster.power_loss()
+    cluster.start()
+    await cluster.ready()
+    leader = await reader.leader_of(TOPIC, 0)
+    client, reader = Asking(cluster), SimulatedClient(cluster.addresses)
+    await cluster.until(lambda: in_sync(cluster))
+    await reader.produce(TOPIC, 0, [b"after"])
+    leader = await reader.leader_of(TOPIC, 0)
+    assert await delete(client, leader, 0) == (ErrorCode.NONE, 15)
+    assert await delete(client, leader, -1) == (ErrorCode.NONE, 25)
 
 
-def test_an_added_replica_starts_at_the_leaders_log_start() -> None:
+@in_cluster(3, nodes=4, properties=SMALL)
+async def test_an_added_replica_starts_at_the_leaders_log_start(cluster: SimulatedCluster, /) -> None:
     """The leader's log starts inside a batch; a new follower gets the whole batch."""
-    with SimulatedCluster(3, nodes=4, properties=SMALL) as cluster:
+    client, reader = await written(cluster)
+    leader = await reader.leader_of(TOPIC, 0)
+    assert (await delete(client, leader, 15))[0] == ErrorCode.NONE
+    state = cluster.node("n1").image.partition(TOPIC, 0)
+    assert state is not None
+    (new,) = {1, 2, 3, 4} - set(state.replicas)
+    leaving = next(replica for replica in state.replicas if replica != leader)
+    wanted = [replica for replica in state.replicas if replica != leaving] + [new]
+    topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, wanted)])
+    answer = await client.ask(
+        leaving,
+        AlterPartitionReassignmentsRequest(5_000, topics=[topic]),
+        1,
+        AlterPartitionReassignmentsResponse,
+    )
+    assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
 
-        async def story() -> None:
-            client, reader = await written(cluster)
-            leader = await reader.leader_of(TOPIC, 0)
-            assert (await delete(client, leader, 15))[0] == ErrorCode.NONE
-            state = cluster.node("n1").image.partition(TOPIC, 0)
-            assert state is not None
-            (new,) = {1, 2, 3, 4} - set(state.replicas)
-            leaving = next(replica for replica in state.replicas if replica != leader)
-            wanted = [replica for replica in state.replicas if replica != leaving] + [new]
-            topic = ReassignableTopic(TOPIC, [ReassignablePartition(0, wanted)])
-            answer = await client.ask(
-                leaving,
-                AlterPartitionReassignmentsRequest(5_000, topics=[topic]),
-                1,
-                AlterPartitionReassignmentsResponse,
-            )
-            assert answer.responses[0].partitions[0].error_code == ErrorCode.NONE
+    def there() -> bool:
+        now = cluster.node("n1").image.partition(TOPIC, 0)
+        return now is not None and set(now.replicas) == set(wanted) == set(now.isr)
 
-            def there() -> bool:
-                now = cluster.node("n1").image.partition(TOPIC, 0)
-                return now is not None and set(now.replicas) == set(wanted) == set(now.isr)
-
-            await cluster.until(there)
-            listed = await client.ask(new, ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
-            assert listed.topics == []
-            await reader.produce(TOPIC, 0, [b"after"])
-            copy = cluster.node(f"n{new}").replicas._partitions[TOPIC, 0]
-            await cluster.until(lambda: copy.log.log_end_offset == 25)
-            assert copy.log.log_start_offset == 15
-            await cluster.until(lambda: (TOPIC, 0) not in cluster.node(f"n{leaving}").replicas._partitions)
-            records = (await reader.fetch(TOPIC, 0, 15)).records
-            assert records[0].offset == 15
-
-        cluster.run(story())
+    await cluster.until(there)
+    listed = await client.ask(new, ListPartitionReassignmentsRequest(), 0, ListPartitionReassignmentsResponse)
+    assert listed.topics == []
+    await reader.produce(TOPIC, 0, [b"after"])
+    copy = cluster.node(f"n{new}").replicas._partitions[TOPIC, 0]
+    await cluster.until(lambda: copy.log.log_end_offset == 25)
+    assert copy.log.log_start_offset == 15
+    await cluster.until(lambda: (TOPIC, 0) not in cluster.node(f"n{leaving}").replicas._partitions)
+    records = (await reader.fetch(TOPIC, 0, 15)).records
+    assert records[0].offset == 15
 
 
-def test_more_partitions_can_be_written_and_take_space() -> None:
-    with SimulatedCluster(4, properties=SMALL) as cluster:
-
-        async def story() -> None:
-            client, reader = await written(cluster, 2)
-            request = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 3, None)], 5_000)
-            response = await client.ask(2, request, 3, CreatePartitionsResponse)
-            assert response.results[0].error_code == ErrorCode.NONE
-            assert await reader.read_all(TOPIC, 2) == []
-            await reader.produce(TOPIC, 2, [b"there"])
-            assert [record.value for record in await reader.read_all(TOPIC, 2)] == [b"there"]
-            await cluster.until(lambda: len(replicas(cluster, 2)) == 3)
-            described = await client.ask(1, DescribeLogDirsRequest(None), 4, DescribeLogDirsResponse)
-            (directory,) = described.results
-            sizes = {it.partition_index: it.partition_size for it in directory.topics[0].partitions}
-            assert sizes[0] > 2_000
-            assert sizes[1] == 0
-
-        cluster.run(story())
+@in_cluster(4, properties=SMALL)
+async def test_more_partitions_can_be_written_and_take_space(cluster: SimulatedCluster, /) -> None:
+    client, reader = await written(cluster, 2)
+    request = CreatePartitionsRequest([CreatePartitionsTopic(TOPIC, 3, None)], 5_000)
+    response = await client.ask(2, request, 3, CreatePartitionsResponse)
+    assert response.results[0].error_code == ErrorCode.NONE
+    assert await reader.read_all(TOPIC, 2) == []
+    await reader.produce(TOPIC, 2, [b"there"])
+    assert [record.value for record in await reader.read_all(TOPIC, 2)] == [b"there"]
+    await cluster.until(lambda: len(replicas(cluster, 2)) == 3)
+    described = await client.ask(1, DescribeLogDirsRequest(None), 4, DescribeLogDirsResponse)
+    (directory,) = described.results
+    sizes = {it.partition_index: it.partition_size for it in directory.topics[0].partitions}
+    assert sizes[0] > 2_000
+    assert sizes[1] == 0
 
 
-def test_the_record_with_the_largest_timestamp_is_found() -> None:
-    with SimulatedCluster(5, properties=SMALL) as cluster:
-
-        async def story() -> None:
-            client, reader = await written(cluster, 3)
-            leader = await reader.leader_of(TOPIC, 0)
-            asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
-            request = ListOffsetsRequest(replica_id=-1, topics=[asked])
-            response = await client.ask(leader, request, 7, ListOffsetsResponse)
-            found = response.topics[0].partitions[0]
-            assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, 0)
-
-        cluster.run(story())
+@in_cluster(5, properties=SMALL)
+async def test_the_record_with_the_largest_timestamp_is_found(cluster: SimulatedCluster, /) -> None:
+    client, reader = await written(cluster, 3)
+    leader = await reader.leader_of(TOPIC, 0)
+    asked = ListOffsetsTopic(TOPIC, [ListOffsetsPartition(0, timestamp=MAX_TIMESTAMP)])
+    request = ListOffsetsRequest(replica_id=-1, topics=[asked])
+    response = await client.ask(leader, request, 7, ListOffsetsResponse)
+    found = response.topics[0].partitions[0]
+    assert (found.error_code, found.offset, found.timestamp) == (ErrorCode.NONE, 0, 0)
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -330,31 +303,25 @@ def test_automatic_topic_creation_needs_the_setting(allowed: bool) -> None:
         cluster.run(story())
 
 
-def test_the_configurable_resources_are_listed_and_have_descriptions() -> None:
+@in_cluster(1, properties=SMALL)
+async def test_the_configurable_resources_are_listed_and_have_descriptions(cluster: SimulatedCluster, /) -> None:
     """KIP-1142. `kafka-configs --describe` asks for each type of entity, also where none has settings."""
-    with SimulatedCluster(1, properties=SMALL) as cluster:
+    client, _ = await written(cluster, 1)
 
-        async def story() -> None:
-            client, _ = await written(cluster, 1)
+    async def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
+        asked = ListConfigResourcesRequest(list(types))
+        answer = await client.ask(2, asked, version, ListConfigResourcesResponse)
+        return answer.error_code, [(each.resource_name, each.resource_type) for each in answer.config_resources]
 
-            async def listed(version: int, *types: int) -> tuple[int, list[tuple[str, int]]]:
-                asked = ListConfigResourcesRequest(list(types))
-                answer = await client.ask(2, asked, version, ListConfigResourcesResponse)
-                return answer.error_code, [(each.resource_name, each.resource_type) for each in answer.config_resources]
-
-            brokers = [("1", 4), ("2", 4), ("3", 4)]
-            assert await listed(1, 2) == (ErrorCode.NONE, [(TOPIC, 2)])
-            assert await listed(1, 4, 4) == (ErrorCode.NONE, brokers)
-            assert await listed(1) == (ErrorCode.NONE, [*brokers, *((name, 8) for name, _ in brokers), (TOPIC, 2)])
-            assert await listed(1, 16, 32) == await listed(0) == (ErrorCode.NONE, [])
-            assert await listed(1, 2, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
-            others = [
-                DescribeConfigsResource(type_, name, None) for type_, name in ((8, "2"), (16, "any"), (32, "any"))
-            ]
-            answer = await client.ask(2, DescribeConfigsRequest(others), 4, DescribeConfigsResponse)
-            assert [(each.error_code, each.configs) for each in answer.results] == [(ErrorCode.NONE, [])] * 3
-
-        cluster.run(story())
+    brokers = [("1", 4), ("2", 4), ("3", 4)]
+    assert await listed(1, 2) == (ErrorCode.NONE, [(TOPIC, 2)])
+    assert await listed(1, 4, 4) == (ErrorCode.NONE, brokers)
+    assert await listed(1) == (ErrorCode.NONE, [*brokers, *((name, 8) for name, _ in brokers), (TOPIC, 2)])
+    assert await listed(1, 16, 32) == await listed(0) == (ErrorCode.NONE, [])
+    assert await listed(1, 2, 3) == (ErrorCode.UNSUPPORTED_VERSION, [])
+    others = [DescribeConfigsResource(type_, name, None) for type_, name in ((8, "2"), (16, "any"), (32, "any"))]
+    answer = await client.ask(2, DescribeConfigsRequest(others), 4, DescribeConfigsResponse)
+    assert [(each.error_code, each.configs) for each in answer.results] == [(ErrorCode.NONE, [])] * 3
 
 
 @pytest.mark.conforms("NS-1")
@@ -375,17 +342,15 @@ def test_the_heartbeat_of_the_new_group_protocol_is_refused() -> None:
 
 @pytest.mark.conforms("K98-9")
 @pytest.mark.parametrize("version", [1, 4])
-def test_a_transactional_producer_finds_the_broker_that_refuses_it(version: int) -> None:
-    with SimulatedCluster(1, 1) as cluster:
-
-        async def story() -> None:
-            asking = await ready(cluster)
-            request = FindCoordinatorRequest(key="t", key_type=TRANSACTION_KEY, coordinator_keys=["t"])
-            answer = await asking.ask(1, request, version, FindCoordinatorResponse)
-            found = answer.coordinators[0] if version >= 4 else answer
-            assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
-            init = InitProducerIdRequest(transactional_id="t")
-            refusal = await asking.ask(1, init, 4, InitProducerIdResponse)
-            assert refusal.error_code == ErrorCode.UNSUPPORTED_VERSION
-
-        cluster.run(story())
+@in_cluster(1, 1)
+async def test_a_transactional_producer_finds_the_broker_that_refuses_it(
+    cluster: SimulatedCluster, /, version: int
+) -> None:
+    asking = await ready(cluster)
+    request = FindCoordinatorRequest(key="t", key_type=TRANSACTION_KEY, coordinator_keys=["t"])
+    answer = await asking.ask(1, request, version, FindCoordinatorResponse)
+    found = answer.coordinators[0] if version >= 4 else answer
+    assert (found.error_code, found.node_id) == (ErrorCode.NONE, 1)
+    init = InitProducerIdRequest(transactional_id="t")
+    refusal = await asking.ask(1, init, 4, InitProducerIdResponse)
+    assert refusal.error_code == ErrorCode.UNSUPPORTED_VERSION

@@ -9,27 +9,24 @@ from broker.protocol.uuids import parse_id
 from broker.quorum.messages import OffsetAndEpoch, VoteRequest
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import in_cluster
 
 
 @pytest.mark.conforms("K595-46", "K595-49")
 @pytest.mark.parametrize("seed", range(3))
-def test_a_cluster_without_an_id_makes_one_and_keeps_it(seed: int) -> None:
-    with SimulatedCluster(seed) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            first = (await client.metadata()).cluster_id
-            assert first is not None
-            parse_id(first)
-            assert [cluster.node(name).cluster_id for name in cluster.machines] == [first] * 3
-            cluster.power_loss()
-            cluster.start()
-            await cluster.ready()
-            assert (await client.metadata()).cluster_id == first
-
-        cluster.run(story())
+@in_cluster("seed")
+async def test_a_cluster_without_an_id_makes_one_and_keeps_it(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    first = (await client.metadata()).cluster_id
+    assert first is not None
+    parse_id(first)
+    assert [cluster.node(name).cluster_id for name in cluster.machines] == [first] * 3
+    cluster.power_loss()
+    cluster.start()
+    await cluster.ready()
+    assert (await client.metadata()).cluster_id == first
 
 
 @pytest.mark.conforms("K595-46")

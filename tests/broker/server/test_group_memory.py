@@ -26,6 +26,7 @@ from broker.protocol.messages.group_apis import (
 from broker.server.metrics import metrics_of
 from simulator.cluster import SimulatedCluster
 from tests.broker.server.asking import Asking, ready
+from tests.simulator.stories import in_cluster
 
 LIMIT = 1 << 20
 SETTINGS = {
@@ -102,61 +103,53 @@ async def client_of(cluster: SimulatedCluster) -> Client:
 
 @pytest.mark.rotating(3)
 @pytest.mark.parametrize(("version", "size"), [(JOIN, 10), (OLDER_JOIN, 10), (OLDER_JOIN, 50_000)])
-def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalances(version: int, size: int) -> None:
-    with SimulatedCluster(1, 1, properties={**SETTINGS, "offsets.topic.replication.factor": "1"}) as cluster:
-
-        async def story() -> None:
-            client = await client_of(cluster)
-            first = await client.comes_in("honest")
-            before = held(cluster, client.broker)
-            for number in range(500):
-                await client.joins(f"h{number}", version=version, size=size)
-                now = held(cluster, client.broker)
-                assert now[MemoryKind.NEWCOMERS] <= LIMIT // 4
-                assert now[MemoryKind.NEWCOMERS] + now[MemoryKind.MEMBERS] <= LIMIT // 2
-            assert now[MemoryKind.NEWCOMERS] > LIMIT // 8
-            other = Client(cluster)
-            other.broker = client.broker
-            second = (await other.joins("honest")).member_id
-            joining = asyncio.ensure_future(other.joins("honest", second))
-            while await client.heartbeat("honest", first, 1) is ErrorCode.NONE:
-                pass
-            for number in range(500, 520):
-                await client.joins(f"h{number}", version=version, size=size)
-            leading = await client.joins("honest", first)
-            follower = asyncio.ensure_future(other.syncs("honest", await joining))
-            assert await client.syncs("honest", leading) == b"share"
-            assert await follower == b"share"
-            await client.leaves("honest", second)
-            await client.syncs("honest", await client.joins("honest", first))
-            page = metrics_of(cluster.node(f"n{client.broker}"), cluster.loop.time())
-            shown = {it.labels["kind"]: it.value for it in page if it.name == "broker_group_bytes"}
-            assert shown["newcomers"] == held(cluster, client.broker)[MemoryKind.NEWCOMERS] > 0
-            for _ in range(40):  # until none of the others has a session any more
-                await asyncio.sleep(60)
-                assert await client.heartbeat("honest", first, 3) is ErrorCode.NONE
-            assert held(cluster, client.broker) == before, "everything is given back"
-
-        cluster.run(story())
+@in_cluster(1, 1, properties={**SETTINGS, "offsets.topic.replication.factor": "1"})
+async def test_a_flood_over_many_partitions_is_bounded_and_a_group_beside_it_rebalances(
+    cluster: SimulatedCluster, /, version: int, size: int
+) -> None:
+    client = await client_of(cluster)
+    first = await client.comes_in("honest")
+    before = held(cluster, client.broker)
+    for number in range(500):
+        await client.joins(f"h{number}", version=version, size=size)
+        now = held(cluster, client.broker)
+        assert now[MemoryKind.NEWCOMERS] <= LIMIT // 4
+        assert now[MemoryKind.NEWCOMERS] + now[MemoryKind.MEMBERS] <= LIMIT // 2
+    assert now[MemoryKind.NEWCOMERS] > LIMIT // 8
+    other = Client(cluster)
+    other.broker = client.broker
+    second = (await other.joins("honest")).member_id
+    joining = asyncio.ensure_future(other.joins("honest", second))
+    while await client.heartbeat("honest", first, 1) is ErrorCode.NONE:
+        pass
+    for number in range(500, 520):
+        await client.joins(f"h{number}", version=version, size=size)
+    leading = await client.joins("honest", first)
+    follower = asyncio.ensure_future(other.syncs("honest", await joining))
+    assert await client.syncs("honest", leading) == b"share"
+    assert await follower == b"share"
+    await client.leaves("honest", second)
+    await client.syncs("honest", await client.joins("honest", first))
+    page = metrics_of(cluster.node(f"n{client.broker}"), cluster.loop.time())
+    shown = {it.labels["kind"]: it.value for it in page if it.name == "broker_group_bytes"}
+    assert shown["newcomers"] == held(cluster, client.broker)[MemoryKind.NEWCOMERS] > 0
+    for _ in range(40):  # until none of the others has a session any more
+        await asyncio.sleep(60)
+        assert await client.heartbeat("honest", first, 3) is ErrorCode.NONE
+    assert held(cluster, client.broker) == before, "everything is given back"
 
 
-def test_a_deposed_coordinator_frees_its_memory() -> None:
-    with SimulatedCluster(1, properties=SETTINGS) as cluster:
-
-        async def story() -> None:
-            client = await client_of(cluster)
-            await client.comes_in("honest")
-            for number in range(30):
-                await client.joins("honest" if number % 2 else f"h{number}")
-            old, others = client.broker, [f"n{node}" for node in cluster.addresses if node != client.broker]
-            assert held(cluster, old)[MemoryKind.NEWCOMERS] > 0
-            cluster.partition([f"n{old}"], others)
-            await asyncio.sleep(20)
-            cluster.heal()
-            await cluster.until(lambda: sum(held(cluster, old).values()) == 0)
-            new = next(node for node in cluster.addresses if held(cluster, node)[MemoryKind.MEMBERS])
-            assert held(cluster, new)[MemoryKind.NEWCOMERS] == 0, (
-                "it has no information about members that had not joined"
-            )
-
-        cluster.run(story())
+@in_cluster(1, properties=SETTINGS)
+async def test_a_deposed_coordinator_frees_its_memory(cluster: SimulatedCluster, /) -> None:
+    client = await client_of(cluster)
+    await client.comes_in("honest")
+    for number in range(30):
+        await client.joins("honest" if number % 2 else f"h{number}")
+    old, others = client.broker, [f"n{node}" for node in cluster.addresses if node != client.broker]
+    assert held(cluster, old)[MemoryKind.NEWCOMERS] > 0
+    cluster.partition([f"n{old}"], others)
+    await asyncio.sleep(20)
+    cluster.heal()
+    await cluster.until(lambda: sum(held(cluster, old).values()) == 0)
+    new = next(node for node in cluster.addresses if held(cluster, node)[MemoryKind.MEMBERS])
+    assert held(cluster, new)[MemoryKind.NEWCOMERS] == 0, "it has no information about members that had not joined"

@@ -12,6 +12,7 @@ from broker.server.metrics import MOST_AT_ONCE, MOST_BYTES, Metric, MetricsPage,
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.harness import free_ports
+from tests.simulator.stories import in_cluster
 from tests.stories import played_by
 
 K595_52 = {
@@ -38,67 +39,55 @@ def numbers(page: str) -> dict[str, float]:
 
 
 @pytest.mark.conforms("K595-52")
-def test_every_node_has_metrics_of_the_quorum_and_its_replicas() -> None:
-    with SimulatedCluster(1, properties={"min.insync.replicas": "2"}) as cluster:
-
-        async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
-            await client.create_topic("t", 3)
-            pages = {
-                name: numbers(render(metrics_of(cluster.node(name), cluster.loop.time()))) for name in cluster.machines
-            }
-            leader = cluster.controller()
-            assert leader is not None
-            for name, page in pages.items():
-                node = cluster.node(name)
-                assert {key.split("{")[0] for key in page} >= K595_52
-                assert f"n{page['raft_current_leader']:.0f}" == leader
-                assert page["raft_current_epoch"] == node.quorum.epoch > 0
-                assert page["raft_high_watermark"] == node.quorum.high_watermark > 0
-                assert page["raft_log_end_offset"] >= page["raft_high_watermark"]
-                assert page['raft_current_state{state="leader"}'] == (name == leader)
-                assert page['raft_current_state{state="follower"}'] == (name != leader)
-                assert page["raft_poll_idle_ratio_avg"] > 0
-                assert (page["raft_append_records_rate"] > 0) == (name == leader)
-                assert (page["raft_fetch_records_rate"] > 0) == (name != leader)
-                assert page["broker_partitions"] == 3
-                assert page["broker_fenced"] == 0
-                assert page['cluster_brokers{state="active"}'] == 3
-            assert sum(page["broker_leaders"] for page in pages.values()) == 3
-            assert pages[leader]["raft_election_latency_max"] > 0
-            assert pages[leader]["raft_commit_latency_max"] > 0
-            assert pages[leader]["raft_current_vote"] == pages[leader]["raft_current_leader"]
-            cluster.kill("n1" if leader != "n1" else "n2")
-            await cluster.until(
-                lambda: (
-                    numbers(render(metrics_of(cluster.node(leader), cluster.loop.time())))[
-                        'cluster_brokers{state="fenced"}'
-                    ]
-                    == 1
-                )
-            )
-
-        cluster.run(story())
+@in_cluster(1, properties={"min.insync.replicas": "2"})
+async def test_every_node_has_metrics_of_the_quorum_and_its_replicas(cluster: SimulatedCluster, /) -> None:
+    cluster.start()
+    await cluster.ready()
+    client = SimulatedClient(cluster.addresses)
+    await client.create_topic("t", 3)
+    pages = {name: numbers(render(metrics_of(cluster.node(name), cluster.loop.time()))) for name in cluster.machines}
+    leader = cluster.controller()
+    assert leader is not None
+    for name, page in pages.items():
+        node = cluster.node(name)
+        assert {key.split("{")[0] for key in page} >= K595_52
+        assert f"n{page['raft_current_leader']:.0f}" == leader
+        assert page["raft_current_epoch"] == node.quorum.epoch > 0
+        assert page["raft_high_watermark"] == node.quorum.high_watermark > 0
+        assert page["raft_log_end_offset"] >= page["raft_high_watermark"]
+        assert page['raft_current_state{state="leader"}'] == (name == leader)
+        assert page['raft_current_state{state="follower"}'] == (name != leader)
+        assert page["raft_poll_idle_ratio_avg"] > 0
+        assert (page["raft_append_records_rate"] > 0) == (name == leader)
+        assert (page["raft_fetch_records_rate"] > 0) == (name != leader)
+        assert page["broker_partitions"] == 3
+        assert page["broker_fenced"] == 0
+        assert page['cluster_brokers{state="active"}'] == 3
+    assert sum(page["broker_leaders"] for page in pages.values()) == 3
+    assert pages[leader]["raft_election_latency_max"] > 0
+    assert pages[leader]["raft_commit_latency_max"] > 0
+    assert pages[leader]["raft_current_vote"] == pages[leader]["raft_current_leader"]
+    cluster.kill("n1" if leader != "n1" else "n2")
+    await cluster.until(
+        lambda: (
+            numbers(render(metrics_of(cluster.node(leader), cluster.loop.time())))['cluster_brokers{state="fenced"}']
+            == 1
+        )
+    )
 
 
 @pytest.mark.conforms("K595-52")
-def test_a_node_without_a_quorum_has_no_leader_metric() -> None:
-    with SimulatedCluster(1) as cluster:
-
-        async def story() -> None:
-            cluster.start("n1")
-            alone = cluster.machines["n1"]
-            await cluster.until(lambda: alone.node is not None)
-            await asyncio.sleep(1.5)
-            page = numbers(render(metrics_of(cluster.node("n1"), cluster.loop.time())))
-            assert (page["raft_current_leader"], page["raft_current_epoch"], page["raft_current_vote"]) == (-1, 0, -1)
-            assert (page["raft_log_end_offset"], page["raft_log_end_epoch"]) == (0, -1)
-            assert (page["raft_high_watermark"], page["raft_number_unknown_voter_connections"]) == (0, 0)
-            assert page['raft_current_state{state="prospective"}'] + page['raft_current_state{state="unattached"}'] == 1
-
-        cluster.run(story())
+@in_cluster(1)
+async def test_a_node_without_a_quorum_has_no_leader_metric(cluster: SimulatedCluster, /) -> None:
+    cluster.start("n1")
+    alone = cluster.machines["n1"]
+    await cluster.until(lambda: alone.node is not None)
+    await asyncio.sleep(1.5)
+    page = numbers(render(metrics_of(cluster.node("n1"), cluster.loop.time())))
+    assert (page["raft_current_leader"], page["raft_current_epoch"], page["raft_current_vote"]) == (-1, 0, -1)
+    assert (page["raft_log_end_offset"], page["raft_log_end_epoch"]) == (0, -1)
+    assert (page["raft_high_watermark"], page["raft_number_unknown_voter_connections"]) == (0, 0)
+    assert page['raft_current_state{state="prospective"}'] + page['raft_current_state{state="unattached"}'] == 1
 
 
 def test_names_are_described_once_and_labels_are_quoted() -> None:
