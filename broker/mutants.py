@@ -506,6 +506,27 @@ MUTANTS: dict[str, Mutant] = {
             "campaigns/mutants/tiered-mixed.toml",
         ),
         Mutant(
+            name="growth_answered_early",
+            rule="ADM-1",
+            anomaly="administration-undone",
+            schedule="a controller answers CreatePartitions before the partitions are committed, and is deposed; "
+            "campaigns/mutants/administration.toml",
+        ),
+        Mutant(
+            name="alter_drops_others",
+            rule="ADM-2",
+            anomaly="administration-undone",
+            schedule="an incremental change of a topic's settings removes the settings that it does not name; "
+            "campaigns/mutants/administration.toml",
+        ),
+        Mutant(
+            name="removed_leader_stays",
+            rule="ADM-3",
+            anomaly="administration-undone",
+            schedule="a reassignment that removes the leader is completed with the leader among the replicas; "
+            "campaigns/mutants/administration.toml",
+        ),
+        Mutant(
             name="jump_if_nonempty",
             rule="K1023-6",
             anomaly="local-records-dropped",

@@ -20,7 +20,15 @@ from history.errors import HistoryError
 from history.journal.reader import read_journal
 from history.journal.service_events import FatalLine, ServiceExit, fatal_lines, service_exits
 from history.journal.timeline import FaultSpan, RunClock, RunPhase, fault_spans, phases_of
-from history.journal.writer import ASSIGNMENT, CLIENT, CLIENT_ENDED, FILE_NAME, REASSIGNED
+from history.journal.writer import (
+    ADMINISTERED,
+    ASSIGNMENT,
+    CLIENT,
+    CLIENT_ENDED,
+    FILE_NAME,
+    REASSIGN,
+    REASSIGNED,
+)
 from history.record.client_files import LINES, owner, segment_of
 from history.record.client_reader import ClientRecording, PieceMap, StreamRecord, read_recordings
 from history.record.jsonl_reader import MOST_CLOCK_ERROR_NS, Recorded, TakenNames, read_lines
@@ -385,7 +393,12 @@ class History:
     @property
     def reassigned(self) -> dict[int, tuple[int, ...]]:
         """The replicas, by node number, of the partitions that the run gave other replicas; the last ones count."""
-        lines = (line for line in self.journal if line["event"] == REASSIGNED)
+        lines = [line for line in self.journal if line["event"] == REASSIGNED]
+        lines += [
+            line["arguments"]
+            for line in self.journal
+            if line["event"] == ADMINISTERED and (line["operation"], line["outcome"]) == (REASSIGN, "ok")
+        ]
         return {line["partition"]: tuple(line["replicas"]) for line in lines}
 
     @cached_property

@@ -21,6 +21,8 @@ from broker.protocol.messages.cluster_apis import (
 )
 from broker.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from broker.protocol.messages.group_apis import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
     HeartbeatRequest,
@@ -471,7 +473,7 @@ class SimulatedClient:
 # ---- A member of a consumer group.
 
 FIND_VERSION, JOIN_VERSION, SYNC_VERSION, HEARTBEAT_VERSION, LEAVE_VERSION = 4, 9, 5, 4, 5
-COMMIT_VERSION, FETCH_VERSION = 9, 9
+COMMIT_VERSION, FETCH_VERSION, DELETE_VERSION = 9, 9, 2
 GROUP_ANSWER_MAX_BYTES = 1 << 20
 FIND_TIMEOUT_S, LEAVE_TIMEOUT_S = 1.0, 2.0
 TYPE, BY_TURNS = "consumer", "by-turns"
@@ -564,6 +566,13 @@ class GroupClient:
             for state in group.topics[0].partitions
             if state.error_code == ErrorCode.NONE
         }
+
+    async def delete(self, timeout: float = 6.0) -> ErrorCode:
+        """Delete the group with its offsets, once: the answer."""
+        answer = await self._ask(DeleteGroupsRequest([self._group]), DeleteGroupsResponse, DELETE_VERSION, timeout)
+        code = ErrorCode(answer.results[0].error_code)
+        self._learn(code)
+        return code
 
     async def leave(self) -> None:
         """Send a LeaveGroup request without requiring an answer, and close every connection."""

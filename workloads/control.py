@@ -13,7 +13,7 @@ import queue
 import signal
 import sys
 import threading
-from typing import Final, Protocol, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 import msgspec
 
@@ -161,6 +161,27 @@ class RecordsDeleted(_Message, frozen=True, tag="records-deleted"):
     error: str = ""
 
 
+class Administered(_Message, frozen=True, tag="administered"):
+    """An operation of an administrator on a topic or group, with its outcome: ok, fail (without any effect) or info."""
+
+    operation: str
+    target: str
+    outcome: str
+    error: str
+    arguments: dict[str, Any]
+
+
+class ClusterSeen(_Message, frozen=True, tag="cluster-seen"):
+    """What these brokers know at the end: of each topic the replicas of its partitions, and settings. Where all agree
+    also `records`: by partition of a side topic (`side-1-0`) the start of its log and its records as [offset, value];
+    and the committed offset of each group of the administrator."""
+
+    nodes: list[int]
+    topics: dict[str, dict[str, Any]]
+    records: dict[str, list[Any]]
+    groups: dict[str, int]
+
+
 class RefusedCommand(_Message, frozen=True, tag="refused"):
     """This client does not support the command of request `id`."""
 
@@ -186,7 +207,8 @@ class Closed(_Message, frozen=True, tag="closed"):
 Request = Append | Probe | ReadAll | DeleteRecords
 Command = StartLoad | StopLoad | SetPhase | Request | Close
 Answer = Appended | Probed | ReadDone | RecordsDeleted | RefusedCommand
-Event = Ready | FirstAck | Count | Stopped | DeletionSent | Answer | Trouble | Killed | Closed
+Administration = Administered | ClusterSeen
+Event = Ready | FirstAck | Count | Stopped | DeletionSent | Administration | Answer | Trouble | Killed | Closed
 
 _encoder: Final = msgspec.json.Encoder()
 _commands: Final[msgspec.json.Decoder[Command]] = msgspec.json.Decoder(Command)

@@ -15,12 +15,15 @@ from typing import Protocol, TypeVar
 
 from installation.files import PROJECT_ROOT
 from workloads.control import (
+    Administered,
+    Administration,
     Answer,
     Append,
     Appended,
     AppendResult,
     Close,
     Closed,
+    ClusterSeen,
     Command,
     Count,
     DeleteRecords,
@@ -62,8 +65,9 @@ class ClientHandle(ABC):
         self.counts = Count()
         self.first_ack_ns: int | None = None
         self.killed = 0  # number of programs that the client started and killed
-        self.on_deletion: Callable[[DeletionSent | RecordsDeleted], None] = lambda _: None
-        """Called for each DeleteRecords of the client, before it is sent and with its outcome."""
+        self.on_administration: Callable[[DeletionSent | RecordsDeleted | Administration], None] = lambda _: None
+        """Called for each DeleteRecords of the client, before it is sent and with its outcome, and for what an
+        administrator reports."""
         self._log = log
         self._answers: deque[Answer] = deque()
         self._is_ready = False
@@ -189,10 +193,10 @@ class ClientHandle(ABC):
             case Stopped():
                 self._unresolved = event.unresolved
                 self._has_stopped = True
-            case DeletionSent():
-                self.on_deletion(event)
+            case DeletionSent() | Administered() | ClusterSeen():
+                self.on_administration(event)
             case RecordsDeleted():
-                self.on_deletion(event)
+                self.on_administration(event)
                 self._answers.append(event)
             case Appended() | Probed() | ReadDone() | RefusedCommand():
                 self._answers.append(event)

@@ -150,8 +150,10 @@ def is_idempotent(parameters: Mapping[str, Any]) -> bool:
 
 
 def outcome_timeout_s(parameters: Mapping[str, Any]) -> float:
-    """The unscaled time after which an append of such a workload has its outcome."""
-    return IDEMPOTENT_TIMEOUT_S if is_idempotent(parameters) else MESSAGE_TIMEOUT_S
+    """The unscaled time after which an operation of such a workload has its outcome. An administrator, too, repeats
+    some until they are answered."""
+    repeats = is_idempotent(parameters) or parameters.get("administers_every_s")
+    return IDEMPOTENT_TIMEOUT_S if repeats else MESSAGE_TIMEOUT_S
 
 
 def _common(settings: ClientSettings) -> dict[str, Any]:

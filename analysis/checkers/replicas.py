@@ -115,6 +115,7 @@ def check(run: CheckedRun) -> Outcome:
     )
     report = check_replicas(tasks, run.spread(rows_of(tasks)))
     collected = {name: {node: run.directory / "nodes" / node / name for node in plan.nodes} for name in (DATA, EARLIER)}
+    unmoved = frozenset(key for key in plan.replicas if key[1] not in dumps.moved)
     doubts = (
         *(() if plan.replicas else ("it is not known which nodes hold replicas",)),
         *(() if report.records else ("no record was compared",)),
@@ -123,8 +124,9 @@ def check(run: CheckedRun) -> Outcome:
         *kafka_nodes.survey_earlier(
             {node: collected[EARLIER][node] for node in plan.nodes if node in dumps.nodes and node not in dumps.lost},
             collected[DATA],
+            moved=dumps.moved,
         ),
-        *lowered(run.events, dumps, run.history.journal, collected[EARLIER], frozenset(plan.replicas)),
+        *lowered(run.events, dumps, run.history.journal, collected[EARLIER], unmoved),
         *report.undecided,
     )
     return _outcome(run, circumstances, report, doubts or tuple(_gaps_of_evidence(run, report)))

@@ -272,7 +272,11 @@ def tasks_of(
             earlier=tuple((node, data) for node, data in dumped.items() if node in nodes),
             missing=tuple(node for node in nodes if node not in here),
             strays=tuple(node for node in here if node not in nodes),
-            undumped=tuple(node for node in dumps.nodes if node in nodes and node not in {*dumped, *dumps.lost}),
+            undumped=tuple(
+                node
+                for node in dumps.nodes
+                if node in nodes and node not in {*dumped, *dumps.lost} and key[1] not in dumps.moved
+            ),
             dumps=dumps,
             operations=tuple(operations.get(key, ())),
             tables=tables,
@@ -501,6 +505,7 @@ class Judgement:
         dumped_nodes = set(dumps.nodes) - may_be_gone
         if (
             self.task.replicas
+            and self.task.key[1] not in dumps.moved
             and {node for node, _ in self.task.replicas} <= dumped_nodes
             and circumstances.deleted_to < INF
         ):

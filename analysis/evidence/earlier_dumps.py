@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from history.damage import Damage, suffered
 from history.journal.timeline import HEALED, INVOKED, fault_spans
-from history.journal.writer import ASSIGNMENT, JOINED, REASSIGNED, TOPIC_READY
+from history.journal.writer import ADMINISTERED, ASSIGNMENT, JOINED, REASSIGN, REASSIGNED, TOPIC_READY
 
 DUMPED: Final = "dumped"
 UNDUMPED: Final = "undumped"
@@ -52,10 +52,12 @@ class Demanded:
     doubts: tuple[str, ...] = ()
     failed: bool = False
     unmarked: frozenset[tuple[str, int]] = frozenset()
+    moved: frozenset[int] = frozenset()
+    """Partitions that an administrator gave other replicas. A node need not have had one at the time of its dump."""
 
     def marked(self, node: str, partition: int) -> bool:
         """Whether the node must have written the high watermark of its replica of this partition before the dump."""
-        return self.unmarked.isdisjoint({(node, partition), (node, ALL_PARTITIONS)})
+        return partition not in self.moved and self.unmarked.isdisjoint({(node, partition), (node, ALL_PARTITIONS)})
 
 
 def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_interval_s: float = 0.0) -> Demanded:
@@ -71,6 +73,11 @@ def demanded(journal: Sequence[Line], nodes: Sequence[str], world: str, mark_int
         shortened=frozenset(node for node in nodes if suffered(journal, node, SHORTENED)),
         doubts=tuple(_doubts(journal, lines, nodes, world)),
         failed=any(UNDUMPED in line for line in lines),
+        moved=frozenset(
+            line["arguments"]["partition"]
+            for line in journal
+            if line["event"] == ADMINISTERED and line["operation"] == REASSIGN
+        ),
     )
 
 

@@ -528,7 +528,7 @@ Explain = Callable[[Anomaly, RunFacts, PartitionFacts], str]
 _FAMILIES: Final[Mapping[Explain, str]] = {
     _lost_records: "lost-acknowledged-write committed-then-truncated offset-mismatch gap poll-skip prefix-changed "
     "replica-order-mismatch committed-prefix-changed committed-not-durable "
-    "skipped-record lost-committed-metadata counted-not-shared removed-before-upload",
+    "skipped-record lost-committed-metadata counted-not-shared removed-before-upload side-record-lost",
     _incomplete: "leader-incomplete member-incomplete recovery-point-ahead high-watermark-invalid",
     _lost_commit: "lost-acknowledged-commit",
     _diverged: "replica-divergence epoch-regression epoch-start-mismatch log-mismatch epochs-contradict-log "
@@ -549,7 +549,7 @@ _FAMILIES: Final[Mapping[Explain, str]] = {
     _remote_states: "remote-metadata-contradicts",
     _at_rest: "not-converged final-read-stalled final-end-mismatch no-acknowledgement isr-not-shrunk stands-still "
     "isr-keeps-unreachable fetch-would-be-counted commit-would-be-taken isr-would-be-granted "
-    "assignment-contradicts-log",
+    "assignment-contradicts-log administration-undone",
     _remote: "remote-segment-incomplete remote-object-differs remote-record-differs orphaned-object "
     "tiered-bounds-violated uncommitted-record-in-store follower-starts-below-log local-records-dropped "
     "wrong-bootstrap-offset object-removed-unasked",

@@ -434,6 +434,7 @@ class ActiveController:
         self._heartbeat_interval_s = config.broker_heartbeat_interval_ms / 1000
         self._refused_is_dead = mutants.active("refused_is_dead")
         self._bounce_unseen = mutants.active("bounce_unseen")
+        self._growth_answered_early = mutants.active("growth_answered_early")
         self._proof_lifetime = (config.broker_session_timeout_ms - self._lease_ms) / 1000
         self._term: _Term | None = None
 
@@ -616,6 +617,10 @@ class ActiveController:
         started = asyncio.get_running_loop().time()
         old_counts = {name: len(topic.partitions) for name, topic in self._image.topics.items()}
         decide = partial(self._rules.create_partitions, request=request)
+        if self._growth_answered_early and self._term is not None and not self._term.operations.closed:
+            early = decide(self._image).answer(self._image)
+            self._term.operations.submit(decide).add_done_callback(_retrieve)
+            return early
         answer = await self._answer(request, decide, request.timeout_ms)
         if not request.validate_only:
             enlarged = {

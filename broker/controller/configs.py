@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from broker.config import BrokerConfig
 from broker.controller.image import MetadataImage
@@ -53,9 +53,10 @@ class _Resource:
 
 
 def alter_incrementally(
-    image: MetadataImage, request: IncrementalAlterConfigsRequest, config: BrokerConfig
+    image: MetadataImage, request: IncrementalAlterConfigsRequest, config: BrokerConfig, *, drops_others: bool = False
 ) -> tuple[list[ConfigRecord], IncrementalAlterConfigsResponse]:
-    """The records of the accepted changes (none for `validate_only`), and an answer for each resource."""
+    """The records of the accepted changes (none for `validate_only`), and an answer for each resource. `drops_others`:
+    the mutant alter_drops_others."""
     records: list[ConfigRecord] = []
     response = IncrementalAlterConfigsResponse()
     times = Counter((resource.resource_type, resource.resource_name) for resource in request.resources)
@@ -64,7 +65,8 @@ def alter_incrementally(
         try:
             entries = _effective(image, requested)
             resource = _resource(image, requested, times, [entry.name for entry in entries])
-            records += _difference(resource, _together(resource, _changed(resource, entries, config), config))
+            before = replace(resource, configs={}) if drops_others and resource.type == TOPIC_RESOURCE else resource
+            records += _difference(resource, _together(resource, _changed(before, entries, config), config))
         except ProtocolError as error:
             result.error_code, result.error_message = error.code, str(error)
         response.responses.append(result)

@@ -182,7 +182,8 @@ def _completion(
     """As `completed`; the record names the leader. A removed replica loses its eligibility (KIP-966)."""
     if not (partition.adding or partition.removing) or not set(partition.adding) <= set(members.isr):
         return None
-    replicas = [replica for replica in partition.replicas if replica not in partition.removing]
+    stays = {partition.leader} if elections.removed_leader_stays else set()
+    replicas = [it for it in partition.replicas if it not in partition.removing or it in stays]
     remaining = [member for member in members.isr if member in replicas]
     order = elections.in_order(topic, index, replicas, remaining)
     leader = partition.leader if partition.leader in remaining else first_of(order, remaining, image.is_available)
@@ -514,6 +515,7 @@ class Controller:
         self.tiered_starts = self._elections.tiered_starts
         self._elects_unclean_shutdowns = mutants.active("elect_unclean_shutdown_isr")
         self._bounce_unseen = mutants.active("bounce_unseen")
+        self._alter_drops_others = mutants.active("alter_drops_others")
 
     # --- access
 
@@ -646,7 +648,7 @@ class Controller:
         records, response = (
             alter_wholly(image, request, self._config)
             if isinstance(request, AlterConfigsRequest)
-            else alter_incrementally(image, request, self._config)
+            else alter_incrementally(image, request, self._config, drops_others=self._alter_drops_others)
         )
         return ControllerDecision(records, lambda _: response)
 

@@ -221,6 +221,7 @@ class Elections:
         self.isr_grows_while_recovering = mutants.active("isr_grows_while_recovering")
         self.takes_stale_partition_epochs = mutants.active("stale_partition_epoch_ok")
         self.takes_stale_broker_epochs = mutants.active("stale_broker_epoch_ok")
+        self.removed_leader_stays = mutants.active("removed_leader_stays")
         self.takes_fenced = mutants.active("fenced_in_isr")
         self._last_known_leader_leads = mutants.active("last_known_leader_leads")
         self._unclean_keeps_isr = mutants.active("unclean_keeps_isr")

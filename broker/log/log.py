@@ -603,6 +603,11 @@ class PartitionLog:
         """The state of producers at the end of the first `segments`."""
         return await recover_producers(segments, self._snapshots)
 
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the removal of the log has started."""
+        return self._is_deleted
+
     async def delete(self) -> None:
         """Remove the log and its directory, durably."""
         self._is_deleted = True

@@ -3,7 +3,8 @@
 An unexpected error, a defect, ends neither the broker nor the work on other partitions. The error is reported to the
 event loop's exception handler, which prints it with its traceback, once as long as its reason does not change. It is
 traced and counted, and the partition's work of this kind pauses, twice as long after each error in a row. A disk error
-is passed on: it concerns the whole directory.
+is passed on: it concerns the whole directory. Errors of work on a replica that was deleted meanwhile are ignored: its
+files are missing.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ class PartitionWork:
         before = self._failed.get((kind, partition))
         try:
             result = await work()
-        except OSError:
-            raise
         except Exception as error:
+            if partition.log.is_deleted:  # its files were closed and removed meanwhile: not a disk failure
+                return None
+            if isinstance(error, OSError):
+                raise
             self._failed[kind, partition] = self._noted(kind, partition, error, before)
             return None
         self._failed.pop((kind, partition), None)

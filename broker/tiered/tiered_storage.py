@@ -530,6 +530,8 @@ class TieredStorage:
         present = dict.fromkeys(self._replicas.partitions.values())  # in their order
         for partition in [it for it in self._remotes if it not in present]:
             del self._remotes[partition]
+            if (known := self._tasks.pop(partition, None)) is not None:
+                known[1].cancel()
         for partition in present:
             self._attach(partition)
         self.metadata.apply(image, [remote.id.key for remote in self._remotes.values()])

@@ -18,9 +18,11 @@ from history.checksummed_lines import read_lines
 from history.damage import Damage
 from history.journal.service_events import FATAL_LINE, LOG_EVENT, RUNNING, SERVICE_EXIT, STARTED, STOPPED
 from history.journal.writer import (
+    ADMINISTERED,
     ASSIGNMENT,
     CLIENT,
     CLIENT_ENDED,
+    CLUSTER_SEEN,
     CONVERGED,
     DELETION_SENT,
     FINAL_READ_STALLED,
@@ -78,6 +80,11 @@ class _Read(msgspec.Struct):
     error: str
 
 
+class _SeenTopic(msgspec.Struct):
+    replicas: list[list[int]]
+    settings: dict[str, str]
+
+
 _ALWAYS: Final[Mapping[str, Any]] = {"t": _Time, "wall": _Number}
 EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "run_started": {},
@@ -98,6 +105,21 @@ EVENTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "starts_at": str | None,
     },
     DELETION_SENT: {"client": str, "number": _Natural, "partition": _Natural, "offset": _Natural},
+    ADMINISTERED: {
+        "client": str,
+        "operation": str,
+        "target": str,
+        "outcome": Literal["ok", "fail", "info"],
+        "error": str,
+        "arguments": dict[str, Any],
+    },
+    CLUSTER_SEEN: {
+        "client": str,
+        "nodes": list[int],
+        "topics": dict[str, _SeenTopic],
+        "records": dict[str, tuple[_Natural, list[tuple[_Natural, str]]]],
+        "groups": dict[str, int],
+    },
     RECORDS_DELETED: {"client": str, "number": _Natural, "low_watermark": int, "error": str},
     CLIENT: {"client": str, "process": int, "role": str, "session": int, "producers": _Range},
     CLIENT_ENDED: {"client": str, "exit_code": int | None, "files": dict[str, _File]},

@@ -5,7 +5,8 @@ moved lines. Every line has `t` (CLOCK_MONOTONIC ns, the clock of the operations
 `event`: `run_started`, `phase` {name}, `assignment` {replicas}, `client` {client, process, role, session, producers},
 `client_ended` {client, exit_code, files}, `fault_invoked` / `fault_injected` / `fault_healed` {id, ...}, `heal_all`
 {status, evidence}, `step_done` {step}, `reassigned` {partition, replicas}, `joined` {node, partition, ...},
-`deletion_sent` {client, number, partition, offset}, `records_deleted` {client, number, low_watermark, error}, `node`
+`deletion_sent` {client, number, partition, offset}, `records_deleted` {client, number, low_watermark, error},
+`administered` {client, operation, target, outcome, error, arguments}, `cluster_seen` {client, nodes, ...}, `node`
 {node, what, ...}: `running` as seen before the end {pid, start}, `stopped` in order {status}; `note` {text},
 `service_exit` {node, exit_code, signal, last_words, way, kernel, core}, `fatal_line` {node, pattern, line}, `log_event`
 {node, name, line}, `converged` {seconds} or `not_converged` {bound_s, seen, running, reached} after everything was
@@ -35,6 +36,10 @@ TESTER_SHORT: Final = "tester_short"
 ASSIGNMENT: Final = "assignment"
 REASSIGNED: Final = "reassigned"
 JOINED: Final = "joined"
+ADMINISTERED: Final = "administered"
+REASSIGN: Final = "reassign"
+"""The operation of an administrator that gives a partition of the workload's topic other replicas."""
+CLUSTER_SEEN: Final = "cluster_seen"
 DELETION_SENT: Final = "deletion_sent"
 RECORDS_DELETED: Final = "records_deleted"
 TOPIC_READY: Final = "topic_ready"
@@ -148,6 +153,33 @@ class Journal:
     def records_deleted(self, client: str, number: int, low_watermark: int, error: str) -> int:
         """The outcome of a client's request: the low watermark of the answer, or -1 and the error."""
         return self.event(RECORDS_DELETED, client=client, number=number, low_watermark=low_watermark, error=error)
+
+    def administered(
+        self, client: str, *, operation: str, target: str, outcome: str, error: str, arguments: Mapping[str, Any]
+    ) -> int:
+        """An administrator's operation on a topic or group has this outcome: ok, fail or info."""
+        return self.event(
+            ADMINISTERED,
+            client=client,
+            operation=operation,
+            target=target,
+            outcome=outcome,
+            error=error,
+            arguments=dict(arguments),
+        )
+
+    def cluster_seen(
+        self,
+        client: str,
+        *,
+        nodes: Sequence[int],
+        topics: Mapping[str, Any],
+        records: Mapping[str, Any],
+        groups: Mapping[str, int],
+    ) -> int:
+        """The answers of brokers to an administrator at the end; see `workloads.control.ClusterSeen`."""
+        fields = {"topics": dict(topics), "records": dict(records), "groups": dict(groups)}
+        return self.event(CLUSTER_SEEN, client=client, nodes=list(nodes), **fields)
 
     def client(
         self,

@@ -47,6 +47,8 @@ class Profile:
     """Whether a record is on disk before it counts."""
     tiered: float = 0.2
     """The share of runs with tiered storage."""
+    administered: float = 0.15
+    """The share of runs with an administrator."""
     kind: str = ""
     """The kind of workload; empty: any."""
     record_bytes: tuple[float, float] = (16, 4_000)
@@ -124,6 +126,17 @@ PROFILES: Final[Mapping[str, Profile]] = {
         meets=("disk-wipe",),
         beside=("kill", "stop", "pause", "partition-one", "partition-leader", "power-loss"),
         lengths=(SESSION, LAG),
+    ),
+    "administrators-day": Profile(
+        weight=1.5,
+        nodes=(3, 7),
+        voters=(3, 5),
+        factors=(2, 2, 3),
+        meets=(*_PARTITIONS, *_POWER, "kill", "stop", "pause", "stall"),
+        lengths=(SESSION, FETCH, ELECTION),
+        tiered=0.4,
+        administered=1,
+        bounds={SNAPSHOT: (500, 10_000)},
     ),
 }
 """By name. The first suits every campaign."""

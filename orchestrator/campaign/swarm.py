@@ -58,6 +58,8 @@ DELETING_SHARE: Final = 0.2
 """The share of runs whose producers delete records."""
 DELETES_EVERY: Final = (0.02, 0.06)
 """The time between two deletions, as a share of the load: one is certainly answered."""
+ADMINISTERS_EVERY: Final = (0.01, 0.04)
+"""The time between two operations of an administrator, as a share of the load."""
 LEAST_SEGMENT: Final = 4_096
 FEWEST_SEGMENTS: Final = 5
 """How many segments each partition of a run with tiered storage should have at least, without faults."""
@@ -103,6 +105,8 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     is_own = is_own_broker(campaign.system)
     topology = _topology(chance, campaign.topology, profile, swarm)
     workload = _workload(chance, Random(f"{seed}/clients"), campaign.workload, profile, swarm, topology.nodes, is_own)
+    if is_own and topology.world == SIMULATION:
+        workload = _administered(Random(f"{seed}/administration"), workload, profile)
     workload = structs.replace(workload, parameters=_of_objects(Random(f"{seed}/objects"), workload.parameters))
     drawn = {role: _in_ranges(chance, draws, name) for role, draws in campaign.draws.items()}
     if is_own:
@@ -262,6 +266,15 @@ def _workload(
         duration_s=duration_s,
         parameters=parameters,
     )
+
+
+def _administered(chance: Random, workload: Workload, profile: Profile) -> Workload:
+    """The workload with an administrator in a share of the runs, if its kind has one."""
+    key = "administers_every_s"
+    if key not in workload.parameters or chance.random() >= profile.administered:
+        return workload
+    every_s = round(workload.duration_s * chance.uniform(*ADMINISTERS_EVERY), 3)
+    return structs.replace(workload, parameters={**workload.parameters, key: every_s})
 
 
 def _of_clients(chance: Random) -> dict[str, int | float | str]:

@@ -17,7 +17,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from history.journal.writer import Journal
+from msgspec import structs
+
+from history.journal.writer import REASSIGN, Journal
 from history.record.client_files import left_by
 from installation.counted import counted
 from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
@@ -25,7 +27,15 @@ from orchestrator.campaign.description import PROBE, reader_name
 from orchestrator.campaign.plan import PlannedRun
 from orchestrator.errors import OverdueError, RunError, StalledReadError
 from workloads.command_client import probe_every_s, producers_of
-from workloads.control import AppendResult, DeletionSent, ReadDone, RecordsDeleted
+from workloads.control import (
+    Administered,
+    Administration,
+    AppendResult,
+    ClusterSeen,
+    DeletionSent,
+    ReadDone,
+    RecordsDeleted,
+)
 from workloads.kinds import KINDS
 from workloads.process import ClientError, ClientHandle, ClientProcess, StartClient
 from workloads.settings import ClientSettings, WorkloadFile, outcome_timeout_s
@@ -102,6 +112,8 @@ class Fleet:
         self._completed = False
         self._loading = False
         self._unresolved = 0
+        self.reassigned: dict[int, tuple[int, ...]] = {}
+        """The replicas, by node number, of the partitions that an administrator gave other ones."""
 
     @property
     def has_first(self) -> bool:
@@ -352,15 +364,22 @@ class Fleet:
             producers=producers_of(settings) if changes or settings.own.client_command else (0, 0),
         )
         client = self._start_client(self._kind.name, role, settings, self._run_dir / "clients" / f"{name}.log")
-        client.on_deletion = functools.partial(self._record_deletion, name)
+        client.on_administration = functools.partial(self._record_administration, name)
         self._clients.append(client)
         return client
 
-    def _record_deletion(self, client: str, event: DeletionSent | RecordsDeleted) -> None:
-        if isinstance(event, DeletionSent):
-            self._journal.deletion_sent(client, event.number, event.partition, event.offset)
-        else:
-            self._journal.records_deleted(client, event.number, event.low_watermark, event.error)
+    def _record_administration(self, client: str, event: DeletionSent | RecordsDeleted | Administration) -> None:
+        match event:
+            case DeletionSent():
+                self._journal.deletion_sent(client, event.number, event.partition, event.offset)
+            case RecordsDeleted():
+                self._journal.records_deleted(client, event.number, event.low_watermark, event.error)
+            case Administered():
+                self._journal.administered(client, **structs.asdict(event))
+                if event.operation == REASSIGN and event.outcome == "ok":
+                    self.reassigned[event.arguments["partition"]] = tuple(event.arguments["replicas"])
+            case ClusterSeen():
+                self._journal.cluster_seen(client, **structs.asdict(event))
 
 
 def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:

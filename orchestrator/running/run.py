@@ -624,6 +624,7 @@ class Run:
         tails = [EventTail(node.record_dir / "events.jsonl") for node in self._world.nodes]
         give_up = self._scheduler.monotonic() + self._scaled(CONVERGE_S)
         committed = max(tail.metadata for tail in tails)
+        replicas = {**dict(enumerate(self._assignment)), **self._fleet.reassigned}
         while self._scheduler.monotonic() < give_up:
             lagging: list[tuple[str, object]] = [
                 (node.name, "metadata")
@@ -634,7 +635,7 @@ class Run:
                 (node.name, partition)
                 for partition, end in enumerate(ends)
                 for node, tail in zip(self._world.nodes, tails, strict=True)
-                if node.id in self._assignment[partition] and not _reached(tail.progress(topic, partition), end)
+                if node.id in replicas[partition] and not _reached(tail.progress(topic, partition), end)
             ]
             if not lagging:
                 return

@@ -74,6 +74,7 @@ from orchestrator.worlds.base import World, WorldSpec
 from orchestrator.worlds.lab import Lab, LabSpec
 from orchestrator.worlds.selection import Selection, lab_named
 from systems import Deployed
+from workloads.kinds.log import ADMINISTERS_EVERY
 
 if TYPE_CHECKING:
     from analysis.verdict import Verdict
@@ -548,6 +549,13 @@ def require_faults(campaign: Campaign, lab: Lab | type[Lab], reason: str) -> Non
             f"there are: {', '.join(sorted(lab.workloads))}; or use another --world"
         )
     lacking = sorted(campaign.nemesis.needs - lab.capabilities)
+    draws_clients = campaign.swarm is not None and campaign.topology.world == SIMULATION
+    administers = campaign.workload.parameters.get(ADMINISTERS_EVERY.key)
+    if lab.name != SIMULATION and (administers or (draws_clients and not lacking)):
+        raise UsageError(
+            f"{campaign.path}: {ADMINISTERS_EVERY.key}, or a [swarm] of the {SIMULATION}, has administrators, and the "
+            f"{lab.name} world has none; use --world {SIMULATION}"
+        )
     if not lacking:
         return
     limits = [limit for limit in getattr(lab, "limits", ()) if any(kind in limit for kind in lacking)]

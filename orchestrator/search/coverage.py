@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from analysis.evidence.run_directory import moment, node_events, node_names
 from history import strict_json
 from history.journal.timeline import DOWN, PROCESS_STATES, SUSPENDED
+from history.journal.writer import ADMINISTERED, REASSIGN
 from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
 from orchestrator.worlds.simulation.files import ORACLES
@@ -116,6 +117,8 @@ class Meetings(NamedTuple):
     """Of all nodes."""
     checks: Mapping[str, int]
     """The number of comparisons by oracle."""
+    administered: tuple[Mapping[str, Any], ...] = ()
+    """The operations of the administrator that took effect."""
 
     def has(self, name: str, **fields: object) -> bool:
         """Whether a node reported such an event, with these values."""
@@ -124,6 +127,9 @@ class Meetings(NamedTuple):
 
     def named(self, name: str) -> list[Mapping[str, Any]]:
         return [event for event in self.events if event["event"] == name]
+
+    def did(self, operation: str) -> bool:
+        return any(line["operation"] == operation for line in self.administered)
 
     @property
     def power(self) -> bool:
@@ -168,6 +174,14 @@ SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
     "a disk replaced": lambda it: "disk-wipe" in it.kinds,
     "a log set aside": lambda it: it.has("partition_set_aside"),
     "records deleted": lambda it: it.has("records_deleted"),
+    "a topic created by an administrator": lambda it: it.did("create"),
+    "a topic enlarged": lambda it: it.did("grow"),
+    "a topic deleted": lambda it: it.did("delete"),
+    "a setting of a topic changed": lambda it: it.did("configure"),
+    "a partition given to an empty replica": lambda it: any(
+        line["operation"] == REASSIGN and line["arguments"]["added"] for line in it.administered
+    ),
+    "a group deleted": lambda it: it.did("delete-group"),
     "a remote segment uploaded": lambda it: it.has("remote_segment", state="COPY_FINISHED"),
     "a start from remote storage": lambda it: it.has("bootstrapped"),
     "a coordinator that loaded records": lambda it: any(
@@ -179,14 +193,15 @@ SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
 
 def met(run_dir: Path, settings: Mapping[str, str]) -> tuple[str, ...]:
     """The names of `SOMETIMES` that a run met. `settings`: the common ones of its brokers."""
-    journal = map(strict_json.decode, read_text(run_dir / "history" / JOURNAL).splitlines())
+    journal = [*map(strict_json.decode, read_text(run_dir / "history" / JOURNAL).splitlines())]
     kinds = frozenset(line["kind"] for line in journal if line["event"] == "fault_invoked")
     try:
         checks = strict_json.decode(read_text(run_dir / "history" / ORACLES))["checks"]
     except (OSError, ValueError, KeyError):
         checks = {}  # the run broke off
     events = tuple(event for name in node_names(run_dir) for event in node_events(run_dir, name))
-    meetings = Meetings(settings, kinds, events, checks)
+    administered = tuple(line for line in journal if line["event"] == ADMINISTERED and line["outcome"] == "ok")
+    meetings = Meetings(settings, kinds, events, checks, administered)
     return tuple(name for name, happened in SOMETIMES.items() if happened(meetings))
 
 

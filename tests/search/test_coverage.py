@@ -155,8 +155,11 @@ def meetings(
     settings: Mapping[str, str] = FLUSHED,
     kinds: Sequence[str] = (),
     checks: Mapping[str, int] | None = None,
+    administered: str = "",
+    added: Sequence[int] = (),
 ) -> Meetings:
-    return Meetings(settings, frozenset(kinds), events, checks or {})
+    operations = ({"operation": administered, "arguments": {"added": added}},) if administered else ()
+    return Meetings(settings, frozenset(kinds), events, checks or {}, operations)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +203,16 @@ def meetings(
         ("a disk replaced", meetings(kinds=["disk-wipe"]), meetings(kinds=["disk-flip"])),
         ("a log set aside", meetings({"event": "partition_set_aside"}), meetings()),
         ("records deleted", meetings({"event": "records_deleted"}), meetings({"event": "log_start_moved"})),
+        ("a topic created by an administrator", meetings(administered="create"), meetings(administered="grow")),
+        ("a topic enlarged", meetings(administered="grow"), meetings(administered="create")),
+        ("a topic deleted", meetings(administered="delete"), meetings(administered="delete-records")),
+        ("a setting of a topic changed", meetings(administered="configure"), meetings(administered="elect")),
+        (
+            "a partition given to an empty replica",
+            meetings(administered="reassign", added=[2]),
+            meetings(administered="reassign"),
+        ),
+        ("a group deleted", meetings(administered="delete-group"), meetings(administered="commit")),
         (
             "a remote segment uploaded",
             meetings({"event": "remote_segment", "state": "COPY_FINISHED"}),

@@ -9,8 +9,10 @@ import pytest
 from broker.errors import ErrorCode
 from broker.replica.queries import LATEST_TIERED, OffsetFound
 from broker.replica.tiered_start import EARLIEST_PENDING_UPLOAD
+from broker.trace import Value
+from simulator.cluster import SimulatedCluster
 from tests.simulator.test_leases import assign
-from tests.simulator.test_tiered import TOPIC, alter, replicas, write
+from tests.simulator.test_tiered import TIERED, TOPIC, all_numbers, alter, leader, replicas, tiered_topic, write
 from tests.simulator.tiered_bootstrap import RECORDS, Joining, run
 
 
@@ -281,3 +283,26 @@ def test_an_empty_follower_joins_a_log_that_starts_below_the_uploaded_epochs(fea
         assert [record.offset for record in records] == list(range(joining.led.log.log_start_offset, 3 * RECORDS // 2))
 
     run(1, story, feature=feature)
+
+
+def test_an_upload_ends_when_its_replica_is_removed() -> None:
+    """The upload reads the producers' snapshot after its first object, and the files of the replica are gone."""
+    with SimulatedCluster(17, properties=TIERED) as cluster:
+
+        async def story() -> None:
+            client = await tiered_topic(cluster)
+            cluster.objects.faults.slow_s = 1.5
+            await write(client, 40)
+            leaving, events = leader(cluster), list[dict[str, Value]]()
+            cluster.machines[leaving].trace = events.append
+            await cluster.until(lambda: any(event["event"] == "remote_segment" for event in events), 60)
+            others = [it.node_id for name, it in cluster.machines.items() if name != leaving]
+            await assign(cluster, {0: others})
+            await cluster.until(lambda: leaving not in replicas(cluster), 60)
+            await asyncio.sleep(10)
+            assert cluster.machines[leaving].running
+            assert cluster.node(leaving).replicas.work.failures == {}
+            cluster.objects.faults.slow_s = 0.0
+            assert await all_numbers(client) == list(range(40))
+
+        cluster.run(story())

@@ -154,6 +154,7 @@ def test_features_outside_of_the_simulation_are_refused(
     [
         ("swarm", "process", "which the process world cannot do"),
         ("swarm", "namespaces", "which the namespaces world cannot do"),
+        ("mutants/administration", "process", "the process world has none"),
         ("rotting", "process", "which the process world cannot do"),
         ("rotting", "namespaces", "worlds that can: simulation;"),
     ],

@@ -33,6 +33,7 @@ def _clients(load: Load) -> tuple[PlannedClient, ...]:
     return (
         *(PlannedClient("producer", f"producer-{n + 1}", appends / producers, first=True) for n in range(producers)),
         *(PlannedClient("member", f"member-{n + 1}", commits / members, first=False) for n in range(members)),
+        *log.administrators(load),
     )
 
 
@@ -56,6 +57,7 @@ KIND: Final = replace(
         "producer": log.KIND.roles["producer"],
         "member": ClientRole(_member, changes=False),
         "reader": ClientRole(_reader, changes=False),
+        log.ADMINISTRATOR: log.KIND.roles[log.ADMINISTRATOR],
     },
     clients=_clients,
     mix=_mix,

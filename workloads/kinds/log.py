@@ -35,6 +35,16 @@ def _reader(settings: ClientSettings, control: Control) -> None:
     main_reader(settings, control)
 
 
+def _administrator(settings: ClientSettings, control: Control) -> None:
+    raise NotImplementedError("administrators exist in the simulation only")  # `require_faults` says it to users
+
+
+def administrators(load: Load) -> tuple[PlannedClient, ...]:
+    """The administrator, if the load has one."""
+    every_s = load.parameters.get(ADMINISTERS_EVERY.key)
+    return (PlannedClient(ADMINISTRATOR, f"{ADMINISTRATOR}-1", 1 / every_s, first=False),) if every_s else ()
+
+
 def clients(load: Load) -> tuple[PlannedClient, ...]:
     """The producers, which start first, and the consumers; if there are only producers or consumers, they get all."""
     producers, consumers = load.parameters["producers"], load.parameters["consumers"]
@@ -46,6 +56,7 @@ def clients(load: Load) -> tuple[PlannedClient, ...]:
             PlannedClient("consumer", f"consumer-{n + 1}", load.rate * share / consumers, first=False)
             for n in range(consumers)
         ),
+        *administrators(load),
     )
 
 
@@ -95,6 +106,15 @@ DELETES_EVERY: Final = WorkloadParameter(
     unit="s",
     maximum=3600.0,
 )
+ADMINISTRATOR: Final = "administrator"
+ADMINISTERS_EVERY: Final = WorkloadParameter(
+    "administers_every_s",
+    0.0,
+    "mean time between two operations of an administrator, which creates, enlarges, configures and deletes topics of "
+    "its own and gives the partitions of this one other replicas; in the simulation only; 0: without one",
+    unit="s",
+    maximum=3600.0,
+)
 CONSUMERS: Final = WorkloadParameter("consumers", 2, "processes that read and query ends", maximum=MAX_CLIENTS)
 
 KIND: Final = WorkloadKind(
@@ -118,11 +138,13 @@ KIND: Final = WorkloadKind(
         COMPRESSION,
         BATCH_RECORDS,
         DELETES_EVERY,
+        ADMINISTERS_EVERY,
     ),
     roles={
         "producer": ClientRole(_producer, changes=True),
         "consumer": ClientRole(_consumer, changes=False),
         "reader": ClientRole(_reader, changes=False),
+        ADMINISTRATOR: ClientRole(_administrator, changes=False),
     },
     clients=clients,
     mix=mix,

@@ -23,9 +23,11 @@ from workloads.client_record import open_record
 from workloads.control import Close, Command, Counts, ReadAll, ReadDone, Ready, StartLoad, StopLoad, Stopped
 from workloads.group_settings import FETCH_EVERY_S, HEARTBEATS_PER_SESSION, group_behind, group_of, session_ms
 from workloads.kinds import log_bursts
+from workloads.kinds.log import ADMINISTRATOR
 from workloads.known_times import KnownTimes
 from workloads.pacing import steady
 from workloads.settings import ClientSettings
+from workloads.virtual.administrator import VirtualAdministrator
 from workloads.virtual.log import POLL_S, RETRY_S, Consumer, FinalReader, VirtualProducer, VirtualRead, addresses
 from workloads.virtual.pipe import ClockNs, VirtualControl
 
@@ -280,24 +282,31 @@ class GroupReader(FinalReader):
 FLUSH_EVERY_NS: Final = 1 << 62  # never: a simulated client is not killed apart from its run
 
 
-VirtualClient = VirtualProducer | Consumer | FinalReader | VirtualMember
+VirtualClient = VirtualProducer | Consumer | FinalReader | VirtualMember | VirtualAdministrator
 Role = Callable[[ClientSettings, VirtualControl, OperationWriter, ClockNs], VirtualClient]
 """Makes a client, in the context of its host."""
 
 _PRODUCER: Final = partial(VirtualProducer, pacing=steady)
 KINDS: Final[Mapping[str, Mapping[str, Role]]] = {
-    "log": {"producer": _PRODUCER, "consumer": Consumer, "reader": FinalReader},
+    "log": {"producer": _PRODUCER, "consumer": Consumer, "reader": FinalReader, ADMINISTRATOR: VirtualAdministrator},
     "log-bursts": {
         "producer": partial(VirtualProducer, pacing=log_bursts.pacing),
         "consumer": Consumer,
         "reader": FinalReader,
+        ADMINISTRATOR: VirtualAdministrator,
     },
     "tiered": {
         "producer": _PRODUCER,
         "consumer": VirtualTieredConsumer,
         "reader": FinalReader,
+        ADMINISTRATOR: VirtualAdministrator,
     },
-    "group": {"producer": _PRODUCER, "member": VirtualMember, "reader": GroupReader},
+    "group": {
+        "producer": _PRODUCER,
+        "member": VirtualMember,
+        "reader": GroupReader,
+        ADMINISTRATOR: VirtualAdministrator,
+    },
 }
 """The workload kinds that have clients in virtual time, with each of their roles."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ class Traced:
 
     def __init__(self, index: int) -> None:
         self.key = ("log", index)
+        self.log = SimpleNamespace(is_deleted=False)
         self.events: list[tuple[str, Any]] = []
 
     def trace(self, event: str, **fields: Any) -> None:
@@ -122,3 +124,15 @@ async def test_a_defect_in_the_retention_of_one_partition_ends_no_broker(
     await until(lambda: bool(node.manager.work.failures))
     assert (await node.produce("b")).base_offset == 1
     assert len(reported) == 1
+
+
+@played_by(in_virtual_time)
+async def test_errors_of_work_on_a_deleted_replica_are_ignored(reported: list[dict[str, Any]], /) -> None:
+    work, partition = PartitionWork(), traced(0)
+
+    async def fail() -> int:
+        partition.log.is_deleted = True
+        raise FileNotFoundError("log-0/00000000000000000010.snapshot")
+
+    assert await work.attempt("upload", partition, fail) is None
+    assert (partition.events, reported, work.failures) == ([], [], {})
