@@ -269,7 +269,11 @@ def tasks_of(
         task = ReplicaTask(
             key,
             replicas=tuple((node, data) for node, data in here.items() if node in nodes),
-            earlier=tuple((node, data) for node, data in dumped.items() if node in nodes),
+            earlier=tuple(
+                (node, data)
+                for node, data in dumped.items()
+                if node in nodes and (key[1] not in dumps.moved or segments_of(key, Path(data)))
+            ),
             missing=tuple(node for node in nodes if node not in here),
             strays=tuple(node for node in here if node not in nodes),
             undumped=tuple(

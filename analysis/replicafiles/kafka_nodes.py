@@ -51,16 +51,16 @@ def survey(nodes: Mapping[str, Path]) -> list[str]:
 
 def survey_earlier(earlier: Mapping[str, Path], later: Mapping[str, Path], *, moved: Collection[int] = ()) -> list[str]:
     """Defects of earlier dumps of these nodes' data directories: they must be of the same node, cluster and topics as
-    the directories that were collected `later`. `moved`: the partitions that may have left a node since, as may those
-    of internal topics."""
+    the directories that were collected `later`. `moved`: the partitions that may have left a node since or joined it,
+    as may those of internal topics."""
     defects: list[str] = []
     for node, data in earlier.items():
         try:
             defects += _other_owner(node, data, later[node])
             defects += (f"{doubt}, in its earlier dump" for doubt in _unheld(node, data))
             for topic, partition in all_partitions(data):
-                may_leave = is_internal(topic) or partition in moved
-                defects += _other_topic(node, f"{topic}-{partition}", data, later[node], may_leave=may_leave)
+                may_move = is_internal(topic) or partition in moved
+                defects += _other_topic(node, f"{topic}-{partition}", data, later[node], may_move=may_move)
         except ReplicaFileError as error:
             defects.append(f"the earlier dump of {node} has a damaged {error}")
     return defects
@@ -102,10 +102,10 @@ def _other_owner(node: str, earlier: Path, later: Path) -> Iterator[str]:
             yield f"the earlier dump of {node} is another's: its {key} is {was}, and in the end it was {became}"
 
 
-def _other_topic(node: str, name: str, earlier: Path, later: Path, *, may_leave: bool) -> Iterator[str]:
+def _other_topic(node: str, name: str, earlier: Path, later: Path, *, may_move: bool) -> Iterator[str]:
     before, after = (read_properties(data / name / "partition.metadata", ":") for data in (earlier, later))
     was, became = ((properties or {}).get("topic_id", "none") for properties in (before, after))
-    if was != became and (before or not is_internal(name)) and (after or not may_leave):
+    if was != became and not (may_move and (before is None or after is None)):
         yield f"the earlier dump of {name} on {node} is of the topic {was}, and in the end it was {became}"
 
 
