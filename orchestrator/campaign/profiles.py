@@ -136,7 +136,6 @@ PROFILES: Final[Mapping[str, Profile]] = {
         lengths=(SESSION, FETCH, ELECTION),
         tiered=0.4,
         administered=1,
-        bounds={SNAPSHOT: (500, 10_000)},
     ),
 }
 """By name. The first suits every campaign."""
