@@ -1,4 +1,4 @@
-"""Do the effects of what an administrator did hold at the end?
+"""Do the answered operations of an administrator keep their effects?
 
 The reference: the outcomes of its operations. A successful answer is a promise. An operation without an answer may have
 an effect or not, and also later, so each possible effect is accepted. What brokers and leaders said when the cluster
@@ -220,7 +220,7 @@ def _anomaly(kind: AnomalyKind, name: str, problem: str) -> Anomaly:
 
 CHECKER: Final = Checker(
     "administration",
-    "Do the effects of what an administrator did hold at the end?",
+    "Do the answered operations of an administrator keep their effects?",
     23,
     (UNDONE, LOST),
     check,
