@@ -15,6 +15,7 @@ from typing import Final
 from broker.errors import ErrorCode
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 
 TOPIC, PARTITIONS, PRODUCERS, FAULTS = "log", 2, 2, 12
 PROPERTIES: Final = {
@@ -47,9 +48,7 @@ def run(seed: int, *mutants: str, kinds: Sequence[str] = KINDS, faults: int = FA
 
 async def _story(cluster: SimulatedCluster, rng: random.Random, kinds: Sequence[str], faults: int) -> Outcome:
     outcome, stopping = Outcome(), asyncio.Event()
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC, PARTITIONS)
     producers = [asyncio.create_task(_produce(cluster, number, stopping, outcome)) for number in range(PRODUCERS)]
     for _ in range(faults):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.stories import Test, played_by
 
@@ -26,3 +27,10 @@ def in_cluster(*arguments: Any, **settings: Any) -> Callable[[Test], Callable[..
             cluster.run(story(cluster))
 
     return played_by(play, *names)
+
+
+async def started(cluster: SimulatedCluster) -> SimulatedClient:
+    """A client of the cluster, once all of its nodes have started and it is ready."""
+    cluster.start()
+    await cluster.ready()
+    return SimulatedClient(cluster.addresses)

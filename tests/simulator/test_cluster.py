@@ -15,7 +15,7 @@ from broker.server.failure_detector import DeathWatch
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 ROOT = Path(__file__).resolve().parents[2]
 SAFE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -25,9 +25,7 @@ TOPIC = "log"
 
 async def topic(cluster: SimulatedCluster, partitions: int = 1) -> SimulatedClient:
     """Start the cluster and create a topic."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC, partitions)
     return client
 

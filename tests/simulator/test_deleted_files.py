@@ -8,7 +8,7 @@ import pytest
 
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 DELAY_S = 60.0
 RECORDS = 20
@@ -21,9 +21,7 @@ def deleted(cluster: SimulatedCluster, name: str) -> list[str]:
 
 async def with_removed_segments(cluster: SimulatedCluster) -> None:
     """A topic whose retention removes every complete segment."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic("log")
     for number in range(RECORDS):
         await client.produce("log", 0, [b"%01000d" % number])

@@ -10,9 +10,9 @@ import pytest
 
 from broker.controller.image import MetadataImage
 from broker.protocol.messages.metadata_records import NO_LEADER
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.conditions import Conditions
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC, storm
 
 IN_ORDER = Conditions(deaths_end_in_order=True)
@@ -39,19 +39,17 @@ def fail_over_s(
     with SimulatedCluster(seed, properties=properties, conditions=conditions) as cluster:
 
         async def story() -> float:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, partitions=3)
             await asyncio.sleep(SETTLED_S)
             controller = str(cluster.controller())
             leader = controller if controls else next(name for name in cluster.machines if name != controller)
             dead = cluster.machines[leader].node_id
             images = [cluster.node(name).image for name in cluster.machines if name != leader]
-            started = cluster.loop.time()
+            start_s = cluster.loop.time()
             end(cluster, leader)
             await cluster.until(lambda: all(moved(image, dead) for image in images))
-            return cluster.loop.time() - started
+            return cluster.loop.time() - start_s
 
         return cluster.run(story())
 

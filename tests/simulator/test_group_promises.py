@@ -20,6 +20,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.oracles.findings import OracleFindings
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.producer_id_rules import ProducerIdRules
+from tests.simulator.stories import started
 
 SETTINGS = {
     "default.replication.factor": "3",
@@ -180,9 +181,7 @@ def test_a_log_start_that_falls_is_reported(falls_to: int | None, monkeypatch: p
         with SimulatedCluster(1, properties=SETTINGS) as cluster:
 
             async def story() -> None:
-                cluster.start()
-                await cluster.ready()
-                client = SimulatedClient(cluster.addresses)
+                client = await started(cluster)
                 await client.create_topic("log", 1, 3)
                 for _ in range(9):
                     await client.produce("log", 0, [b"x" * 50])

@@ -40,9 +40,8 @@ from broker.protocol.messages.offset_apis import (
 from broker.protocol.messages.topic_apis import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 SETTINGS = {
     "min.insync.replicas": "2",
@@ -120,9 +119,7 @@ class GroupClient:
 
 async def begin(cluster: SimulatedCluster) -> tuple[GroupClient, int]:
     """A cluster with a topic, and the first coordinator, loaded."""
-    cluster.start()
-    await cluster.ready()
-    topics = SimulatedClient(cluster.addresses)
+    topics = await started(cluster)
     await topics.create_topic(TOPIC, 1)
     client = GroupClient(cluster)
     coordinator = await client.coordinator()

@@ -10,6 +10,7 @@ from broker.errors import ErrorCode
 from broker.replica.leader import PartitionLeader
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
 UNCLEAN = {**QUICK, "unclean.leader.election.enable": "true"}
@@ -19,9 +20,7 @@ QUESTIONS = ["ListOffsets", "OffsetForLeaderEpoch"]
 
 async def lead(cluster: SimulatedCluster) -> SimulatedClient:
     """A topic with a leader, and no client."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC, replication_factor=2)
     await client.leader_of(TOPIC, 0)
     return client

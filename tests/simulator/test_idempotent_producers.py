@@ -10,7 +10,7 @@ import pytest
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.idempotence import FAULTS, run
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 TOPIC = "log"
 FLUSHED = {"min.insync.replicas": "2", "default.replication.factor": "3", "log.flush.interval.messages": "1"}
@@ -26,9 +26,7 @@ class Producer:
     @classmethod
     async def of(cls, cluster: SimulatedCluster, replicas: int) -> Producer:
         """Start the cluster, create the topic, and get an id."""
-        cluster.start()
-        await cluster.ready()
-        client = SimulatedClient(cluster.addresses)
+        client = await started(cluster)
         await client.create_topic(TOPIC, 1, replicas)
         return cls(client, await client.init_producer_id())
 

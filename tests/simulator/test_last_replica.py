@@ -17,7 +17,7 @@ from broker.protocol.schema import Message
 from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 TOPIC = "log"
 PAGE_CACHE = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -33,9 +33,7 @@ def lost_after_all_go_down(seed: int, *mutants: str, powered_off: int = 1) -> in
     with SimulatedCluster(seed, properties=PAGE_CACHE, mutants=mutants) as cluster:
 
         async def story() -> int:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC)
             for number in range(RECORDS):
                 assert await client.produce(TOPIC, 0, [b"%d" % number]) == number
@@ -103,9 +101,7 @@ def test_an_allowed_unclean_election_loses_records_and_leaves_equal_replicas(see
     with SimulatedCluster(seed, properties=properties) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=2)
             await client.produce(TOPIC, 0, [b"kept"])
             last = await client.leader_of(TOPIC, 0)
@@ -133,9 +129,7 @@ def test_an_allowed_unclean_election_loses_records_and_leaves_equal_replicas(see
 @pytest.mark.conforms("H16")
 @in_cluster(3, properties=PAGE_CACHE)
 async def test_brokers_that_were_stopped_cleanly_lead_again_without_any_recovery(cluster: SimulatedCluster, /) -> None:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC)
     await client.produce(TOPIC, 0, [b"x"])
     await cluster.stop("n1")

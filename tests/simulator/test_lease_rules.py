@@ -11,8 +11,8 @@ import pytest
 
 from broker.replica.manager import ReplicaManager
 from broker.replica.reads import PartitionReader
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
 LONG = {**QUICK, "broker.session.timeout.ms": "6000", "broker.lease.ms": "5000"}
@@ -20,9 +20,7 @@ LONG = {**QUICK, "broker.session.timeout.ms": "6000", "broker.lease.ms": "5000"}
 
 async def lead(cluster: SimulatedCluster) -> str:
     """A topic without a writer; the machine of its leader."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC)
     return f"n{await client.leader_of(TOPIC, 0)}"
 

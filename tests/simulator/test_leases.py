@@ -22,7 +22,7 @@ from broker.server.client import PeerConnector
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
 from tests.simulator.readers import Readers
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 TOPIC, PARTITIONS, FAULTS = "log", 2, 6
 PROPERTIES = {"min.insync.replicas": "2", "default.replication.factor": "3"}
@@ -123,9 +123,7 @@ def run(seed: int, fault: Fault, *mutants: str) -> Readers:
     with SimulatedCluster(seed, properties=PROPERTIES, mutants=mutants) as cluster:
 
         async def story() -> Readers:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, PARTITIONS)
             readers = Readers(client, sorted(cluster.addresses), TOPIC, PARTITIONS)
             producers = [asyncio.create_task(produce(cluster, readers, number)) for number in range(2)]

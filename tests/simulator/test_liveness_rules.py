@@ -13,6 +13,7 @@ from broker.quorum.raft_node import Votes
 from broker.replica.leader import PartitionLeader
 from simulator.client import RefusedError, SimulatedClient, UncertainError
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
 STILL, KEEPS = "stands-still", "isr-keeps-unreachable"
@@ -36,9 +37,7 @@ def found(
     with SimulatedCluster(seed, properties=SET, mutants=["late_vote_counted"]) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             writing = asyncio.create_task(write(client, 0))
             await asyncio.sleep(2)

@@ -11,7 +11,6 @@ from broker.log import recovery
 from broker.log.log import PartitionLog
 from broker.log.log_config import LogConfig
 from broker.ports import Disk
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
@@ -20,6 +19,7 @@ from simulator.oracles.log_copy import CopiedLog
 from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from tests.broker.log.making import SMALL, batch, write
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 
 SHORT_LOGS = {"log.segment.bytes": "4096", "log.retention.bytes": "9000", "log.retention.check.interval.ms": "100"}
@@ -43,9 +43,7 @@ def test_a_log_restarts_at_the_start_of_the_leaders_log(late: int, monkeypatch: 
     with SimulatedCluster(1, properties={**QUICK, **SHORT_LOGS}, mutants=["late_vote_counted"]) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC)
             await client.produce(TOPIC, 0, [b"x"])
             leader = await client.leader_of(TOPIC, 0)
@@ -87,9 +85,7 @@ def test_a_log_starts_at_the_start_offset_written_before_a_kill(
 
         async def story() -> None:
             nonlocal held
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=2)
             await client.produce(TOPIC, 0, [b"x"])
             leader = await client.leader_of(TOPIC, 0)
@@ -132,9 +128,7 @@ def test_a_segment_lost_in_recovery_is_distinguished_from_a_deleted_one(
 
         async def story() -> None:
             nonlocal restarted
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=2)
             await client.produce(TOPIC, 0, [b"x"])
             leader = await client.leader_of(TOPIC, 0)

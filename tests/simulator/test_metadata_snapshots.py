@@ -14,8 +14,8 @@ from broker.protocol.messages.metadata_records import MetadataRecord, PartitionR
 from broker.quorum.messages import OffsetAndEpoch
 from broker.quorum.snapshots import Snapshots
 from broker.quorum.voters import VoterHistory
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 from tests.simulator.test_oracles import planted
 
@@ -34,9 +34,7 @@ def ineligible(record: MetadataRecord) -> MetadataRecord:
 
 async def lose_two_of_five(cluster: SimulatedCluster) -> None:
     """A partition with one replica in sync and another that may be elected still, and snapshots behind that."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC)
     leader = await client.leader_of(TOPIC, 0)
     led = cluster.node(f"n{leader}").image
@@ -106,9 +104,7 @@ def test_a_snapshot_with_another_epoch_than_the_record_in_front_of_it_is_found()
 
 async def make_topics(cluster: SimulatedCluster) -> None:
     """Snapshots of every member."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     for number in range(3):
         await client.create_topic(f"another-{number}")
     end = cluster.node("n1").image.offset
@@ -142,9 +138,7 @@ def test_a_node_with_another_state_than_the_others_is_found_at_its_snapshot() ->
     with SimulatedCluster(1, properties=SNAPSHOTS, mutants=["late_vote_counted"]) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC)
             assert found_by(cluster) == {}
             topics = cluster.node("n3").image.topics

@@ -21,7 +21,6 @@ from broker.protocol.records import parse_header
 from broker.quorum.runner import QuorumRunner
 from broker.replica.leader import PartitionLeader
 from broker.topic_settings import TopicSettings
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from simulator.loop import new_loop
@@ -31,6 +30,7 @@ from simulator.oracles.log_rules import LogRules
 from simulator.oracles.machine_view import MachineView
 from simulator.oracles.settings import DEFAULTS
 from tests.broker.log.making import SMALL, batch
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC, storm
 from tests.simulator.test_idempotent_producers import FLUSHED, Producer
 
@@ -247,9 +247,7 @@ def test_a_broker_that_misreads_its_settings_is_found(
     with SimulatedCluster(1, 5, properties={**QUICK, **FLUSHED}, mutants=["late_vote_counted"]) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             leader = await client.leader_of(TOPIC, 0)
             for number in range(5):

@@ -22,6 +22,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.oracles import ORACLES
 from simulator.oracles.log_copy import CopiedBatch
 from simulator.oracles.log_rules import Committed
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC, storm, write
 
 Role = TypeVar("Role", PartitionFollower, PartitionLeader)
@@ -215,9 +216,7 @@ def test_a_refused_connection_that_counts_as_death_makes_two_leaders_share_a_lea
         with SimulatedCluster(2, properties=properties, mutants=mutants) as cluster:
 
             async def story() -> None:
-                cluster.start()
-                await cluster.ready()
-                client = SimulatedClient(cluster.addresses)
+                client = await started(cluster)
                 await client.create_topic(TOPIC)
                 writing = asyncio.create_task(write(client, 1))
                 leader, controller = f"n{await client.leader_of(TOPIC, 0)}", cluster.controller()
@@ -239,9 +238,7 @@ def test_commits_of_a_deposed_leader_are_compared_with_other_commits(
     with planted(properties=QUICK) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC)
             deposed = await client.leader_of(TOPIC, 0)
             cluster.partition([f"n{deposed}"], [f"n{other}" for other in (1, 2, 3) if other != deposed])
@@ -268,9 +265,7 @@ def test_a_member_of_the_isr_that_never_had_the_log_is_missed(monkeypatch: pytes
     with planted(properties=QUICK) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             cluster.stand_still("n3")
             creating = asyncio.create_task(client.create_topic(TOPIC, 3))
             await asyncio.sleep(0.5)
@@ -289,9 +284,7 @@ def test_a_leader_with_too_few_acknowledgements_is_found(monkeypatch: pytest.Mon
     with planted(properties={**QUICK, "min.insync.replicas": "2"}) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=2)
             leader = await client.leader_of(TOPIC, 0)
             (other,) = (f"n{member}" for member in _isr_of(cluster) if member != leader)
@@ -311,9 +304,7 @@ def test_a_high_watermark_that_stays_behind_the_end_of_a_log_that_is_cut_is_foun
     with planted(properties=QUICK) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC)
             for number in range(3):
                 await client.produce(TOPIC, 0, [b"%d" % number])
@@ -332,9 +323,7 @@ UNCLEAN = {**QUICK, "unclean.leader.election.enable": "true"}
 
 async def lose(cluster: SimulatedCluster) -> tuple[SimulatedClient, PartitionLeader]:
     """An unclean election that costs a record; the client, and the leader when both replicas are in sync again."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC, replication_factor=2)
     await client.produce(TOPIC, 0, [b"kept"])
     last = await client.leader_of(TOPIC, 0)
@@ -386,9 +375,7 @@ def test_a_leader_deposed_by_an_unclean_election_may_commit_records_that_are_los
     with SimulatedCluster(1, properties=UNCLEAN) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=2)
             last = await client.leader_of(TOPIC, 0)
             (other,) = (f"n{member}" for member in _isr_of(cluster) if member != last)
@@ -429,9 +416,7 @@ def test_bit_rot_on_a_disk_is_not_a_finding_about_the_broker() -> None:
     with SimulatedCluster(1, properties=QUICK) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             for number in range(5):
                 await client.produce(TOPIC, 0, [b"%d" % number])
@@ -471,9 +456,7 @@ def test_bit_rot_outside_of_a_crc_is_not_a_finding_about_the_broker(byte: int, h
     with SimulatedCluster(1, properties=QUICK) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             await client.produce(TOPIC, 0, [b"rots"])
             await cluster.until(lambda: len(_isr_of(cluster)) == 3)
@@ -504,9 +487,7 @@ def test_bit_rot_on_a_stopped_node_is_not_a_finding_about_the_broker() -> None:
     with SimulatedCluster(1, properties={**QUICK, "log.flush.interval.messages": "1"}) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             await client.produce(TOPIC, 0, [b"first"])
             await cluster.until(lambda: len(_isr_of(cluster)) == 3)

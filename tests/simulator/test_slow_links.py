@@ -5,7 +5,7 @@ from __future__ import annotations
 from broker.protocol.messages.metadata_records import NoOpRecord, encode_record
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 PARTITIONS = 12
 RECORD = bytes(60_000)
@@ -16,9 +16,7 @@ PROPERTIES = {"min.insync.replicas": "2", "default.replication.factor": "3"}
 async def test_a_replica_catches_up_over_a_link_on_which_one_answer_takes_longer_than_its_timeout(
     cluster: SimulatedCluster, /
 ) -> None:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic("log", PARTITIONS)
     await cluster.stop("n3")
     client = SimulatedClient(cluster.addresses)

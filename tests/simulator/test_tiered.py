@@ -26,7 +26,7 @@ from broker.tiered.segments import LOG, SegmentState
 from broker.trace import Value
 from simulator.client import RefusedError, SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 TOPIC = "log"
 TIERED = {
@@ -46,9 +46,7 @@ VALUE = b"v" * 500
 async def tiered_topic(
     cluster: SimulatedCluster, settings: Mapping[str, str] = SETTINGS, partitions: int = 1
 ) -> SimulatedClient:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic(TOPIC, partitions, configs=settings)
     return client
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.client import RefusedError, SimulatedClient
+from simulator.client import RefusedError
 from simulator.cluster import SimulatedCluster
+from tests.simulator.stories import started
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -16,9 +17,7 @@ def test_a_leader_refuses_timestamps_an_hour_ahead_of_its_own_clock() -> None:
     with SimulatedCluster(1) as cluster:
 
         async def story() -> int:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic("log")
             leader = f"n{await client.leader_of('log', 0)}"
             far_ms = cluster.wall_ns(cluster.machines[leader]) // 1_000_000 + HOUR + MINUTE

@@ -21,6 +21,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.oracles import ORACLES
 from simulator.oracles.excuses import EXCUSED_BY
 from simulator.oracles.machine_view import MachineView
+from tests.simulator.stories import started
 from tests.simulator.storm import QUICK, TOPIC
 from tests.worlds.simulated_site import running, site_of
 
@@ -92,9 +93,7 @@ def test_records_of_a_replaced_disk_still_count_against_its_node(
     with SimulatedCluster(1, properties=FLUSHED, mutants=["late_vote_counted"]) as cluster:
 
         async def begin() -> tuple[str, str, str]:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             await client.create_topic(TOPIC, replication_factor=3)
             await client.produce(TOPIC, 0, [b"first"])
             leader = f"n{await client.leader_of(TOPIC, 0)}"

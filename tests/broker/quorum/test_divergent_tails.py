@@ -11,7 +11,7 @@ from broker.protocol.messages.topic_apis import CreatableTopic, CreateTopicsRequ
 from broker.server.client import PeerConnector
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 PROPERTIES = {"metadata.log.max.record.bytes.between.snapshots": "1000", "default.replication.factor": "2"}
 LOG = "__cluster_metadata-0"
@@ -57,9 +57,7 @@ def names(cluster: SimulatedCluster, machine: str) -> set[str]:
 async def test_a_crash_during_a_snapshot_install_leaves_no_tail_of_another_leader(
     cluster: SimulatedCluster, /, moment: int
 ) -> None:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     topics = {"first"}
     await client.create_topic("first", 1)
     former = cluster.controller()

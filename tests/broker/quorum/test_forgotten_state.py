@@ -20,7 +20,7 @@ from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from simulator.disk import SimulatedDisk
 from tests.broker.log.making import in_loop
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 PROPERTIES = {"default.replication.factor": "3"}
 LONG = 10.0
@@ -46,9 +46,7 @@ async def test_a_voter_without_its_log_elects_no_incomplete_leader(
     cluster: SimulatedCluster, /, only: str, clean: bool
 ) -> None:
     """One voter lags behind, and one has lost its log. The complete third voter is stopped: the two elect no leader."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic("first", 1)
     leader = cluster.controller()
     assert leader is not None

@@ -31,7 +31,7 @@ from simulator.cluster import SimulatedCluster
 from simulator.disk import FileSystem
 from tests.broker.controller.world import World
 from tests.broker.log.making import in_loop
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 ID = OffsetAndEpoch(epoch=3, offset=120)
 NAME = "log/00000000000000000120-0000000003.checkpoint"
@@ -203,9 +203,7 @@ def start_of(cluster: SimulatedCluster, name: str) -> int:
 @in_cluster("seed", properties=SMALL)
 async def test_a_cluster_lives_on_its_snapshots(cluster: SimulatedCluster, /) -> None:
     """One is away while the others let their logs go; all lose power; everything that was committed is there."""
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic("first", 2)
     away = next(name for name in cluster.machines if name != cluster.controller())
     end_before = cluster.node(away).quorum.log_end.offset
@@ -223,9 +221,7 @@ async def test_a_cluster_lives_on_its_snapshots(cluster: SimulatedCluster, /) ->
         await cluster.until(lambda name=name: set(cluster.node(name).image.topics) == wanted)  # type: ignore[misc]
 
     cluster.power_loss()
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     for name in cluster.machines:
         assert set(cluster.node(name).image.topics) == wanted
         assert start_of(cluster, name) > 0
@@ -244,9 +240,7 @@ def test_a_lone_node_applies_its_known_committed_records(snapshots_from: str) ->
     with SimulatedCluster(7, properties=properties) as cluster:
 
         async def story() -> None:
-            cluster.start()
-            await cluster.ready()
-            client = SimulatedClient(cluster.addresses)
+            client = await started(cluster)
             wanted = {f"t{number}" for number in range(5)}
             for name in sorted(wanted):
                 await client.create_topic(name, 1)

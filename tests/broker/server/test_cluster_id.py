@@ -7,18 +7,15 @@ import pytest
 from broker.errors import ErrorCode
 from broker.protocol.uuids import parse_id
 from broker.quorum.messages import OffsetAndEpoch, VoteRequest
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 
 
 @pytest.mark.conforms("K595-46", "K595-49")
 @pytest.mark.parametrize("seed", range(3))
 @in_cluster("seed")
 async def test_a_cluster_without_an_id_makes_one_and_keeps_it(cluster: SimulatedCluster, /) -> None:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     first = (await client.metadata()).cluster_id
     assert first is not None
     parse_id(first)

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from broker.server.metrics import MOST_AT_ONCE, MOST_BYTES, Metric, MetricsPage, metrics_of, render
-from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster
 from tests.broker.clients.harness import free_ports
-from tests.simulator.stories import in_cluster
+from tests.simulator.stories import in_cluster, started
 from tests.stories import played_by
 
 K595_52 = {
@@ -41,9 +40,7 @@ def numbers(page: str) -> dict[str, float]:
 @pytest.mark.conforms("K595-52")
 @in_cluster(1, properties={"min.insync.replicas": "2"})
 async def test_every_node_has_metrics_of_the_quorum_and_its_replicas(cluster: SimulatedCluster, /) -> None:
-    cluster.start()
-    await cluster.ready()
-    client = SimulatedClient(cluster.addresses)
+    client = await started(cluster)
     await client.create_topic("t", 3)
     pages = {name: numbers(render(metrics_of(cluster.node(name), cluster.loop.time()))) for name in cluster.machines}
     leader = cluster.controller()
