@@ -144,7 +144,8 @@ def _worlds() -> list[str]:
         "",
         f"What a world must support for a fault: {'; '.join(needs)}. The others only need a service on a host.",
         "Nodes of the namespace world share one clock, and netem needs a kernel that supports it. Only the simulation "
-        "has a network, disks and clock rates that faults can control (`wire`, `disk`, `drift`).",
+        "has a network, disks and clock rates that faults can control (`wire`, `disk`, `drift`). "
+        "On real nodes [a fault of your own](own-faults.md) can fill a disk or flip its bits.",
     ]
 
 

@@ -1,4 +1,4 @@
-"""docs/zookeeper.md, docs/nats.md and docs/rabbitmq.md: their files are valid unchanged.
+"""docs/zookeeper.md, docs/nats.md, docs/rabbitmq.md and docs/etcd.md: their files are valid unchanged.
 With the programs, the settings that must pass pass, and a documented loss is found."""
 
 from __future__ import annotations
@@ -16,12 +16,22 @@ from installation.files import PROJECT_ROOT
 from orchestrator.command.line import main
 from tests.systems.test_your_system import blocks
 
-CAMPAIGNS = ("zookeeper/registers", "zookeeper/ids", "zookeeper/first-seconds", "nats/stream", "rabbitmq/queue")
+CAMPAIGNS = (
+    "zookeeper/registers",
+    "zookeeper/ids",
+    "zookeeper/first-seconds",
+    "nats/stream",
+    "nats/one-server",
+    "rabbitmq/queue",
+    "etcd/kills",
+    "etcd/defrag",
+)
 RUNS = (
     ("zookeeper/ids", "sync"),
     ("zookeeper/registers", "ordered"),
     ("nats/stream", "always"),
     ("nats/stream", "default"),
+    ("nats/one-server", "always"),
     ("rabbitmq/queue", "quorum"),
 )
 SYNCS_ALWAYS = (2, 10)
@@ -49,7 +59,7 @@ def is_installed(system: str) -> bool:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    for page in ("zookeeper", "nats", "rabbitmq"):
+    for page in ("zookeeper", "nats", "rabbitmq", "etcd"):
         for block in blocks((PROJECT_ROOT / f"docs/{page}.md").read_text(encoding="utf-8")):
             if "file" in block.options:
                 path = tmp_path / block.options["file"]

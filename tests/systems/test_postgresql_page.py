@@ -13,6 +13,7 @@ from tests.systems.test_your_system import blocks
 
 PAGE = (PROJECT_ROOT / "docs/postgresql.md").read_text(encoding="utf-8")
 CAMPAIGNS = ("durability", "isolation")
+OF_DEFECTS = ("reindex", "skew")
 HAS_POSTGRESQL = shutil.which("postgres") or [*Path("/usr/lib/postgresql").glob("*/bin/postgres")]
 
 
@@ -27,7 +28,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "postgresql"
 
 
-@pytest.mark.parametrize("campaign", CAMPAIGNS)
+@pytest.mark.parametrize("campaign", CAMPAIGNS + OF_DEFECTS)
 def test_the_files_of_the_page_are_valid(directory: Path, campaign: str) -> None:
     assert main(["run", str(directory / f"{campaign}.toml"), "--dry-run", "--world", "process"]) == 0
 
