@@ -1,20 +1,25 @@
 """What the seed of a run drew, and what the run met, in one line: as the journal shows it of any system and world.
 
-A drawn run is worth what it meets. `met` counts conditions that many bugs need and few runs have. `explore` has more of
-them for simulated brokers, whose traces show more (`orchestrator/search/coverage.py`).
+A drawn run is worth what it meets. `conditions` are those that many bugs need and few runs have. `explore` counts
+them, and more of simulated brokers, whose traces show more (`orchestrator/search/coverage.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from analysis.evidence.run_directory import NodeEvents, RunDescription, moment
 from history.journal.timeline import CONFIRMED, DOWN, FaultSpan, RunClock
-from history.reader import History
 from installation.counted import counted
 
-ELECTION = "election"
+if TYPE_CHECKING:
+    from history.reader import History  # it loads Arrow
+
+DURING: Final = "during another"
+POWERLESS: Final = "that left a majority without power"
+ELECTION: Final = "election"
 """The name of a log event (`[log] events` of system.toml), and of a time-out."""
 
 
@@ -38,28 +43,31 @@ def drawn_line(description: RunDescription, history: History, events: NodeEvents
 
 
 def met(spans: Iterable[FaultSpan], timeouts_s: Mapping[str, float], nodes: int, elections: int) -> list[str]:
-    """The confirmed faults by kind, and the conditions that were met, each with its number. `timeouts_s`: by name;
-    `elections`: the number of leaders that were elected under load."""
+    """The confirmed faults by kind, and the conditions that were met, each with its number. `elections`: the number of
+    leaders that were elected under load."""
     made = [span for span in spans if span.status == CONFIRMED]
-    down = [span for span in made if span.process_state == DOWN]
-    ends_of_majority = [span for span in down if 2 * len(_targets_at(span, down)) > nodes]
-    power_losses = sum(span.kind.startswith("power-loss") for span in ends_of_majority)
-    during = sum(any(_is_during(span, other) for other in made) for span in made)
-    conditions = [
-        *((_longer(made, seconds), "fault", f" longer than {name}") for name, seconds in timeouts_s.items()),
-        (during, "fault", " during another"),
-        (power_losses, "time", " a majority without power"),
-        (len(ends_of_majority) - power_losses, "time", " a majority down otherwise"),
-        (elections, "election", ""),
-    ]
     kinds = Counter(span.kind for span in made)
-    return [f"{kind} {number}" for kind, number in sorted(kinds.items())] + [
-        counted(number, noun) + rest for number, noun, rest in conditions if number
+    texts = [f"{kind} {number}" for kind, number in sorted(kinds.items())]
+    texts += [
+        f"{counted(number, 'fault')} {name}" for name, number in conditions(made, timeouts_s, nodes).items() if number
     ]
+    return texts + ([counted(elections, ELECTION)] if elections else [])
 
 
-def _longer(spans: Sequence[FaultSpan], seconds: float) -> int:
-    return sum(span.end_s - span.start_s > seconds for span in spans)
+def conditions(spans: Sequence[FaultSpan], timeouts_s: Mapping[str, float], nodes: int) -> Mapping[str, int]:
+    """The number of faults that met each condition. `timeouts_s`: by name."""
+    down = [span for span in spans if span.process_state == DOWN]
+    of_majority = [span for span in down if 2 * len(_targets_at(span, down)) > nodes]
+    powerless = [span for span in of_majority if span.kind.startswith("power-loss")]
+    return {
+        **{
+            f"longer than {name}": sum(span.end_s - span.start_s > seconds for span in spans)
+            for name, seconds in timeouts_s.items()
+        },
+        DURING: sum(any(_is_during(span, other) for other in spans) for span in spans),
+        POWERLESS: len(powerless),
+        "that left a majority down": len(of_majority) - len(powerless),
+    }
 
 
 def _targets_at(span: FaultSpan, spans: Sequence[FaultSpan]) -> frozenset[str]:

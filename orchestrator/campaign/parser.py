@@ -62,6 +62,7 @@ from workloads.kinds import KINDS as WORKLOADS
 from workloads.settings import OwnClient
 
 _NODE = re.compile(r"n[0-9]+")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 MODELS: Final = (*MODEL_NAMES, *PROMISE_NAMES)
 """The models that judge workloads of the user's own."""
 _TAKEN: Final = KINDS.keys() | FORMS.keys()
@@ -105,7 +106,7 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
     own = None if checks is None else attempt(lambda: _own_checkers(tables["checks"], checks, path.parent), None)
     cells = _cells(root, under_test, topology, workload, seeds, own and own[1])
     client = attempt(lambda: read_client(tables["client"], workload.kind, path.parent, system), None)
-    swarm = attempt(lambda: _swarm(root, under_test, system, topology, workload, nemesis, checks), None)
+    swarm = attempt(lambda: _swarm(root, under_test, system, settings, topology, workload, nemesis, checks), None)
     root.done()
     rehearsed = attempt(lambda: _rehearsed(tables, workload, client, checks), workload)
     if source.complained or head is None or nemesis is None or checks is None or client is None or own is None:
@@ -340,6 +341,7 @@ def _swarm(
     root: Table,
     under_test: SystemUnderTest,
     system: System,
+    settings: Mapping[str, Settings],
     topology: Topology,
     workload: Workload,
     nemesis: NemesisSettings | None,
@@ -352,6 +354,12 @@ def _swarm(
     is_own = is_own_broker(under_test)
     swarm = read(table, Swarm)
     _check_draws(root, system)
+    for role, draws in draws_of(system).items():
+        for name, key in draws.timeouts.items():
+            given = settings.get(role, Settings()).common.get(key, "1")
+            if not _NUMBER.fullmatch(given):
+                message = f"{key}: {given!r} is not a number, and [swarm] draws faults as long as {name}; leave it out"
+                root.table(role).refuse(message, key)
     if not is_own and "voters" in table:
         table.refuse(
             f"voters: nodes of {system.name} have the roles that its description states; leave it out", "voters"

@@ -144,6 +144,7 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
 
 
 def is_own_broker(system: SystemUnderTest) -> bool:
+    """Whether a campaign tests our own broker in its usual roles. More of it is drawn than its ranges."""
     return system == SystemUnderTest()
 
 
@@ -204,7 +205,7 @@ def _suits(profile: Profile, swarm: Swarm, faults: Sequence[str], kind: str, *, 
     return (
         _shared(profile.nodes, swarm.nodes) is not None
         and (not is_own or _shared(profile.voters, swarm.voters) is not None)
-        and (is_own or profile.flushes)
+        and (is_own or (profile.flushes and profile.administered < 1))
         and profile.kind in ("", kind)
         and (not profile.meets or not set(profile.meets).isdisjoint(faults))
         and (profile.tiered < 1 or any(_OF_STORE in KINDS[name].needs for name in faults))

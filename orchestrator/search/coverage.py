@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from analysis.evidence.meetings import DURING, POWERLESS, conditions
 from analysis.evidence.run_directory import moment, node_events, node_names
 from history import strict_json
-from history.journal.timeline import DOWN, PROCESS_STATES, SUSPENDED
+from history.journal.timeline import CONFIRMED, DOWN, PROCESS_STATES, SUSPENDED, RunClock, fault_spans
 from history.journal.writer import ADMINISTERED, REASSIGN
 from history.journal.writer import FILE_NAME as JOURNAL
 from history.regular_files import read_text
@@ -119,6 +120,8 @@ class Meetings(NamedTuple):
     """The number of comparisons by oracle."""
     administered: tuple[Mapping[str, Any], ...] = ()
     """The operations of the administrator that took effect."""
+    conditions: Mapping[str, int] = {}
+    """The number of faults by condition, as of any system."""
 
     def has(self, name: str, **fields: object) -> bool:
         """Whether a node reported such an event, with these values."""
@@ -146,6 +149,9 @@ class Meetings(NamedTuple):
 OF_METADATA: Final = "K595-40"
 """The rule by which a voter truncates the metadata log."""
 SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
+    "a fault longer than a session": lambda it: it.conditions.get("longer than session", 0) > 0,
+    "a fault during another": lambda it: it.conditions.get(DURING, 0) > 0,
+    "a majority without power": lambda it: it.conditions.get(POWERLESS, 0) > 0,
     "a session expired": lambda it: it.has("session_expired"),
     "power lost with three voters and min.insync.replicas of 2": lambda it: (
         it.power and it.number("quorum.voters", 3) >= 3 and it.number("min.insync.replicas", 1) >= 2
@@ -191,17 +197,19 @@ SOMETIMES: Final[Mapping[str, Callable[[Meetings], bool]]] = {
 """What runs should meet: `explore` counts the runs that did."""
 
 
-def met(run_dir: Path, settings: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of `SOMETIMES` that a run met. `settings`: the common ones of its brokers."""
-    journal = [*map(strict_json.decode, read_text(run_dir / "history" / JOURNAL).splitlines())]
+def met(run_dir: Path, settings: Mapping[str, str], timeouts_s: Mapping[str, float]) -> tuple[str, ...]:
+    """The names of `SOMETIMES` that a run met. `settings`: the common ones of its brokers; `timeouts_s`: by name."""
+    journal = [strict_json.decode(line) for line in read_text(run_dir / "history" / JOURNAL).splitlines()]
+    made = [span for span in fault_spans(journal, RunClock.of_journal(journal)) if span.status == CONFIRMED]
     kinds = frozenset(line["kind"] for line in journal if line["event"] == "fault_invoked")
     try:
         checks = strict_json.decode(read_text(run_dir / "history" / ORACLES))["checks"]
     except (OSError, ValueError, KeyError):
         checks = {}  # the run broke off
-    events = tuple(event for name in node_names(run_dir) for event in node_events(run_dir, name))
+    names = node_names(run_dir)
+    events = tuple(event for name in names for event in node_events(run_dir, name))
     administered = tuple(line for line in journal if line["event"] == ADMINISTERED and line["outcome"] == "ok")
-    meetings = Meetings(settings, kinds, events, checks, administered)
+    meetings = Meetings(settings, kinds, events, checks, administered, conditions(made, timeouts_s, len(names)))
     return tuple(name for name, happened in SOMETIMES.items() if happened(meetings))
 
 

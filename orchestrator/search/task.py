@@ -111,7 +111,7 @@ def _attempt(task: ExplorationTask, directory: Path, interrupts: Interrupts) -> 
         steps=made.steps,
         simulated_s=made.simulated_s,
         cpu_s=made.cpu_s,
-        met=met(made.directory.path, settings.common),
+        met=met(made.directory.path, settings.common, drawn.timeouts_s),
         profile=drawn.profile,
     )
 

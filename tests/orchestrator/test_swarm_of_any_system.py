@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
 from pathlib import Path
@@ -18,6 +19,9 @@ from orchestrator.campaign.parser import load
 from orchestrator.campaign.profiles import PROFILES
 from orchestrator.campaign.swarm import LENGTHS, draw
 from orchestrator.command.line import main
+from orchestrator.errors import UsageError
+from orchestrator.running.runner import require_faults
+from orchestrator.worlds.selection import lab_named
 from systems import load_system
 from systems.registry import known
 from tests.orchestrator.test_own_system_mistakes import replaced
@@ -27,7 +31,9 @@ DELIVERED: Final = {name: load(CAMPAIGNS / f"{name}.toml") for name in ("etcd-sw
 RANGES: Final = """
 [roles.member.draws]
 timeouts.election = "election-timeout"
+timeouts.lag = "lag"
 [roles.member.draws.ranges]
+lag = [300, 800]
 heartbeat-interval = [20, 40]
 election-timeout = [500, 900]
 [roles.member.draws.profiles.anything]
@@ -143,14 +149,19 @@ SYSTEM: Final = "fake/system.toml"
     ("file", "old", "new", "complaint"),
     [
         (SYSTEM, RANGES, "", "mine.toml:8: swarm: FAKE declares no ranges of settings to draw from; add [roles.ROLE"),
-        (SYSTEM, 'timeouts.election = "election-timeout"', "", "swarm: FAKE declares no timeouts of settings to draw"),
+        (
+            SYSTEM,
+            'timeouts.election = "election-timeout"\ntimeouts.lag = "lag"',
+            "",
+            "FAKE declares no timeouts of settings",
+        ),
         (
             SYSTEM,
             "[500, 900]",
             "[900, 500]",
             "[roles.member.draws.ranges] election-timeout: the upper bound 500 is smaller",
         ),
-        (SYSTEM, "[500, 900]", "500", "system.toml:16: [roles.member.draws.ranges] election-timeout"),
+        (SYSTEM, "[500, 900]", "500", "system.toml:18: [roles.member.draws.ranges] election-timeout"),
         (SYSTEM, "[500, 900]", '["a", 900]', "ranges] election-timeout: ['a', 900] is not a pair [low, high]"),
         (SYSTEM, "[500, 900]", "[0, 900]", "election-timeout: 0 is smaller than 1e-06"),
         (SYSTEM, '"election-timeout"', '"elections"', "timeouts] election: 'elections' has no range; add it to"),
@@ -166,6 +177,7 @@ SYSTEM: Final = "fake/system.toml"
         ("mine.toml", "nodes = [1, 1]", "nodes = [1, 1]\nvoters = [1, 1]", "[swarm] voters: nodes of fake-etcd have"),
         ("mine.toml", "nodes = 1\n", "nodes = 3\n", "[swarm] nodes: [topology] nodes is 3; set it to the most"),
         ("mine.toml", "[swarm]", "[swarm]\nsizes = 3", "[swarm] unknown key 'sizes'; known: "),
+        ("mine.toml", "[nemesis]", '[member]\nlag = "2 s"\n[nemesis]', "[member] lag: '2 s' is not a number"),
         ("mine.toml", '"pause"', '"old-disk"', "[nemesis] faults: a cluster of 1 with one replica per partition"),
     ],
 )
@@ -175,6 +187,22 @@ def test_a_swarm_that_cannot_be_drawn_is_refused(
     replaced(file, old, new)(mine.parent)
     assert main(["run", str(mine), "--dry-run"]) == 64
     assert complaint.replace("FAKE", str(mine.parent / SYSTEM)) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("nodes", "is_refused"), [("[1, 1]", False), ("[1, 2]", True)])
+def test_a_lab_with_the_same_machines_for_all_runs_has_one_number_of_nodes(
+    mine: Path, nodes: str, is_refused: bool
+) -> None:
+    text = (
+        mine.read_text().replace("nodes = [1, 1]", f"nodes = {nodes}").replace("nodes = 1\n", f"nodes = {nodes[4]}\n")
+    )
+    mine.write_text(text)
+    refused = pytest.raises(
+        UsageError, match=r"all runs of the vagrant world have the same machines; set \[swarm\] nodes"
+    )
+    with refused if is_refused else contextlib.nullcontext():
+        require_faults(load(mine), lab_named("vagrant"), "it was asked for")
+    require_faults(load(mine), lab_named("process"), "it was asked for")
 
 
 @pytest.mark.rotating(13, among="real-time campaigns")
@@ -191,7 +219,8 @@ def test_a_run_of_ones_own_system_is_as_drawn_and_lists_its_meetings(
     assert stored["settings"]["member"] == drawn.settings["member"].common
     assert stored["timeouts_s"] == drawn.timeouts_s
     assert tuple(stored["nemesis"]["faults"]) == drawn.nemesis.faults
-    line = f"profile {drawn.profile}: 1 node, election {drawn.timeouts_s['election']:.1f} s; met: pause "
+    lengths = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in drawn.timeouts_s.items())
+    line = f"profile {drawn.profile}: 1 node, {lengths}; met: pause "
     assert line in error
     assert main(["gate", "mine", *store]) == 0
     capsys.readouterr()
@@ -214,15 +243,15 @@ def span(kind: str, start_s: float, end_s: float, *targets: str) -> FaultSpan:
         ([span("kill", 0, 1, "n1"), span("kill", 2, 3, "n2")], ["kill 2"]),
         (
             [span("kill", 0, 2, "n1"), span("power-loss", 1, 2, "n2")],
-            ["kill 1", "power-loss 1", "1 fault during another", "1 time a majority without power"],
+            ["kill 1", "power-loss 1", "1 fault during another", "1 fault that left a majority without power"],
         ),
         (
             [span("power-loss-all", 0, 1, "n1", "n2", "n3")],
-            ["power-loss-all 1", "1 time a majority without power"],
+            ["power-loss-all 1", "1 fault that left a majority without power"],
         ),
         (
             [span("stop", 0, 1, "n1"), span("kill", 0.5, 1, "n2")],
-            ["kill 1", "stop 1", "1 fault during another", "1 time a majority down otherwise"],
+            ["kill 1", "stop 1", "1 fault during another", "1 fault that left a majority down"],
         ),
         ([FaultSpan("kill", ("n1",), 0, 9, "inconclusive")], []),
     ],

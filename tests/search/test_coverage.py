@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.evidence.meetings import DURING, POWERLESS
 from analysis.evidence.run_directory import node_events
 from orchestrator.search.coverage import (
     DEEP,
@@ -199,6 +200,13 @@ def meetings(
             meetings(*({"event": "quorum_role", "role": "leader", "epoch": epoch} for epoch in (1, 3, 4))),
             meetings(*({"event": "quorum_role", "role": "leader", "epoch": epoch} for epoch in (1, 3, 3))),
         ),
+        (
+            "a fault longer than a session",
+            meetings()._replace(conditions={"longer than session": 1}),
+            meetings()._replace(conditions={"longer than session": 0, "longer than lag": 1}),
+        ),
+        ("a fault during another", meetings()._replace(conditions={DURING: 1}), meetings()),
+        ("a majority without power", meetings()._replace(conditions={POWERLESS: 1}), meetings()),
         ("a snapshot of the metadata", meetings({"event": "quorum_snapshot"}), meetings()),
         ("a disk replaced", meetings(kinds=["disk-wipe"]), meetings(kinds=["disk-flip"])),
         ("a log set aside", meetings({"event": "partition_set_aside"}), meetings()),
@@ -231,7 +239,7 @@ def test_a_run_that_met_it_differs_from_one_that_did_not(name: str, it: Meetings
 
 
 def test_a_run_names_its_meetings(bounced: SimulatedRun) -> None:
-    names = met(bounced.path, {"quorum.voters": "3", "min.insync.replicas": "2"})
+    names = met(bounced.path, {"quorum.voters": "3", "min.insync.replicas": "2"}, {"session": 0.1})
     assert {"power lost with three voters and min.insync.replicas of 2", "a follower that removed records"} <= set(
         names
     )
