@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from nemeses.ports import Host, HostError, Network, PowerSwitch, Result, Site, S
 from nemeses.scheduling import REAL_TIME, Scheduler
 from orchestrator.errors import WorldError
 from orchestrator.worlds.base import Node, WorldSpec
+from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, copy_records
 from orchestrator.worlds.observer_guard import observe
 from orchestrator.worlds.shared_directory import uses_shared
 from systems import Member, Observer, System
@@ -30,7 +30,7 @@ _LAST_WORDS_BYTES = 2_000
 _HOW_TO_STOP = "see stop_deadline_s and kills_at_stop in its system.toml"
 
 
-class ServicesOnHosts(ABC):
+class ServicesOnHosts:
     """The services of a world, started and stopped through the hosts of their nodes: the same in every world. Its
     fields are set by the world."""
 
@@ -53,8 +53,24 @@ class ServicesOnHosts(ABC):
     def deployment(self) -> Deployment:
         return self._spec.deployment
 
-    @abstractmethod
-    def collect(self, node: Node, destination: Path) -> None: ...
+    def data_of(self, node: Node) -> Path:
+        """The directory with a node's data now, for this machine to read. Raises `OSError`."""
+        return Path(node.data_dir)
+
+    def dump(self, node: Node) -> bool:
+        self._copy(node, node.record_dir, EARLIER)
+        return True
+
+    def collect(self, node: Node, destination: Path) -> None:
+        self._copy(node, destination, DATA)
+
+    def _copy(self, node: Node, destination: Path, name: str) -> None:
+        directory, patterns = self.deployment.collected
+        try:
+            copy_data(self.data_of(node) / directory, patterns, destination, name)
+            copy_records(node.record_dir, destination)
+        except OSError as error:
+            raise WorldError(f"{node.name}: its files cannot be collected: {error}") from error
 
     @property
     def left_behind(self) -> dict[str, str]:

@@ -63,7 +63,7 @@ from orchestrator.worlds.namespaces.network import (
     node_address,
     node_mac,
 )
-from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
+from orchestrator.worlds.node_collection import keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import make_shared
 
@@ -576,14 +576,6 @@ class NamespaceWorld(ServicesOnHosts):
             clean_up(self._group.remove, self._network.remove)
             self._group = None
 
-    def dump(self, node: Node) -> bool:
-        try:
-            directory, patterns = self.deployment.collected
-            copy_data(self._machines[node.name].data / directory, patterns, node.record_dir, EARLIER)
-        except OSError as error:
-            raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
-        return True
-
     def kernel_words(self, name: str, pid: int) -> str:
         """The kernel's log has other pids than the node, so only the counts of its control groups are available."""
         del name, pid
@@ -591,14 +583,9 @@ class NamespaceWorld(ServicesOnHosts):
         fresh, self._oom_kills = count - self._oom_kills, count
         return f"oom_kill in memory.events rose by {fresh}" if fresh > 0 else ""
 
-    def collect(self, node: Node, destination: Path) -> None:
-        """Reads the node's disk directly, through the mount of its first process; the node must be on."""
-        try:
-            directory, patterns = self.deployment.collected
-            copy_data(self._machines[node.name].data / directory, patterns, destination)
-            copy_records(node.record_dir, destination)
-        except OSError as error:
-            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+    def data_of(self, node: Node) -> Path:
+        """By way of the mount of the node's first process; the node must be on."""
+        return self._machines[node.name].data
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         """The command that opens a shell on a node, or runs a command there, from inside the sandbox."""

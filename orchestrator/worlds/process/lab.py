@@ -25,7 +25,7 @@ from orchestrator.machine.locks import RunLock
 from orchestrator.machine.programs import program
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.node_collection import EARLIER, copy_data, copy_records, keep_configuration
+from orchestrator.worlds.node_collection import keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED, make_shared
 from orchestrator.worlds.stateless_labs import PerRunLab
@@ -261,22 +261,6 @@ class ProcessWorld(ServicesOnHosts):
     def _run_to_prepare(self, host: Host, command: str, timeout_s: float) -> Result:
         """Started by the supervisor, so that nothing of it outlives the run."""
         return self._hosts[host.name].prepare(command, timeout_s)
-
-    def dump(self, node: Node) -> bool:
-        try:
-            directory, patterns = self.deployment.collected
-            copy_data(Path(node.data_dir, directory), patterns, node.record_dir, EARLIER)
-        except OSError as error:
-            raise WorldError(f"{node.name}: its files cannot be read: {error}") from error
-        return True
-
-    def collect(self, node: Node, destination: Path) -> None:
-        try:
-            directory, patterns = self.deployment.collected
-            copy_data(Path(node.data_dir, directory), patterns, destination)
-            copy_records(node.record_dir, destination)
-        except OSError as error:
-            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
 
     def shell(self, name: str, command: Sequence[str] = ()) -> list[str]:
         """A shell, or a command, in the node's directory, since the node has no separate environment."""

@@ -24,7 +24,7 @@ from orchestrator.errors import WorldError
 from orchestrator.machine.locks import RunLock
 from orchestrator.world_kinds import WORLDS
 from orchestrator.worlds.base import Node, Progress, WorldSpec, no_progress
-from orchestrator.worlds.node_collection import DATA, EARLIER, copy_data, keep_configuration
+from orchestrator.worlds.node_collection import keep_configuration
 from orchestrator.worlds.services import ServicesOnHosts
 from orchestrator.worlds.shared_directory import SHARED
 from orchestrator.worlds.simulation.files import MESSAGES, ORACLES, SUMMARY
@@ -562,13 +562,6 @@ class SimulationWorld(ServicesOnHosts):
         del name, pid
         return ""
 
-    def dump(self, node: Node) -> bool:
-        self._copy(node, node.record_dir, EARLIER)
-        return True
-
-    def collect(self, node: Node, destination: Path) -> None:
-        self._copy(node, destination, DATA)
-
     def collect_all(self) -> None:
         """An unhandled exception is a bug, in the broker or in Brownout: the evidence is kept, and the run is
         unknown."""
@@ -612,20 +605,16 @@ class SimulationWorld(ServicesOnHosts):
     def _scratch(self) -> Path:
         return self._spec.run_dir / "world"
 
-    def _copy(self, node: Node, destination: Path, name: str) -> None:
-        """By way of a real directory, from which files are chosen as in every world."""
-        directory, patterns = self.deployment.collected
+    def data_of(self, node: Node) -> Path:
+        """A real directory, from which files are chosen as in every world."""
         root = self._scratch / node.name
         shutil.rmtree(root, ignore_errors=True)
-        try:
-            for path, content in self._cluster.machines[node.name].disk.files():
-                if content is None:
-                    (root / path).mkdir(parents=True, exist_ok=True)
-                else:
-                    (root / path).write_bytes(content)
-            copy_data(root / directory, patterns, destination, name)
-        except OSError as error:
-            raise WorldError(f"{node.name}: its logs cannot be collected: {error}") from error
+        for path, content in self._cluster.machines[node.name].disk.files():
+            if content is None:
+                (root / path).mkdir(parents=True, exist_ok=True)
+            else:
+                (root / path).write_bytes(content)
+        return root
 
     def _program(self, node: Node) -> Program:
         service = self.service(node)
