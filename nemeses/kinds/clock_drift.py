@@ -17,7 +17,7 @@ from nemeses.in_force import InForce
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, listed
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import ClockReading, change, read_clocks, set_right
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import on_each, required
 from nemeses.parameters import Parameter
 from nemeses.ports import Host, Oscillators, Site
 
@@ -45,9 +45,7 @@ class Drift(Mechanism):
 
     def begin(self, targets: Collection[str], gain: float) -> Evidence:
         """Let clocks gain `gain` seconds per second more; the effect is measured at the end."""
-        oscillators = self.site.oscillators
-        if oscillators is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        oscillators = required(self.site.oscillators, LACKING)
 
         def act(host: Host) -> Evidence:
             reading = read_clocks(host, self.site.scheduler)
@@ -70,9 +68,7 @@ class Drift(Mechanism):
 
     def _end(self, targets: Collection[str], gain: float | None) -> Evidence:
         """`gain` None: end all drifts of the targets."""
-        oscillators = self.site.oscillators
-        if oscillators is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        oscillators = required(self.site.oscillators, LACKING)
 
         def act(host: Host) -> Evidence:
             in_force = self._in_force.on(host.name)

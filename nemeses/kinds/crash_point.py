@@ -11,7 +11,7 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Need, NodeKind, RandomDraw, facts_of, listed
 from nemeses.mechanisms.disks import LACKING
-from nemeses.mechanisms.parallel import guarded, on_each
+from nemeses.mechanisms.parallel import guarded, on_each, required
 from nemeses.mechanisms.power import Power
 from nemeses.mechanisms.service import kill_service, start_and_verify
 from nemeses.parameters import Choice, Parameter, Word
@@ -66,9 +66,7 @@ class CrashAtOperation(NodeKind[Power]):
     healed_by = "start"
 
     def inject(self, by: Power, fault: Fault) -> Evidence:
-        disks = by.site.disks
-        if disks is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        disks = required(by.site.disks, LACKING)
         by.prepare(fault.targets)
 
         def arm(host: Host) -> Evidence:
@@ -85,9 +83,7 @@ class CrashAtOperation(NodeKind[Power]):
         return combine(on_each(by.site, fault.targets, arm))
 
     def heal(self, by: Power, fault: Fault) -> Evidence:
-        disks = by.site.disks
-        if disks is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        disks = required(by.site.disks, LACKING)
         crashes = {name: disks.end_crash_point(name) for name in fault.targets}
         return combine({name: _back(by, fault, by.site.hosts[name], crash) for name, crash in crashes.items()})
 

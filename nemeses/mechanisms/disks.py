@@ -13,7 +13,7 @@ from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Need, NodeKind
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import on_each, required
 from nemeses.mechanisms.service import start_and_verify
 from nemeses.mechanisms.shell import ask, kill_script
 from nemeses.ports import Disks, Host, HostError, Site
@@ -249,9 +249,7 @@ class DiskTroubles(Mechanism):
         return Evidence("confirmed" if is_fast else "mismatch", {"sync_ms": _ms(took_s)})
 
     def _on_each(self, targets: Collection[str], act: Act) -> Evidence:
-        disks = self.site.disks
-        if disks is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        disks = required(self.site.disks, LACKING)
         return combine(on_each(self.site, targets, lambda host: act(host, disks)))
 
 

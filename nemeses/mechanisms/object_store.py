@@ -22,7 +22,7 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, combine
 from nemeses.kind import Facts, Kind, Need, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import on_each, required
 from nemeses.ports import Objects, Site
 
 LACKING: Final = "this world cannot inject faults of an object store"
@@ -48,18 +48,16 @@ class ObjectTroubles(Mechanism):
 
     def trouble(self, fault: Fault, act: Act, is_shown: Callable[[dict[str, object]], bool]) -> Evidence:
         """Let `act` change the store for a new reason and probe it; `is_shown`: whether its facts show the fault."""
-        if self.site.objects is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        objects = required(self.site.objects, LACKING)
         self._reasons += 1
         reason = f"{fault.kind} {self._reasons}"
         self._in_force.append((fault, reason))
-        return self._judged(fault.targets, self.site.objects.under(reason), act, is_shown)
+        return self._judged(fault.targets, objects.under(reason), act, is_shown)
 
     def soothe(self, fault: Fault) -> Evidence:
         """End this fault of the store, and check that a probe, which meets no other fault, ends as before."""
-        if self.site.objects is None:
-            return Evidence("inconclusive", {"error": LACKING})
-        return self._judged(fault.targets, self.site.objects.under(self._taken_back(fault)), _mend, _is_mended)
+        objects = required(self.site.objects, LACKING)
+        return self._judged(fault.targets, objects.under(self._taken_back(fault)), _mend, _is_mended)
 
     def heal_all(self) -> Evidence | None:
         if not self._reasons or self.site.objects is None:

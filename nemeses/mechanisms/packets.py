@@ -12,7 +12,7 @@ from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.in_force import InForce
 from nemeses.kind import Facts, Need, NodeKind
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import on_each, required
 from nemeses.ports import Burst, Host, Site, Wire
 
 _UNSEEN = 1e-9  # the probability that the probes miss an effect that is in force
@@ -133,9 +133,7 @@ class WireEffects(Mechanism):
         return Evidence("confirmed" if as_asked else "mismatch", detail)
 
     def _on_each(self, targets: Collection[str], act: Callable[[Host, Wire], Evidence]) -> Evidence:
-        wire = self.site.wire
-        if wire is None:
-            return Evidence("inconclusive", {"error": LACKING})
+        wire = required(self.site.wire, LACKING)
         return combine(on_each(self.site, targets, lambda host: act(host, wire)))
 
 

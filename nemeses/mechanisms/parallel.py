@@ -1,4 +1,4 @@
-"""Runs one operation on several hosts concurrently."""
+"""Runs one operation on several hosts concurrently; what hosts and worlds cannot do is inconclusive evidence."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from nemeses.ports import Host, HostError, Site
 
 P = ParamSpec("P")
 E = TypeVar("E", Evidence, Evidence | None)
+T = TypeVar("T")
 
 
 def on_each(site: Site, names: Iterable[str], action: Callable[[Host], Evidence]) -> dict[str, Evidence]:
@@ -25,3 +26,10 @@ def guarded(action: Callable[P, E], *args: P.args, **kwargs: P.kwargs) -> E | Ev
         return action(*args, **kwargs)
     except HostError as error:
         return Evidence("inconclusive", {"error": str(error)})
+
+
+def required(part: T | None, otherwise: str) -> T:
+    """A part of a world. Raises `HostError` with this message if the world lacks it."""
+    if part is None:
+        raise HostError(otherwise)
+    return part

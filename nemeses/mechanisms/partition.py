@@ -13,7 +13,7 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault
 from nemeses.kind import Facts, Kind, Need, RandomDraw, listed
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import on_each
+from nemeses.mechanisms.parallel import on_each, required
 from nemeses.mechanisms.shell import ask, datagrams_script, reach_script, refusal_script
 from nemeses.parameters import DIRECTIONS, Choice, Direction
 from nemeses.ports import Host, HostError, Network, PacketCount, Site
@@ -38,9 +38,7 @@ class PartitionMechanism(Mechanism):
         self._unproven: set[Pair] = set()  # healed while a host did not answer, so that no connection was tried
 
     def cut(self, fault: Fault, *, reject: bool = False) -> Evidence:
-        network = self.site.network
-        if network is None:
-            return Evidence("inconclusive", {"error": "this world has no network to cut"})
+        network = required(self.site.network, "this world has no network to cut")
         pairs = cut_pairs(fault, self.site.hosts)
         counters = network.counters()
         network.cut(pairs, reject=reject)
@@ -49,9 +47,7 @@ class PartitionMechanism(Mechanism):
         return self._prove_refusals(pairs, proof) if reject and proof.confirmed else proof
 
     def heal(self, fault: Fault) -> Evidence:
-        network = self.site.network
-        if network is None:
-            return Evidence("inconclusive", {"error": "this world has no network to heal"})
+        network = required(self.site.network, "this world has no network to heal")
         mine = [entry for entry in self._in_force if entry[0] == fault][-1:]
         for entry in mine:
             self._in_force.remove(entry)

@@ -26,7 +26,7 @@ from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault, Status, combine, worst
 from nemeses.kind import Facts, Kind, Need, RandomDraw, facts_of, listed, node_facts
 from nemeses.mechanism import Mechanism
-from nemeses.mechanisms.parallel import guarded, on_each
+from nemeses.mechanisms.parallel import guarded, on_each, required
 from nemeses.mechanisms.service import start_and_verify
 from nemeses.mechanisms.shell import ask, question
 from nemeses.parameters import Choice, Files, Parameter, ParameterError
@@ -202,9 +202,7 @@ class Power(Mechanism):
         return None if self.site.power is None else self._marks.renew(host)
 
     def cut(self, fault: Fault) -> Evidence:
-        power = self.site.power
-        if power is None:
-            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        power = required(self.site.power, "this world has no power switch")
         self.prepare(fault.targets)
         if (pattern := fault.parameters.get("loses")) is not None:
             noted = combine(on_each(self.site, fault.targets, lambda host: self._note(host, pattern)))
@@ -216,9 +214,7 @@ class Power(Mechanism):
         )
 
     def restore(self, fault: Fault) -> Evidence:
-        power = self.site.power
-        if power is None:
-            return Evidence("inconclusive", {"error": "this world has no power switch"})
+        power = required(self.site.power, "this world has no power switch")
         self.in_force.booted |= {name for name in fault.targets if not power.is_on(name)}
         booted = power.restore(fault.targets)
         proofs = on_each(self.site, fault.targets, lambda host: self._back(host, booted.get(host.name, {})))

@@ -12,7 +12,7 @@ from nemeses.fault import Evidence, Fault, combine, worst
 from nemeses.kind import Facts, NodeKind
 from nemeses.mechanism import Mechanism
 from nemeses.mechanisms.clocks import Change, ClockReading, change, note_move, read_clocks, set_right
-from nemeses.mechanisms.parallel import guarded, on_each
+from nemeses.mechanisms.parallel import guarded, on_each, required
 from nemeses.ports import Host, HostError, Site
 
 _PATIENCE_S = 30.0
@@ -52,9 +52,7 @@ class Suspension(Mechanism):
         self._held: dict[str, _Held] = {}
 
     def stop(self, targets: Collection[str], stopped_state: StoppedState) -> Evidence:
-        suspender = self.site.suspender
-        if suspender is None:
-            return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
+        suspender = required(self.site.suspender, "this world has nothing that stops machines")
         looks = self._look(targets)
         if stopped_state == "frozen":
             noted = self._note(looks)
@@ -92,9 +90,7 @@ class Suspension(Mechanism):
         return combine(on_each(self.site, targets, prove))
 
     def resume(self, targets: Collection[str], stopped_state: StoppedState) -> Evidence:
-        suspender = self.site.suspender
-        if suspender is None:
-            return Evidence("inconclusive", {"error": "this world has nothing that stops machines"})
+        suspender = required(self.site.suspender, "this world has nothing that stops machines")
         started_s = self.site.scheduler.monotonic()
         answers = suspender.resume(targets)
         done_s = self.site.scheduler.monotonic()
