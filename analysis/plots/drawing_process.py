@@ -18,7 +18,6 @@ import threading
 import traceback
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from installation.files import PROJECT_ROOT
@@ -77,9 +76,7 @@ class DrawingProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.process.kill()
         self.process.wait()
         self._sent()
