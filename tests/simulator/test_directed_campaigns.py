@@ -111,6 +111,24 @@ CASES = [
         "fetch-would-be-counted",
         marks=pytest.mark.kills("diverging_updates_leo"),
     ),
+    pytest.param(
+        "growth_answered_early",
+        "administration",
+        "administration-undone",
+        marks=pytest.mark.kills("growth_answered_early"),
+    ),
+    pytest.param(
+        "alter_drops_others",
+        "administration",
+        "administration-undone",
+        marks=pytest.mark.kills("alter_drops_others"),
+    ),
+    pytest.param(
+        "removed_leader_stays",
+        "administration",
+        "administration-undone",
+        marks=pytest.mark.kills("removed_leader_stays"),
+    ),
 ]
 UNHARMED = (
     "fenced-follower",
@@ -134,9 +152,11 @@ UNHARMED = (
     "first-sequence-after-restart",
     "deleted-records",
     "tiered-deletions",
+    "administration",
 )
 SEED: Final = defaultdict(
-    lambda: 1, {"first-sequence-after-restart": 2301, "deleted-records": 2, "tiered-deletions": 2}
+    lambda: 1,
+    {"first-sequence-after-restart": 2301, "deleted-records": 2, "tiered-deletions": 2, "administration": 4},
 )
 
 
@@ -150,7 +170,7 @@ def tried(wanted: Sequence[MutantSchedule], scratch: Path, seed: int | None = No
 
 
 @pytest.mark.conforms("H1", "H3", "H5", "H6", "H9", "H14", "H15", "K101-15", "H22", "K595-18", "K595-21", "K595-36")
-@pytest.mark.conforms("K595-40", "K704-1", "K704-4", "K704-5")
+@pytest.mark.conforms("K595-40", "K704-1", "K704-4", "K704-5", "ADM-1", "ADM-2", "ADM-3")
 @pytest.mark.rotating(18, among="directed campaigns")
 @pytest.mark.parametrize(("mutant", "campaign", "oracle"), CASES)
 def test_a_broken_rule_is_named_by_its_oracle(mutant: str, campaign: str, oracle: str, tmp_path: Path) -> None:
