@@ -76,8 +76,9 @@ class FollowedPartition:
         return True
 
     def waits_for(self, reason: str) -> None:
-        """The partition cannot start yet. Traced when the reason changes, not at every try."""
-        if reason != self.reason:
+        """The partition cannot start yet. Traced when the reason changes, not at every try, and not after the role has
+        ended: the partition may have reported a later epoch."""
+        if self.current and reason != self.reason:
             self.reason = reason
             self.partition.trace("bootstrap_waits", leader_epoch=self.follower.leader_epoch, reason=reason)
 

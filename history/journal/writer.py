@@ -153,33 +153,6 @@ class Journal:
         """The outcome of a client's request: the low watermark of the answer, or -1 and the error."""
         return self.event(RECORDS_DELETED, client=client, number=number, low_watermark=low_watermark, error=error)
 
-    def administered(
-        self, client: str, *, operation: str, target: str, outcome: str, error: str, arguments: Mapping[str, Any]
-    ) -> int:
-        """An administrator's operation on a topic or group has this outcome: ok, fail or info."""
-        return self.event(
-            ADMINISTERED,
-            client=client,
-            operation=operation,
-            target=target,
-            outcome=outcome,
-            error=error,
-            arguments=dict(arguments),
-        )
-
-    def cluster_seen(
-        self,
-        client: str,
-        *,
-        nodes: Sequence[int],
-        topics: Mapping[str, Any],
-        records: Mapping[str, Any],
-        groups: Mapping[str, int],
-    ) -> int:
-        """The answers of brokers to an administrator at the end; see `workloads.control.ClusterSeen`."""
-        fields = {"topics": dict(topics), "records": dict(records), "groups": dict(groups)}
-        return self.event(CLUSTER_SEEN, client=client, nodes=list(nodes), **fields)
-
     def client(
         self,
         client: str,

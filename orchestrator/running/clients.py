@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from msgspec import structs
 
-from history.journal.writer import REASSIGN, Journal
+from history.journal.writer import ADMINISTERED, CLUSTER_SEEN, REASSIGN, Journal
 from history.record.client_files import left_by
 from installation.counted import counted
 from nemeses.scheduling import REAL_TIME, Scheduler, ThreadScheduler
@@ -375,11 +375,11 @@ class Fleet:
             case RecordsDeleted():
                 self._journal.records_deleted(client, event.number, event.low_watermark, event.error)
             case Administered():
-                self._journal.administered(client, **structs.asdict(event))
+                self._journal.event(ADMINISTERED, client=client, **structs.asdict(event))
                 if event.operation == REASSIGN and event.outcome == "ok":
                     self.reassigned[event.arguments["partition"]] = tuple(event.arguments["replicas"])
             case ClusterSeen():
-                self._journal.cluster_seen(client, **structs.asdict(event))
+                self._journal.event(CLUSTER_SEEN, client=client, **structs.asdict(event))
 
 
 def _unread(name: str, answer: ReadDone, timeout_s: float) -> str:

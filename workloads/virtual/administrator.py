@@ -188,53 +188,26 @@ class VirtualAdministrator:
                 if not self._floor:
                     await self._learn()
                 possible = self._possible()
-                (operation,) = self._rng.choices(possible, [WEIGHTS[name] for name in possible])
-                await self._do(operation)
+                (drawn,) = self._rng.choices([*possible], [WEIGHTS[name] for name in possible])
+                await possible[drawn]()
 
-    def _possible(self) -> list[str]:
+    def _possible(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """The operations that are possible now, by name."""
         side = bool(self._topics)
-        conditions = {
-            "create": len(self._topics) < MOST_TOPICS,
-            "write": side,
-            "configure": side,
-            "grow": any(topic.partitions < MOST_PARTITIONS for topic in self._topics.values()),
-            "delete": any(name != self._anchor for name in self._topics),
-            "delete-records": any(topic.ends for topic in self._topics.values()),
-            "reassign": bool(self._replicas),
-            "raise-floor": bool(self._replicas and self._floor),
-            "commit": bool(self._anchor) and "members" in self._settings.parameters,
-            "delete-group": bool(self._living_groups),
-            "elect": True,
+        operations = {
+            "create": (len(self._topics) < MOST_TOPICS, self._create),
+            "write": (side, self._write),
+            "configure": (side, self._configure),
+            "grow": (any(topic.partitions < MOST_PARTITIONS for topic in self._topics.values()), self._grow),
+            "delete": (any(name != self._anchor for name in self._topics), self._delete),
+            "delete-records": (any(topic.ends for topic in self._topics.values()), self._delete_records),
+            "reassign": (bool(self._replicas), self._reassign),
+            "raise-floor": (bool(self._replicas and self._floor), self._raise_floor),
+            "commit": (bool(self._anchor) and "members" in self._settings.parameters, self._commit),
+            "delete-group": (bool(self._living_groups), self._delete_group),
+            "elect": (True, self._elect),
         }
-        return [name for name, holds in conditions.items() if holds]
-
-    async def _do(self, operation: str) -> None:
-        match operation:
-            case "create":
-                await self._create()
-            case "write":
-                await self._write()
-            case "configure":
-                name, key = self._rng.choice([*self._topics]), self._rng.choice([*SETTINGS])
-                await self._configure(operation, name, key, self._rng.choice(SETTINGS[key]))
-            case "raise-floor":
-                most = max(self._floor, min(map(len, self._replicas.values())) - 1)
-                value = str(self._rng.randint(self._floor, most))
-                await self._configure(operation, self._settings.topic, FLOOR, value)
-            case "grow":
-                await self._grow()
-            case "delete":
-                await self._delete()
-            case "delete-records":
-                await self._delete_records()
-            case "reassign":
-                await self._reassign()
-            case "elect":
-                await self._elect()
-            case "commit":
-                await self._commit()
-            case "delete-group":
-                await self._delete_group()
+        return {name: operation for name, (is_possible, operation) in operations.items() if is_possible}
 
     # --- topics
 
@@ -268,7 +241,15 @@ class VirtualAdministrator:
         if self._report("delete", name, None if answer is None else answer.responses[0].error_code):
             self._topics.pop(name, None)
 
-    async def _configure(self, operation: str, name: str, key: str, value: str) -> None:
+    async def _configure(self) -> None:
+        name, key = self._rng.choice([*self._topics]), self._rng.choice([*SETTINGS])
+        await self._set("configure", name, key, self._rng.choice(SETTINGS[key]))
+
+    async def _raise_floor(self) -> None:
+        most = max(self._floor, min(map(len, self._replicas.values())) - 1)
+        await self._set("raise-floor", self._settings.topic, FLOOR, str(self._rng.randint(self._floor, most)))
+
+    async def _set(self, operation: str, name: str, key: str, value: str) -> None:
         change = IncrementalAlterConfigsResource(TOPIC_RESOURCE, name, [IncrementalAlterableConfig(key, value=value)])
         answer = await self._ask(IncrementalAlterConfigsRequest([change]), IncrementalAlterConfigsResponse, 1)
         self._report(operation, name, None if answer is None else answer.responses[0].error_code, settings={key: value})

@@ -279,3 +279,14 @@ async def test_a_leader_stamps_its_epoch_over_the_producers(bench: Bench, /) -> 
     partition.append(bytearray(batches(3)), 1, 5.0)
     stored = parse_header(partition.log.read(0, 1 << 20, 1))
     assert (stored.base_offset, stored.leader_epoch) == (0, 7)
+
+
+@played_by(tell, "tmp_path")
+async def test_a_start_under_a_former_leader_reports_no_epoch_of_it(bench: Bench, /) -> None:
+    """The answer of the object store came after the next leader's epoch had started."""
+    former = await bench.follow(2)
+    latest = await bench.follow(3)
+    former.waits_for("no progress for 3 s")
+    latest.waits_for("the leader does not know yet what it has in remote storage")
+    waits = [event["leader_epoch"] for event in bench.events if event["event"] == "bootstrap_waits"]
+    assert waits == [3]
