@@ -383,7 +383,9 @@ def _in_ranges(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
 
 def as_text(number: float, bounds: tuple[float, float]) -> str:
     """A number as a setting: a whole one if both bounds are whole."""
-    return str(round(number)) if all(bound == int(bound) for bound in bounds) else f"{number:.4g}"
+    low, high = bounds
+    is_whole = low == int(low) and high == int(high)
+    return str(round(number)) if is_whole else str(min(max(round(number, 6), low), high))
 
 
 def _of_own_broker(

@@ -17,7 +17,7 @@ from history.journal.timeline import CONFIRMED, FaultSpan
 from nemeses import plan_schedule
 from orchestrator.campaign.parser import load
 from orchestrator.campaign.profiles import PROFILES
-from orchestrator.campaign.swarm import LENGTHS, draw
+from orchestrator.campaign.swarm import LENGTHS, as_text, draw
 from orchestrator.command.line import main
 from orchestrator.errors import UsageError
 from orchestrator.running.runner import require_faults
@@ -114,6 +114,14 @@ def test_a_draw_is_within_the_declared_ranges(name: str, seed: int) -> None:
         overlap=nemesis.overlap,
     )
     assert {plan.kind for plan in schedule} == set(nemesis.faults)
+
+
+@given(st.tuples(st.floats(1e-6, 1e15), st.floats(1e-6, 1e15)).map(sorted), st.floats(0, 1))
+def test_a_number_as_text_is_within_its_bounds(bounds: list[float], share: float) -> None:
+    low, high = bounds
+    text = as_text(min(max(low, low + share * (high - low)), high), (low, high))
+    assert low <= float(text) <= high
+    assert ("." in text or "e" in text) == (low % 1 != 0 or high % 1 != 0)
 
 
 @pytest.mark.parametrize("name", DELIVERED)
