@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -11,8 +12,8 @@ import statistics
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -265,11 +266,75 @@ def _trial(schedule: MutantSchedule, seed: int, made: Made) -> MutantTrial:
     )
 
 
+@dataclass(frozen=True)
+class GenericResult:
+    """A mutant under campaigns that were made for no mutant, up to the first run with an anomaly, or until its budget
+    is spent."""
+
+    mutant: str
+    benign: bool
+    runs: int
+    undecided: int
+    cpu_s: float
+    """Of all these runs, with their analyses."""
+    campaign: str = ""
+    """The campaign of the run that killed it; empty if it survived."""
+    seed: int = -1
+    anomalies: tuple[str, ...] = ()
+
+    @property
+    def is_killed(self) -> bool:
+        return bool(self.campaign)
+
+
+def generic_result(
+    mutant: str,
+    expected: tuple[str, ...],
+    campaigns: Sequence[Campaign],
+    seeds: Sequence[int],
+    budget_s: float,
+    directory: Path,
+    interrupts: Interrupts | None = None,
+) -> GenericResult:
+    """Try a mutant with each seed under one campaign after the other. Raises `Interrupted` with `interrupts`."""
+    start_s, undecided, runs = _processor_s(), 0, 0
+    for seed, campaign in itertools.product(seeds, campaigns):
+        if _processor_s() - start_s >= budget_s:
+            break
+        (cell,) = _cells(campaign, mutant, expected)
+        trial = _tried(MutantSchedule(mutant, "", (), campaign, cell), seed, directory, interrupts)
+        runs, undecided = runs + 1, undecided + (not trial.decided)
+        if trial.killed_by:
+            spent_s = _processor_s() - start_s
+            return GenericResult(mutant, not expected, runs, undecided, spent_s, campaign.name, seed, trial.killed_by)
+    return GenericResult(mutant, not expected, runs, undecided, _processor_s() - start_s)
+
+
+def _processor_s() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def generic_score(results: Sequence[GenericResult]) -> str:
+    """The score as a sentence: the share of mutants that were killed, and what a kill cost."""
+    harmful = [result for result in results if not result.benign]
+    costs = [result.cpu_s for result in harmful if result.is_killed]
+    share = f" ({len(costs) / len(harmful):.0%}), median {statistics.median(costs):.1f} CPU s" if costs else ""
+    alarms = sum(result.is_killed for result in results if result.benign)
+    benign = counted(len(results) - len(harmful), "benign mutant")
+    killed = f"{len(costs)} of {counted(len(harmful), 'mutant')} killed{share}"
+    return f"generic score: {killed}; {benign}, {alarms} with an alarm"
+
+
+GENERIC: Final = ("swarm", "swarm-groups", "chaos-simulated", "tiered-chaos")
+"""Campaigns that were made for no mutant."""
+GENERIC_BUDGET_S: Final = 60
 GENERAL = "chaos-simulated"
 PAGE = PROJECT_ROOT / "docs" / "mutants.md"
 BEGIN = "<!-- what follows is written by `brownout mutants --seeds FIRST-LAST --write` -->\n"
 END = "<!-- until here -->\n"
 _MOST_UNDECIDED = 3  # undecided runs that are printed per schedule, with reasons; --json has all
+_GENERIC_COLUMNS = ("mutant", "killed by", "campaign", "seed", "runs", "unknown", "processor")
 _COLUMNS = ("mutant", "campaign", "killed", "of decided", "unknown", "by", "simulated", "processor")
 
 
@@ -281,11 +346,79 @@ def main(options: argparse.Namespace) -> int:
         if name not in Brownout.mutants:
             raise UsageError(f"unknown mutant {name!r}; {suggestion(name, Brownout.mutants)}")
     if options.seeds is None:
-        if options.names or options.campaign or options.write or options.jobs:
+        if options.names or options.campaign or options.write or options.jobs or options.generic or options.budget:
             raise UsageError("nothing is run without --seeds; give it, or leave out the other arguments")
         _list(Brownout.mutants, as_json=options.json)
         return EXIT_PASS
+    if options.budget and not options.generic:
+        raise UsageError("--budget is of --generic; give both")
+    if options.generic:
+        return _generic(options, Brownout.mutants)
     return _measure(options, Brownout.mutants)
+
+
+def _generic(options: argparse.Namespace, mutants: Mapping[str, Any]) -> int:
+    """Print the generic score. Raises `UsageError` for a campaign that has mutants or is not of the simulation."""
+    if options.write:
+        raise UsageError("--write stores the table of expected anomalies; leave it out, or leave out --generic")
+    campaigns = [load(find(name)) for name in options.campaign or GENERIC]
+    for campaign in campaigns:
+        require_simulation(campaign, "mutants are measured in it")
+        if any(cell.mutants for cell in campaign.cells):
+            raise UsageError(f"{campaign.path}: its cells have mutants; --generic needs a campaign without any")
+    seeds, results = read_seed_list(options.seeds), list[GenericResult]()
+    names = options.names or sorted(mutants)
+    try:
+        for result in _generic_results({name: mutants[name] for name in names}, campaigns, seeds, options):
+            results.append(result)
+            outcome = f"killed by {', '.join(result.anomalies)}" if result.is_killed else "survived"
+            say(
+                f"{len(results)} of {len(names)}: {result.mutant}: {outcome}, {result.cpu_s:.1f} CPU s", file=sys.stderr
+            )
+    except Interrupted:
+        return EXIT_INTERRUPTED
+    finally:  # also after an interrupt or error: print the results so far
+        if options.json:
+            print(json.dumps([asdict(result) for result in results], indent=1))
+        else:
+            show(f"mutants, seeds {options.seeds}", list(map(_generic_row, results)), _GENERIC_COLUMNS)
+            say(generic_score(results))
+    if any(result.benign and result.is_killed for result in results):
+        return EXIT_FAIL
+    return EXIT_UNKNOWN if any(result.undecided == result.runs for result in results) else EXIT_PASS
+
+
+def _generic_results(
+    mutants: Mapping[str, Any], campaigns: Sequence[Campaign], seeds: Sequence[int], options: argparse.Namespace
+) -> Iterator[GenericResult]:
+    """The result of each mutant as soon as it is there. Raises as `measure`."""
+    from orchestrator.search.scratch import scratch
+
+    interrupts = Interrupts(lambda: say("stopping; printing the results so far", file=sys.stderr), lambda: None)
+    jobs = min(options.jobs or os.cpu_count() or 1, len(mutants))
+    arguments = [
+        (name, tuple(filter(None, mutant.anomaly.split(","))), campaigns, seeds, options.budget or GENERIC_BUDGET_S)
+        for name, mutant in mutants.items()
+    ]
+    with interrupts.installed(), scratch(Store(default_store().resolve())) as directory:
+        if jobs == 1:
+            yield from (generic_result(*values, directory, interrupts) for values in arguments)
+            return
+        with worker_processes(jobs, interrupts) as pool:
+            futures = [pool.submit(generic_result, *values, directory / values[0]) for values in arguments]
+            yield from (future.result() for future in as_completed(futures))
+
+
+def _generic_row(result: GenericResult) -> dict[str, str]:
+    return {
+        "mutant": f"{result.mutant} (benign)" if result.benign else result.mutant,
+        "killed by": ", ".join(result.anomalies) or "nothing",
+        "campaign": result.campaign or "-",
+        "seed": str(result.seed) if result.is_killed else "-",
+        "runs": str(result.runs),
+        "unknown": str(result.undecided),
+        "processor": f"{result.cpu_s:.1f} s",
+    }
 
 
 def _list(mutants: Mapping[str, Any], *, as_json: bool) -> None:
@@ -419,6 +552,18 @@ def _options(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--jobs", type=positive, default=None, metavar="N", help="concurrent runs (default: the number of cores)"
     )
+    command.add_argument(
+        "--generic",
+        action="store_true",
+        help="try each mutant under campaigns that were made for no mutant, one seed after the other, until an anomaly "
+        f"kills it (default of --campaign: {', '.join(GENERIC)})",
+    )
+    command.add_argument(
+        "--budget",
+        type=positive,
+        metavar="SECONDS",
+        help=f"with --generic: the processor time of the runs of each mutant (default: {GENERIC_BUDGET_S})",
+    )
     command.add_argument("--write", action="store_true", help="write the result into docs/mutants.md")
     json_option(command)
 
@@ -432,9 +577,10 @@ Lists the mutants of the broker: the rule that each breaks, the anomaly it must 
 
   brownout mutants --seeds 1-20                    how many of 20 simulated runs kill each mutant
   brownout mutants NAME --seeds 1-20 --campaign X  one mutant, under your own campaign
+  brownout mutants --seeds 9001-9040 --generic     which mutants die under campaigns that name none, and at what cost
 
 Ctrl-C stops and prints the results so far. Unknown runs are not counted: shares are of the decided runs.
-Exit 1: a benign mutant raised an alarm. Exit 2: a mutant has no decided run.
+Exit 1: a benign mutant raised an alarm. Exit 2: a mutant has no decided run. With --generic any anomaly kills a mutant.
 """,
     options=_options,
     main=main,

@@ -20,10 +20,12 @@ from orchestrator.command.line import main
 from orchestrator.command.mutants import (
     BEGIN,
     END,
+    GenericResult,
     MutantResult,
     MutantTrial,
     all_schedules,
     exit_code,
+    generic_score,
     schedules,
     wilson,
     with_table,
@@ -228,3 +230,68 @@ def test_parallel_processes_give_the_same_result(capsys: pytest.CaptureFixture[s
     assert results[0][0] == 2
     assert main([*command, "--jobs", "0"]) == 64
     assert "'0' is not a number of at least 1" in capsys.readouterr().err
+
+
+SHORT = """
+name = "short"
+[topology]
+nodes = 3
+world = "simulation"
+[broker]
+"log.flush.interval.messages" = 1
+"min.insync.replicas" = 2
+[workload]
+partitions = 1
+producers = 1
+consumers = 1
+rate = 20
+duration_s = 4
+[nemesis]
+kind = "random"
+faults = ["power-loss-all"]
+interval_s = [0.5, 1.0]
+duration_s = [0.2, 0.4]
+[checks]
+min_ok = 1
+min_share = 0
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_generic_score_counts_any_anomaly_and_stops_there(
+    jobs: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    campaign = tmp_path / "short.toml"
+    campaign.write_text(SHORT)
+    command = ["mutants", "vote_not_persisted", "slow_retry", "--generic", "--campaign", str(campaign), "--json"]
+    assert main([*command, "--seeds", "1-2", "--jobs", jobs]) == 0
+    killed, benign = sorted(json.loads(capsys.readouterr().out), key=lambda result: str(result["mutant"]), reverse=True)
+    assert (killed["campaign"], killed["seed"], killed["runs"]) == ("short", 1, 1)
+    assert "vote-before-disk" in killed["anomalies"]
+    assert killed["cpu_s"] > 0
+    assert (benign["benign"], benign["campaign"], benign["runs"], benign["undecided"]) == (True, "", 2, 0)
+
+
+def test_the_generic_score_is_of_harmful_mutants() -> None:
+    killed, costly = (GenericResult(name, False, 1, 0, cost, "swarm", 1, ("x",)) for name, cost in (("a", 2), ("b", 9)))
+    survivor, benign = GenericResult("c", False, 9, 0, 60), GenericResult("d", True, 9, 0, 60)
+    score = generic_score([killed, costly, survivor, benign])
+    assert score == ("generic score: 2 of 3 mutants killed (67%), median 5.5 CPU s; 1 benign mutant, 0 with an alarm")
+    assert generic_score([survivor]).startswith("generic score: 0 of 1 mutant killed;")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--budget", "5", "--seeds", "1"], "--budget is of --generic"),
+        (["--generic"], "nothing is run without --seeds"),
+        (["--generic", "--seeds", "1", "--write"], "leave out --generic"),
+        (["--generic", "--seeds", "1", "--campaign", "bounce-unseen"], "needs a campaign without any"),
+        (["--generic", "--seeds", "1", "--campaign", "etcd-chaos"], "runs brownout only"),
+    ],
+)
+def test_a_generic_score_without_seeds_or_campaigns_is_refused(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mutants", *arguments]) == 64
+    assert problem in capsys.readouterr().err
