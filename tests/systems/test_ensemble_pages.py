@@ -32,6 +32,7 @@ RUNS = (
     ("nats/stream", "always"),
     ("nats/stream", "default"),
     ("nats/one-server", "always"),
+    ("nats/one-server", "default"),
     ("rabbitmq/queue", "quorum"),
 )
 SYNCS_ALWAYS = (2, 10)
