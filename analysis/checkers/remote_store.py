@@ -211,8 +211,8 @@ def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
 
 def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:
     """Replicas of the metadata topic that a node must have, by the metadata log of the cluster, and that are absent or
-    end below a high watermark on some disk or below another follower, although no fault can have cost them records. The
-    leader may have more, which its followers have not fetched yet."""
+    end below a high watermark on some disk, although no fault can have cost them records. Above it the leader, and
+    followers that were faster, may have more when the nodes stop. No replica may have more than all that led it."""
     from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
     from analysis.replicafiles.log import ReplicaFileError
@@ -230,15 +230,15 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
         topic = cluster.topics.get(TOPIC)
         for number, partition in sorted(topic.partitions.items()) if topic is not None and not cluster.doubts else ():
             ends = metadata.ends.get(number, {})
-            # The stop of the nodes at the end of a run leaves a last epoch without a leader.
-            leader = names.get(next((id_ for _, id_ in sorted(partition.leaders.items(), reverse=True) if id_ > 0), -1))
-            due = max((end for node, end in ends.items() if node != leader), default=0)
-            due = max([due, *(on_disk.get((TOPIC, number), 0) for on_disk in marks)])
+            due = max((on_disk.get((TOPIC, number), 0) for on_disk in marks), default=0)
+            written = max((ends.get(names.get(id_, ""), 0) for id_ in partition.leaders.values()), default=0)
             for node in (names.get(node_id, "") for node_id in partition.replicas):
                 lost = suffered(run.history.journal, node, LOSSES | {Damage.UNSYNCED})
                 if ends.get(node, -1) < due and not lost:
                     has = f"ends at {ends[node]}" if node in ends else "is missing"
-                    yield f"the replica of {TOPIC}-{number} on {node} {has}, and others end at {due}"
+                    yield f"the replica of {TOPIC}-{number} on {node} {has}, and {due} is committed"
+                elif ends.get(node, -1) > written and not lost:
+                    yield f"the replica of {TOPIC}-{number} on {node} ends at {ends[node]}, its leaders at {written}"
         if topic is not None:
             return
     if run.description.metadata_format == KRAFT:
