@@ -60,6 +60,29 @@ def test_a_wait_that_uses_up_the_processor_ends_with_the_seed(monkeypatch: pytes
         cluster.loop.unhandled.clear()  # the interrupted callback
 
 
+def test_a_callback_that_never_returns_ends_before_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that loops without awaiting anything records events without an end."""
+    monkeypatch.setattr(scheduling, "CALLBACK_LIMIT_S", 0.05)
+    attempts: list[int] = []
+
+    def spin() -> None:
+        attempts.append(0)
+        while True:
+            attempts[-1] += 1
+
+    def busy() -> None:
+        cluster.loop.call_later(0.001, busy)  # many short callbacks are progress
+
+    with SimulatedCluster(1, 1) as cluster:
+        scheduler = VirtualScheduler(cluster, 77)
+        cluster.loop.call_later(0.5, spin)
+        cluster.loop.call_later(0.0, busy)
+        with pytest.raises(WorldError, match=r"seed 77: the simulated world used 0.05 s of CPU time for one callback"):
+            scheduler.sleep(1.0)
+        assert len(attempts) == 1
+        cluster.loop.unhandled.clear()  # the interrupted callback
+
+
 def test_a_wait_without_pending_events_ends_with_the_seed() -> None:
     with SimulatedCluster(1, 1) as cluster:
 

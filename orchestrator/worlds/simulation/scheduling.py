@@ -16,6 +16,8 @@ from simulator.loop import DeadlockError, LivelockError
 
 CPU_LIMIT_S = 120.0
 """CPU time for one wait, in seconds: a simulation that needs more makes no progress."""
+CALLBACK_LIMIT_S = 5.0
+"""CPU time for one callback: code that never returns to the loop may fill the memory before the wait is over."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -29,12 +31,15 @@ class VirtualScheduler:
     """The time of one simulated cluster. There is one thread: parallel actions are executed one after the other.
 
     Every wait raises `WorldError` when the simulation makes no progress: nothing is scheduled that could cause the
-    awaited condition, callbacks schedule each other endlessly, or the CPU time of a wait is used up."""
+    awaited condition, callbacks schedule each other endlessly, or a wait or a callback has used up its CPU time."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
         self._cluster = cluster
         self._seed = seed
-        self._stuck = False
+        self._stuck = ""
+        """What used up its CPU time."""
+        self._steps_at_tick = -1
+        self._ticks_left = 0.0
         self._last_ns = -1
 
     def monotonic(self) -> float:
@@ -89,7 +94,7 @@ class VirtualScheduler:
         except (DeadlockError, LivelockError, StuckError) as error:
             raise WorldError(f"seed {self._seed}: the simulated world stopped making progress: {error}") from error
         if self._stuck:
-            raise WorldError(f"seed {self._seed}: the simulated world used {CPU_LIMIT_S:g} s of CPU time for one wait")
+            raise WorldError(f"seed {self._seed}: the simulated world used {self._stuck}")
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
@@ -97,18 +102,29 @@ class VirtualScheduler:
         if not _in_main_thread():
             yield
             return
-        handler_before = signal.signal(signal.SIGVTALRM, self._used_up)
-        signal.setitimer(signal.ITIMER_VIRTUAL, CPU_LIMIT_S)
+        handler_before = signal.signal(signal.SIGVTALRM, self._tick)
+        tick_s = min(CALLBACK_LIMIT_S, CPU_LIMIT_S)
+        self._steps_at_tick, self._ticks_left = -1, CPU_LIMIT_S / tick_s
+        signal.setitimer(signal.ITIMER_VIRTUAL, tick_s, tick_s)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, handler_before)
 
-    def _used_up(self, _number: int, _frame: FrameType | None) -> None:
-        self._stuck = True
+    def _tick(self, _number: int, _frame: FrameType | None) -> None:
+        """Ends a wait whose time is used up, and each callback that was running at the tick before."""
+        steps, steps_before = self._cluster.loop.steps, self._steps_at_tick
+        self._steps_at_tick = steps
+        self._ticks_left -= 1
+        if steps == steps_before:
+            self._stuck = f"{CALLBACK_LIMIT_S:g} s of CPU time for one callback"
+        elif self._ticks_left <= 0:
+            self._stuck = f"{CPU_LIMIT_S:g} s of CPU time for one wait"
+        else:
+            return
         self._cluster.loop.stop()
-        raise StuckError(f"{CPU_LIMIT_S:g} s of CPU time for one wait")
+        raise StuckError(self._stuck)
 
 
 def _in_main_thread() -> bool:
