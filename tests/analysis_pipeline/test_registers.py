@@ -37,6 +37,7 @@ def test_registers_without_contradiction_pass_with_a_certificate(tmp_path: Path)
         "timestamp lookups",
         "bootstrap",
         "deletions",
+        "administration",
         "remote store",
         "faults",
         "metadata quorum",
