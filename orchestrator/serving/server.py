@@ -140,11 +140,11 @@ def invocations(store: Path, look: Callable[[Path], LiveRun]) -> Iterator[LiveIn
     except OSError:
         return
     for directory in directories:
-        stamps_known = () if directory.name.startswith(".") else stamps(directory)
-        if not stamps_known:
+        plan_stamps = () if directory.name.startswith(".") else stamps(directory)
+        if not plan_stamps:
             continue
         try:
-            plan = read_plan(directory, stamps_known[-1])
+            plan = read_plan(directory, plan_stamps[-1])
         except PlanError:
             continue
         matrix = tuple(_row(directory, run) for run in plan.runs)

@@ -55,11 +55,11 @@ def read_matrix(
     count in addition. Raises `UsageError` for a directory that cannot be read.
     """
     try:
-        plans_known = stamps(campaign_dir)
+        plan_stamps = stamps(campaign_dir)
         directories = runs_in(campaign_dir)
     except OSError as error:
         raise UsageError(f"{campaign_dir}: cannot be read: {error.strerror}") from error
-    plans, doubts = _read_plans(campaign_dir, plans_known)
+    plans, doubts = _read_plans(campaign_dir, plan_stamps)
     counted = [
         plan
         for plan in plans
@@ -80,7 +80,7 @@ def read_matrix(
     ]
     entries += [_stray(path, any_analysis) for path in strays if only in (None, path.name)]
     relevant = [text for stamp, text in doubts.items() if not named or stamp in named]
-    if not plans_known:
+    if not plan_stamps:
         relevant.append(_no_plan(campaign_dir))
     superseded = () if named else tuple(plan.stamp for plan in plans if plan not in counted)
     return Matrix(tuple(counted), superseded, tuple(entries), tuple(relevant))
