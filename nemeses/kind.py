@@ -120,7 +120,7 @@ class Kind(ABC, Generic[M]):
     def draw(self, drawn: RandomDraw) -> dict[str, Any]:
         """Draw the parameters of this kind for a random schedule: each number that has a range for that."""
         rng = drawn.rng()
-        numbers = [each for each in self.parameters if isinstance(each, Parameter) and each.drawn]
+        numbers = [parameter for parameter in self.parameters if isinstance(parameter, Parameter) and parameter.drawn]
         return {number.name: round(number.draw(rng), 1) for number in numbers}
 
     def targets(self, aim: Aim, view: ClusterView, chooser: Random) -> tuple[str, ...]:

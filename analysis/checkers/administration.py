@@ -69,7 +69,7 @@ class ExpectedCluster:
 
     def apply(self, line: Line) -> None:
         """The next operation."""
-        its, target, is_certain = line["arguments"], line["target"], line["outcome"] == "ok"
+        arguments, target, is_certain = line["arguments"], line["target"], line["outcome"] == "ok"
         if line["outcome"] == "fail":
             if line["operation"] == "create":
                 self.topics[target] = _Topic(exists={False})
@@ -78,14 +78,14 @@ class ExpectedCluster:
         match line["operation"]:
             case "create":
                 topic.exists = {True} if is_certain else {True, False}
-                topic.counts = {its["partitions"]}
-                topic.settings = {key: {value} for key, value in its["settings"].items()}
+                topic.counts = {arguments["partitions"]}
+                topic.settings = {key: {value} for key, value in arguments["settings"].items()}
             case "delete":
                 topic.exists = {False} if is_certain else {True, False}
             case "grow":
-                topic.counts = {its["partitions"]} | (set() if is_certain else topic.counts)
+                topic.counts = {arguments["partitions"]} | (set() if is_certain else topic.counts)
             case "configure" | "raise-floor":
-                for key, value in its["settings"].items():
+                for key, value in arguments["settings"].items():
                     if is_certain:
                         topic.settings[key] = {value} | topic.late[key]
                     else:
@@ -93,15 +93,15 @@ class ExpectedCluster:
                         if key in topic.settings:
                             topic.settings[key].add(value)
             case "reassign":
-                self.replicas[target, its["partition"]] = its["replicas"]
+                self.replicas[target, arguments["partition"]] = arguments["replicas"]
             case "write" if is_certain:
-                self.records[_place(line)] |= dict(enumerate(its["values"], its["offset"]))
+                self.records[_place(line)] |= dict(enumerate(arguments["values"], arguments["offset"]))
             case "delete-records":
-                self.requested[_place(line)] = max(self.requested.get(_place(line), 0), its["offset"])
+                self.requested[_place(line)] = max(self.requested.get(_place(line), 0), arguments["offset"])
                 if is_certain:
-                    self.deleted[_place(line)] = max(self.deleted.get(_place(line), 0), its["start"])
+                    self.deleted[_place(line)] = max(self.deleted.get(_place(line), 0), arguments["start"])
             case "commit":
-                self.groups[target] = {its["offset"]} | (set() if is_certain else {-1})
+                self.groups[target] = {arguments["offset"]} | (set() if is_certain else {-1})
             case "delete-group":
                 self.groups[target] = {-1} | (set() if is_certain else self.groups[target])
 
@@ -110,39 +110,37 @@ def _place(line: Line) -> str:
     return f"{line['target']}-{line['arguments']['partition']}"
 
 
-def wrong_topics(expected: ExpectedCluster, seen: Line) -> Iterator[tuple[str, str]]:
+def wrong_topics(expected: ExpectedCluster, look: Line) -> Iterator[tuple[str, str]]:
     """A topic or group, and how what brokers know of it contradicts the answers."""
-    who = f"{'brokers' if len(seen['nodes']) > 1 else 'broker'} {', '.join(map(str, seen['nodes']))}"
+    brokers = f"{'brokers' if len(look['nodes']) > 1 else 'broker'} {', '.join(map(str, look['nodes']))}"
     for name, topic in expected.topics.items():
-        known = seen["topics"].get(name)
+        topic_state = look["topics"].get(name)
         if name in expected.groups:
             continue
-        if (known is not None) not in topic.exists:
-            yield (
-                name,
-                f"{'deleted' if known else 'created'}, and by {who} it {'exists' if known else 'does not exist'}",
-            )
-        elif known is not None:
-            if topic.counts and len(known["replicas"]) not in topic.counts:
+        if (topic_state is not None) not in topic.exists:
+            before, now = ("deleted", "exists") if topic_state else ("created", "does not exist")
+            yield name, f"{before}, and by {brokers} it {now}"
+        elif topic_state is not None:
+            if topic.counts and len(topic_state["replicas"]) not in topic.counts:
                 count = " or ".join(map(str, sorted(topic.counts)))
-                yield name, f"given {count} partitions, and by {who} it has {len(known['replicas'])}"
+                yield name, f"given {count} partitions, and by {brokers} it has {len(topic_state['replicas'])}"
             for key, values in topic.settings.items():
-                if (value := known["settings"].get(key)) not in values:
-                    yield name, f"{key} was set to {' or '.join(sorted(values))}, and is {value} by {who}"
+                if (value := topic_state["settings"].get(key)) not in values:
+                    yield name, f"{key} was set to {' or '.join(sorted(values))}, and is {value} by {brokers}"
     for (name, partition), replicas in expected.replicas.items():
-        known = seen["topics"].get(name, {"replicas": []})["replicas"]
-        if known[partition : partition + 1] != [replicas]:
-            now = known[partition] if partition < len(known) else "unknown"
-            yield name, f"partition {partition} was given the replicas {replicas}, and by {who} they are {now}"
-    for name, offset in seen["groups"].items():
+        topic_state = look["topics"].get(name, {"replicas": []})["replicas"]
+        if topic_state[partition : partition + 1] != [replicas]:
+            now = topic_state[partition] if partition < len(topic_state) else "unknown"
+            yield name, f"partition {partition} was given the replicas {replicas}, and by {brokers} they are {now}"
+    for name, offset in look["groups"].items():
         if offset not in expected.groups.get(name, {offset}):
             possible = " or ".join(map(str, sorted(expected.groups[name])))
             yield name, f"its offset is {possible} by the answers (-1: deleted), and its coordinator says {offset}"
 
 
-def wrong_records(expected: ExpectedCluster, seen: Line) -> Iterator[tuple[str, str]]:
+def wrong_records(expected: ExpectedCluster, look: Line) -> Iterator[tuple[str, str]]:
     """A side topic's partition, and how its log contradicts the answers."""
-    for place, (start, pairs) in seen["records"].items():
+    for place, (start, pairs) in look["records"].items():
         if start < expected.deleted.get(place, 0):
             yield place, f"records below {expected.deleted[place]} were deleted, and the log starts at {start}"
         if start > expected.requested.get(place, 0):
@@ -185,14 +183,14 @@ def check(run: CheckedRun) -> Outcome:
     detail = f"{effective} of {counted(len(operations), 'operation')} answered"
     if FINAL not in run.history.phase_names:
         return Outcome(UNKNOWN, detail, doubts=NOT_SEEN.say(["the run has no final phase, in which brokers are asked"]))
-    anomalies = [_anomaly(UNDONE, *wrong) for look in looks for wrong in wrong_topics(expected, look)]
-    lost = [_anomaly(LOST, *wrong) for look in looks for wrong in wrong_records(expected, look)]
+    anomalies = [_anomaly(UNDONE, *contradiction) for look in looks for contradiction in wrong_topics(expected, look)]
+    lost = [_anomaly(LOST, *contradiction) for look in looks for contradiction in wrong_records(expected, look)]
     doubts = NOT_SEEN.say(_unseen(run, expected, looks))
     if keeps_committed(run, run.plan.nodes):
         anomalies += lost
     else:
         doubts += NOT_SEEN.say(
-            f"{each.sentence}; an unclean election or damage to a disk may explain it" for each in lost
+            f"{anomaly.sentence}; an unclean election or damage to a disk may explain it" for anomaly in lost
         )
     if anomalies:
         return Outcome(FAIL, f"{anomaly_count(anomalies)}: {detail}", tuple(anomalies), doubts)

@@ -45,11 +45,13 @@ def drawn_line(description: RunDescription, history: History, events: NodeEvents
 def met(spans: Iterable[FaultSpan], timeouts_s: Mapping[str, float], nodes: int, elections: int) -> list[str]:
     """The confirmed faults by kind, and the conditions that were met, each with its number. `elections`: the number of
     leaders that were elected under load."""
-    made = [span for span in spans if span.status == CONFIRMED]
-    kinds = Counter(span.kind for span in made)
+    confirmed = [span for span in spans if span.status == CONFIRMED]
+    kinds = Counter(span.kind for span in confirmed)
     texts = [f"{kind} {number}" for kind, number in sorted(kinds.items())]
     texts += [
-        f"{counted(number, 'fault')} {name}" for name, number in conditions(made, timeouts_s, nodes).items() if number
+        f"{counted(number, 'fault')} {name}"
+        for name, number in conditions(confirmed, timeouts_s, nodes).items()
+        if number
     ]
     return texts + ([counted(elections, ELECTION)] if elections else [])
 
@@ -72,7 +74,7 @@ def conditions(spans: Sequence[FaultSpan], timeouts_s: Mapping[str, float], node
 
 def _targets_at(span: FaultSpan, spans: Sequence[FaultSpan]) -> frozenset[str]:
     """The targets of all spans in force when this one starts, itself included."""
-    return frozenset(name for each in spans if each is span or _is_during(span, each) for name in each.targets)
+    return frozenset(name for other in spans if other is span or _is_during(span, other) for name in other.targets)
 
 
 def _is_during(span: FaultSpan, other: FaultSpan) -> bool:

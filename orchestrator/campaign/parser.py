@@ -129,11 +129,11 @@ def _parse(source: TomlSource, path: Path) -> Campaign | None:
         draws={} if swarm is None else draws_of(system),
         checkers=own[0],
     )
-    least = (
+    smallest = (
         campaign if swarm is None else dataclasses.replace(campaign, topology=replace(topology, nodes=swarm.nodes[0]))
     )
-    for each in _complaints(root, campaign if is_own_broker(under_test) else least, system):
-        source.complain(_place_of(root, each).error(each.message, each.key))
+    for complaint in _complaints(root, campaign if is_own_broker(under_test) else smallest, system):
+        source.complain(_place_of(root, complaint).error(complaint.message, complaint.key))
     return campaign
 
 
@@ -214,7 +214,7 @@ def _system(table: Table, path: Path, topology: Topology) -> tuple[SystemUnderTe
 
 def _role_settings(table: Table, system: System, topology: Topology) -> dict[str, Settings]:
     tables = {role: table.table(role) for role in system.description.roles}  # also roles that no node has
-    return {role: _settings(each, system, role, topology) for role, each in tables.items() if role in table.data}
+    return {role: _settings(entry, system, role, topology) for role, entry in tables.items() if role in table.data}
 
 
 def _settings(table: Table, system: System, role: str, topology: Topology) -> Settings:
@@ -374,12 +374,12 @@ def _swarm(
         table.refuse(f"nodes: [topology] nodes is {topology.nodes}; set it to the most that is drawn", "nodes")
     if nemesis is not None and nemesis.kind != "random":
         table.refuse('swarm: faults are drawn from [nemesis] faults; set its kind = "random"')
-    least = swarm.nodes[0]
-    replicas = 1 if is_own else replicas_of(workload, least)
-    if nemesis is not None and not faults_of(nemesis.faults, least, replicas):
-        kept = "one replica per partition" if replicas == 1 else f"{replicas} replicas"
+    fewest_nodes = swarm.nodes[0]
+    replicas = 1 if is_own else replicas_of(workload, fewest_nodes)
+    if nemesis is not None and not faults_of(nemesis.faults, fewest_nodes, replicas):
+        copies = "one replica per partition" if replicas == 1 else f"{replicas} replicas"
         root.table("nemesis").refuse(
-            f"faults: a cluster of {least} with {kept}, which [swarm] may draw, can have none "
+            f"faults: a cluster of {fewest_nodes} with {copies}, which [swarm] may draw, can have none "
             "of these; add one that leaves its other nodes and its records alone, such as 'kill'",
             "faults",
         )
@@ -407,25 +407,25 @@ def _check_draws(root: Table, system: System) -> None:
     """Raises `InputError` for a system that declares no ranges or time-outs, and for ranges of unknown settings and
     profiles."""
     path, draws = system.description.directory / DESCRIPTION, draws_of(system)
-    if not draws or not any(each.timeouts for each in draws.values()):
+    if not draws or not any(declared.timeouts for declared in draws.values()):
         lacking = "timeouts" if draws else "ranges"
         root.refuse(
             f"swarm: {path} declares no {lacking} of settings to draw from; add [roles.ROLE.draws.{lacking}] to it, or "
             "leave [swarm] out",
             "swarm",
         )
-    for role, each in draws.items():
-        ranges = [((), each.ranges), *((("profiles", name), inner) for name, inner in each.profiles.items())]
+    for role, declared in draws.items():
+        ranges = [((), declared.ranges), *((("profiles", name), inner) for name, inner in declared.profiles.items())]
         for place, inner in ranges:
-            where = ("roles", role, "draws", *place)
+            keys = ("roles", role, "draws", *place)
             if place and place[1] not in PROFILES:
-                message = f"[{'.'.join(where)}] {place[1]!r} is not a profile; {suggestion(place[1], PROFILES)}"
-                raise InputError(f"{place_of_key(path, *where)}: {message}")
+                message = f"[{'.'.join(keys)}] {place[1]!r} is not a profile; {suggestion(place[1], PROFILES)}"
+                raise InputError(f"{place_of_key(path, *keys)}: {message}")
             for key, bounds in inner.items():
                 texts = (as_text(bound, bounds) for bound in bounds)
                 values = [int(text) if text.isdecimal() else text for text in texts]
                 if problem := next(filter(None, (system.check_setting(role, key, value) for value in values)), None):
-                    tables = where if place else (*where, "ranges")
+                    tables = keys if place else (*keys, "ranges")
                     raise InputError(f"{place_of_key(path, *tables, key)}: [{'.'.join(tables)}] {problem}")
 
 

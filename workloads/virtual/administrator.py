@@ -227,7 +227,7 @@ class VirtualAdministrator:
             self._anchor = self._anchor or name
 
     async def _grow(self) -> None:
-        name = self._rng.choice([name for name, it in self._topics.items() if it.partitions < MOST_PARTITIONS])
+        name = self._rng.choice([name for name, topic in self._topics.items() if topic.partitions < MOST_PARTITIONS])
         count = self._topics[name].partitions + self._rng.randint(1, 2)
         request = CreatePartitionsRequest([CreatePartitionsTopic(name, count, None)], _ms(REQUEST_S))
         answer = await self._ask(request, CreatePartitionsResponse, 3)
@@ -246,8 +246,8 @@ class VirtualAdministrator:
         await self._set("configure", name, key, self._rng.choice(SETTINGS[key]))
 
     async def _raise_floor(self) -> None:
-        most = max(self._floor, min(map(len, self._replicas.values())) - 1)
-        await self._set("raise-floor", self._settings.topic, FLOOR, str(self._rng.randint(self._floor, most)))
+        highest = max(self._floor, min(map(len, self._replicas.values())) - 1)
+        await self._set("raise-floor", self._settings.topic, FLOOR, str(self._rng.randint(self._floor, highest)))
 
     async def _set(self, operation: str, name: str, key: str, value: str) -> None:
         change = IncrementalAlterConfigsResource(TOPIC_RESOURCE, name, [IncrementalAlterableConfig(key, value=value)])
@@ -275,7 +275,7 @@ class VirtualAdministrator:
             self._topics[name].ends[partition] = offset + count
 
     async def _delete_records(self) -> None:
-        name = self._rng.choice([name for name, it in self._topics.items() if it.ends])
+        name = self._rng.choice([name for name, topic in self._topics.items() if topic.ends])
         partition = self._rng.choice([*self._topics[name].ends])
         offset = self._rng.randint(1, self._topics[name].ends[partition])
         code, start = await self._outcome(self._client.delete_records(name, partition, offset, timeout=REQUEST_S))
@@ -368,9 +368,11 @@ class VirtualAdministrator:
             if loop.time() > give_up:
                 break
             await asyncio.sleep(POLL_S)
-        known = {node: state for node, state in states.items() if state is not None}
-        for state in [state for number, state in enumerate(known.values()) if state not in [*known.values()][:number]]:
-            nodes = [node for node, other in known.items() if other == state]
+        answers = {node: state for node, state in states.items() if state is not None}
+        for state in [
+            state for number, state in enumerate(answers.values()) if state not in [*answers.values()][:number]
+        ]:
+            nodes = [node for node, other in answers.items() if other == state]
             records = await self._records(state, give_up) if state == first else {}
             groups = await self._offsets(give_up) if state == first else {}
             self._control.tell(ClusterSeen(nodes, state, records, groups))
@@ -392,8 +394,8 @@ class VirtualAdministrator:
 
     async def _offsets(self, give_up: float) -> dict[str, int]:
         """The committed offset of each group in the topic that stays; -1 without one."""
-        asked = {name: partial(group.committed, self._anchor, [0]) for name, group in self._groups.items()}
-        answers = {name: await _until(give_up, question) for name, question in asked.items()}
+        questions = {name: partial(group.committed, self._anchor, [0]) for name, group in self._groups.items()}
+        answers = {name: await _until(give_up, question) for name, question in questions.items()}
         return {name: offsets[0] for name, offsets in answers.items() if offsets}
 
     async def _state(self, node: int) -> dict[str, Any] | None:
