@@ -1,7 +1,5 @@
 """Identifies the version of the analysis: a digest of its source code."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import socket

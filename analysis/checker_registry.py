@@ -1,7 +1,5 @@
 """The registry of checkers (every module in `analysis/checkers/`) and of the anomalies and reasons they declare."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping

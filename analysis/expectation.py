@@ -19,8 +19,6 @@ A cell with `at_least` expects a loss that needs luck: a run that passes is acce
 the cell that failed as expected.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

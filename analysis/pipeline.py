@@ -4,8 +4,6 @@ Each stage writes into the run's directory and reads only what earlier stages wr
 stored run, interrupted runs included. A checker that crashes makes the run unknown, never pass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import shutil

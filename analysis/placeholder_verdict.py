@@ -1,7 +1,5 @@
 """Writes the verdict of a run whose analysis has not finished: unknown, with the reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

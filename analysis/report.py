@@ -1,7 +1,5 @@
 """Renders the HTML reports of runs, campaigns and explorations: self-contained, with the verdict first."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

@@ -5,8 +5,6 @@ made from: a row with another digest is stale. So a field of `RunRow` is a key o
 `runs`; `LISTED` are those of `brownout list --json` and of the index page.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

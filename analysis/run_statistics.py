@@ -12,8 +12,6 @@ moment are kept: two moments of one cell are less than its length apart, so a ga
 If the longest of these gaps is shorter than a cell, it is the length of the next pass's cells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain

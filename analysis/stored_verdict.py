@@ -1,8 +1,6 @@
 """Decides whether the stored verdict of a run can be believed: it must be complete, of a finished analysis,
 about this run, and about the files that are in the directory now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -5,8 +5,6 @@
 The start of the session is reported separately; in a campaign it overlaps with the load.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import tempfile

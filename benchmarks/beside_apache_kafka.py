@@ -9,8 +9,6 @@ one; our broker does not wait. Several connections are therefore fair to both, a
 the difference. The output has one line per case with the medians of the rounds and their ratio.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import signal

@@ -8,8 +8,6 @@ of each pass, which it verifies, or the few operations of a fail. The times of `
 the result and plots, are printed separately.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

@@ -10,8 +10,6 @@ that latencies at a fixed rate do not include other work. Do not use it at full 
 processes that use all of the CPU time.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

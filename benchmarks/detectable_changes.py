@@ -8,8 +8,6 @@ side are larger by the change. Of `--figures` figures the first has changed, and
 `--effect`: the allowed worsening.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from typing import Final

@@ -9,8 +9,6 @@ another controller is active (`controller`), it ends the broker's session (`expi
 and the client gets its first acknowledgement (`acknowledged`).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -8,8 +8,6 @@ each operation beyond the first quarter, and the CPU time of an operation. EDN h
 the library that reads it takes longer than all other steps.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -8,8 +8,6 @@ the machine has no effect and the same starts give the same figures. A start tha
 the starts, and for each state the median of the first run that reached it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import statistics

@@ -6,8 +6,6 @@ Each connection sends one ApiVersions request and is then idle; a closed one rec
 load runs without and then with these connections, in one process.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -8,8 +8,6 @@ with `--json-lines` one file of appends in JSON lines, with `--register-lines` o
 line of its invocation.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """A producer that repeats one prepared request, so that the broker dominates the measurement."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -3,8 +3,6 @@
 The row groups are in memory, of the size of stored ones; the plan, the evidence and the conclusion are the engine's.
 """
 
-from __future__ import annotations
-
 import argparse
 import resource
 import time

@@ -1,7 +1,5 @@
 """Large histories that a linearizable log could have produced, for the benchmarks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

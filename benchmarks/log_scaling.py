@@ -8,8 +8,6 @@ driver does the work; with more, or with Spark, worker processes do. CPU time is
 its workers; memory is the peak of the driver, and the peak of the largest worker.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

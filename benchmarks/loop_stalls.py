@@ -6,8 +6,6 @@ A client repeatedly sends ApiVersions to every broker. The longest time without 
 a vote or a lease would have waited. The limit is a quarter of `broker.lease.ms` (2,000).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -8,8 +8,6 @@ partition has a leader and all of its replicas in sync (`in_sync`), or until no 
 processor time of all brokers meanwhile, and the errors by their text.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

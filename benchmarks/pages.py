@@ -10,8 +10,6 @@ of a run and drawn its timeline. `--timeline`: only the timeline of a generated 
 operations, in Chromium: the time to draw a frame while the user zooms and pans.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

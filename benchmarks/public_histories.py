@@ -7,8 +7,6 @@ the name of its repository. `brownout check` judges each file with the model for
 answer is that of the tool's own tests. A file that is absent is named.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io

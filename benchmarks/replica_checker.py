@@ -1,7 +1,5 @@
 """Duration of reading and comparing replica files: python -m benchmarks.replica_checker [RECORDS] [--batch N]"""
 
-from __future__ import annotations
-
 import argparse
 import struct
 import tempfile

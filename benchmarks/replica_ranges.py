@@ -1,7 +1,5 @@
 """CPU time and peak memory of the replica check: python -m benchmarks.replica_ranges [MEGABYTES] [--workers N]"""
 
-from __future__ import annotations
-
 import argparse
 import resource
 import struct

@@ -9,8 +9,6 @@ The journal names other clients, so the verdict is unknown and no certificate is
 the verdict is a pass with a certificate. The CPU time is that of the analysis without the page.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import os

@@ -8,8 +8,6 @@ detects is visible only in the simulation. The store keeps every run with its `s
 file has are not repeated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -6,8 +6,6 @@ The unit is the CPU time of the whole run (simulated world, clients, record) and
 work on the machine hardly changes it. `--profile` prints the functions that use it.
 """
 
-from __future__ import annotations
-
 import argparse
 import cProfile
 import pstats

@@ -16,8 +16,6 @@ Each case compares two things in alternation, so only the shares mean something 
 The store is a directory, and the brokers, the client and the store share one machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -7,8 +7,6 @@ generator makes them, on a store that is strictly serializable. A process of its
 all: reading the EDN, the checker, the certificate and its verification.
 """
 
-from __future__ import annotations
-
 import argparse
 import multiprocessing
 import resource

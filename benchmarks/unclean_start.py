@@ -6,8 +6,6 @@ Every partition has `--nodes` replicas and some records. Times start with the pr
 it serves, until each partition has a leader, and until all replicas of each partition have acknowledged another record.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import itertools

@@ -6,8 +6,6 @@ Prints median, minimum and maximum of each, in milliseconds. A minimal listener 
 do not include it.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import statistics

@@ -1,7 +1,5 @@
 """`python -m broker`: one broker as a process."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

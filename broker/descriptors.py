@@ -1,7 +1,5 @@
 """Waits for free file descriptors: reaching their limit (EMFILE) is not treated as a disk failure."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar

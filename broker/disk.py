@@ -9,8 +9,6 @@ and the loop must not wait for that many times a second. Complete segments have 
 gigabyte to write, and no leader may wait for that.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

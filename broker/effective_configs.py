@@ -3,8 +3,6 @@
 Sources are those of DescribeConfigs: the topic, the cluster's default, the broker's file, the built-in default.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The environment of one broker: what most of its parts use."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The error codes of the Kafka protocol that this broker uses, and the exceptions that carry them."""
 
-from __future__ import annotations
-
 import errno
 from enum import IntEnum
 

@@ -3,8 +3,6 @@
 A pattern finds them: a running broker, which answers with them, must not wait for a parser of Python.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -4,8 +4,6 @@ The listeners in `controller.listener.names` serve only the requests between the
 listeners are for clients and for the replication between brokers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum

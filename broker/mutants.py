@@ -6,8 +6,6 @@ resolves `active(name)` once, when it is built, so that a mutant that is off cos
 The benign mutants change the broker's configuration in ways on which no promise depends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final

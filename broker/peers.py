@@ -1,7 +1,5 @@
 """The interface through which parts of a broker send requests to other nodes; `broker.server.client` implements it."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from broker.protocol.schema import Message

@@ -7,8 +7,6 @@ The interface defines what survives a power loss: bytes are durable once `sync` 
 (of a created, renamed or removed file) once `sync_directory` of its directory has returned. Nothing else is.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Parses a file of properties and single values. Every error message says what to change."""
 
-from __future__ import annotations
-
 from broker.errors import StartupError
 
 MAX_INT32 = (1 << 31) - 1

@@ -5,8 +5,6 @@ from 0, which shows missing events), `wall` (the wall clock in ns, which puts ev
 and the event's own fields, listed in `EVENTS`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ a test. Each function refuses what a campaign would refuse, so a test shows it f
     assert testing.evidence_of(FlipBit(), TargetNode.of(tmp_path))
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Keeps Arrow from importing pandas, which this program does not use."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from importlib.machinery import ModuleSpec

@@ -9,8 +9,6 @@ The journal must be able to record that the disk is full. `fallocate` with FALLO
 its end without changing its size; a later write there needs no free space. No other process can take them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import errno

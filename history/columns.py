@@ -2,8 +2,6 @@
 
 The schema of the table and its description in docs/tables.md follow from the struct."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec

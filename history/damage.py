@@ -4,8 +4,6 @@ Each kind of fault declares the damage that it may do to its targets. The journa
 fault. Every exemption of an oracle or a checker names the damage that it excuses, and nothing else excuses a finding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final

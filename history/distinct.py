@@ -3,8 +3,6 @@
 `numpy.unique` puts all numbers into a hash table, or sorts them without regard for what is sorted.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

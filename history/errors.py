@@ -1,7 +1,5 @@
 """The error of reading a run's record, and the mark of operations that a client never completed."""
 
-from __future__ import annotations
-
 from typing import Final
 
 UNFINISHED: Final = "unfinished: announced by its producer, never completed"

@@ -4,8 +4,6 @@ Each kind of fault declares both, and the journal stores them with the fault, be
 kinds. No two kinds have the same pair. `analysis.plots.style` has the colours and shapes.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -4,8 +4,6 @@ The bounds are those of msgspec, so one declaration serves the reader of a campa
 reader of run.toml, the JSON Schema and the documents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Annotated, Final
 

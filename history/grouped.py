@@ -4,8 +4,6 @@ Theory of operation. Some parts become a table of their groups. It is grouped ag
 with the groups and not with the parts. docs/decisions/figures-by-arrow.md says why Arrow computes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Final
 

@@ -7,8 +7,6 @@ last seconds could change again without a new ctime, so its digest is not kept. 
 future, and one of a file that changed while it was read.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Final

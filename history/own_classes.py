@@ -6,8 +6,6 @@ file, so errors name the user's file and line. It can import installed packages 
 it.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 from types import ModuleType

@@ -5,8 +5,6 @@ completing it becomes an append that may have happened. The records of all clien
 says that each client left. Missing or damaged parts are reported as defects of the part, and everything else is read.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ cannot be exchanged afterwards, a name can. Every reader of evidence uses this m
 (`tests/house/test_evidence_readers.py` enforces this).
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

@@ -6,8 +6,6 @@ clients wrote, and the identity of a simulation. What the analysis makes from th
 evidence.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -5,8 +5,6 @@ also accepts NaN and infinities, which JSON does not have, numbers that exceed a
 is decoded here, and each of these is an error.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from typing import Any, Final

@@ -4,8 +4,6 @@ TOML has integers of 64 bits. Python also accepts larger ones, which it then ref
 dots, whose table is nested deeper than Python's functions can follow. Each of these is an error here.
 """
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The time scale of a world: the factor by which its machines are slower than this one."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 ORDINARY: Final = 1.0

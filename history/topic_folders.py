@@ -1,7 +1,5 @@
 """Valid names of topics, and the folder of a partition's tables: a topic's name in a history may look like a path."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """How strictly queries bound a log's length from above: the values of `upper_bound` in campaigns, systems and runs."""
 
-from __future__ import annotations
-
 from typing import Final
 
 UPPER_BOUNDS: Final = ("strict", "session", "lower-bound-only")

@@ -1,7 +1,5 @@
 """Hatchling's build hook: records in each wheel and source archive what it was built from."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import tempfile

@@ -1,7 +1,5 @@
 """The Brownout command line for messages: every command that a user should copy is made by this module."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

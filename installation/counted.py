@@ -1,7 +1,5 @@
 """Numbers with their nouns."""
 
-from __future__ import annotations
-
 
 def counted(count: int, noun: str, plural: str = "") -> str:
     """The number and its noun, which has an `s` in the plural unless another plural is given."""

@@ -4,8 +4,6 @@ A checkout has all of them. An installed package has the requested ones: `pip in
 extra are imported late, after a check with `is_there` or `missing`.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

@@ -4,8 +4,6 @@ There are two forms: a checkout, which can be run directly, and an installed pac
 `brownout/home/` and a build record. The package's directory may be read-only.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@ directory has a name without such characters, `/proc/<process>/fd/<descriptor>`.
 process has it open, for every process of the same user, and leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

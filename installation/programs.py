@@ -1,7 +1,5 @@
 """Runs other programs to their end, and makes several instances of this one wait for each other."""
 
-from __future__ import annotations
-
 import fcntl
 import subprocess
 from collections.abc import Callable, Iterator, Sequence

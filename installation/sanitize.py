@@ -4,8 +4,6 @@ Characters that a terminal would interpret, or that XML forbids, are escaped: a 
 nor make a document unreadable.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

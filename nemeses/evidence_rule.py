@@ -1,7 +1,5 @@
 """What evidence must show, as data: the journal stores the rules with the fault, and the analysis checks them again."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """Faults as data: their kind, targets and times; and the evidence that a fault took effect."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

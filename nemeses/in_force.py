@@ -8,8 +8,6 @@ there; nor can its heal. Therefore:
 - a service starts only when no fault in force keeps it from running: the heal of the last such fault starts it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar

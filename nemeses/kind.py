@@ -1,7 +1,5 @@
 """The base class of all kinds of fault. Each kind is one class in one file (`nemeses/kinds/`)."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

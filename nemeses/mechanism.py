@@ -1,7 +1,5 @@
 """A mechanism: the shared code of the kinds of fault that use the same part of a world, such as its network."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from nemeses.fault import Evidence

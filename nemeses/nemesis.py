@@ -4,8 +4,6 @@
 inconclusive evidence, never an exception.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final

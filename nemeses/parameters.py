@@ -1,7 +1,5 @@
 """The parameters of faults as data: unit, bounds and default of each."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Finds the kinds of fault: every file in `nemeses/kinds/` is one; no other list of them exists."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pkgutil

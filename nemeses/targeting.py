@@ -1,7 +1,5 @@
 """Turns a fault's aim, such as a leader, into nodes of the current cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args

@@ -3,8 +3,6 @@
 Nodes get two: the broker's source, and the files of a system under test.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """Builds the image from Debian's packages and our files: a disk and a box. An incomplete build is never used."""
 
-from __future__ import annotations
-
 import errno
 import os
 import platform

@@ -6,8 +6,6 @@ and the drivers of virtual disks and networks, uncompressed: an emulated machine
 own (30 MB, compressed). This one has 3 MB.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Errors of the nodes' image. Every message names the next step."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from installation.commands import command

@@ -1,7 +1,5 @@
 """Finds the project's image and checks that it matches the recipe."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Collection

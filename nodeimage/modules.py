@@ -1,7 +1,5 @@
 """Selects the kernel modules that the image keeps, and the order in which they are loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs other programs so that they end with this process, and reports their output when they fail."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

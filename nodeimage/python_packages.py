@@ -1,7 +1,5 @@
 """The broker's third-party packages as an archive, for any supported Python version and machine."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The content of a node's image. A change here, or in `guest/`, `initrd/` and `box/`, makes another image."""
 
-from __future__ import annotations
-
 SUITE = "bookworm"
 DEBIAN_ARCHITECTURE = "amd64"
 PYTHON = "3.11"  # the suite's

@@ -1,7 +1,5 @@
 """`python -m orchestrator`: what `./brownout` becomes once its environment is there."""
 
-from __future__ import annotations
-
 import sys
 
 from installation import standard_streams

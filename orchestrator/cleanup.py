@@ -8,8 +8,6 @@ Every chain of cleanup steps runs through this module, so that the same rules ho
   is run again, since it may have stopped halfway. Steps can therefore run twice.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The exceptions that the orchestrator raises deliberately, and their exit codes."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Ends the process of a command."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """Prints tables and verdicts on standard output; plain text where it is not a terminal."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO

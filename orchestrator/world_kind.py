@@ -1,8 +1,6 @@
 """The declaration of a world. Each world is one file in `orchestrator/world_kinds/`, found automatically, and its
 implementation in `orchestrator/worlds/<world>/`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

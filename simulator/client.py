@@ -1,8 +1,6 @@
 """Small clients of the broker's protocol: one that distinguishes refused from uncertain outcomes, and a member of a
 consumer group, which joins, heartbeats, commits and leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import struct

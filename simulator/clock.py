@@ -1,7 +1,5 @@
 """The clocks of one simulated machine: the time since boot, by which its timers run, and the time of day."""
 
-from __future__ import annotations
-
 import math
 
 

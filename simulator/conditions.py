@@ -1,7 +1,5 @@
 """Parameters of the simulated network and disks without faults. Times in seconds, sizes in bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -8,8 +8,6 @@ machine follows at the same moment of virtual time. The seed determines everythi
 its crash as the run without it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import inspect

@@ -1,7 +1,5 @@
 """The current faults of a simulated disk, and how often operations met them."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A host is one life of one process. It is in a context variable, so everything th
 callbacks of futures - belongs to it too, and a dead host's callbacks never run.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 Recording is invisible to the simulated world: a recorded run is the same run, with the same digest.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """A machine's network device: its outgoing packets may be delayed, lost, duplicated or reordered."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

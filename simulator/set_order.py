@@ -8,8 +8,6 @@ such a set of more than one element. `sorted`, sets made of sets, `any`, `sum` a
 This costs every loop a call, so it is for tests: `install()` before anything of the packages is imported.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib.abc
 import importlib.machinery

@@ -5,8 +5,6 @@ The versions are those that the description names; without a description, those 
 files come with this project or from the nodes' packages has no lock files (`versions/`).
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -7,8 +7,6 @@ as the names of anomalies, are passed beside it.
 A shape is the JSON Schema of one key, as msgspec makes it. Reader and schema share it, so both refuse the same.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

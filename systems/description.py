@@ -3,8 +3,6 @@
 Texts of roles are templates (Jinja2); see `systems.system` for what they can use.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Expected errors of systems: invalid input of the user, and clusters that do not answer."""
 
-from __future__ import annotations
-
 
 class InputError(Exception):
     """An invalid file or value; the message names `file:line:`, the key, and the remedy.

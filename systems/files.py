@@ -8,8 +8,6 @@ Invariant: a version's directory either holds all files of a lock, each with its
 (a failing disk, a changed lock) is detected when the directory is used.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import shutil

@@ -5,8 +5,6 @@ is valid for one Java and for jars at one path. For other machines their own Jav
 machine's files (`root`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

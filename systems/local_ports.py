@@ -5,8 +5,6 @@ free; then one of the two servers ends. `LocalPorts` therefore reserves a port b
 Unix sockets. The kernel removes the name when the process ends for any reason; it leaves no file.
 """
 
-from __future__ import annotations
-
 import random
 import socket
 from typing import Final, Self

@@ -1,7 +1,5 @@
 """Resolves and fetches jars with this machine's Maven and its configured repositories, mirrors and cache."""
 
-from __future__ import annotations
-
 import contextlib
 import fnmatch
 import os

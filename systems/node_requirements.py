@@ -1,7 +1,5 @@
 """What a version of a system needs on machines that do not share this machine's filesystem."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field

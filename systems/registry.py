@@ -1,7 +1,5 @@
 """Loads systems: those that come with Brownout by name, user-defined ones by directory."""
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """What a node runs: one process, its files, and its deadlines for starting and stopping."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

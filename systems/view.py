@@ -1,7 +1,5 @@
 """A cluster as its nodes report it: leaders, in-sync replicas, live nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Hooks and fixtures of all tests: order, tier, and the end of a test session by a signal."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -4,8 +4,6 @@ The parameters before `/` come from the function that plays the test; the parame
 parametrized values, which pytest supplies by name.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Coroutine

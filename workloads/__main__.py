@@ -1,7 +1,5 @@
 """One client process: `python -m workloads KIND ROLE SETTINGS-AS-JSON PARENT-PID`."""
 
-from __future__ import annotations
-
 import signal
 import sys
 

@@ -24,8 +24,6 @@ Therefore never catch an error to return something, and never retry a change: th
 One thread uses an object, the thread that made it, for one operation at a time.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum

@@ -13,8 +13,6 @@ counts as a retry, or with a refusal that leaves the leader where it is. Lines o
 prove nothing: then no record counts as sent once.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections import Counter

@@ -1,7 +1,5 @@
 """Opens the record of a client process."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.record.shapes import LOG, Shape

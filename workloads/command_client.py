@@ -9,8 +9,6 @@ A program may be a script that runs another program, which does not get the scri
 that program gets SIGTERM as well, because it may still have to record operations.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -7,8 +7,6 @@ The object has a thread of its own, so that a call that never returns blocks no 
 behind, and closes the object if the call returns later.
 """
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import threading

@@ -5,8 +5,6 @@ bound of the log's length comes from an end query, or from a poll that finds the
 poll's answer may be older than the poll, but it is never older than the last request to fetch the partition again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from random import Random

@@ -1,7 +1,5 @@
 """Splits records into runs of consecutive offsets, and records each run as one read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 

@@ -4,8 +4,6 @@ A result of the right type may still be impossible, such as offsets that fall: t
 it counts as a mistake of one operation.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import pairwise

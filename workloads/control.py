@@ -5,8 +5,6 @@ Each message has a type of its own; any other line raises `MessageError`. `Appen
 ends the process.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import queue

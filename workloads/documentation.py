@@ -1,7 +1,5 @@
 """`python -m workloads.documentation` writes the declarations of the workload kinds into docs/workloads.md."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

@@ -4,8 +4,6 @@ A producer names an offset up to which its own records are acknowledged. So each
 journal has its offset: what may be missing afterwards is known exactly.
 """
 
-from __future__ import annotations
-
 from random import Random
 from typing import Final
 

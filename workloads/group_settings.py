@@ -1,7 +1,5 @@
 """Settings of a consumer group: its name, its session timeout, and the pace of its members."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec import structs

@@ -1,7 +1,5 @@
 """The declaration of a workload kind. Each kind is one file in `workloads/kinds/`, found by `workloads.kinds`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The timestamps that a consumer of the workload `tiered` knows, and the timestamps that it asks for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random

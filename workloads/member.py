@@ -5,8 +5,6 @@ the end of the load, so that the group reaches the end of every partition. The o
 acknowledgement is unknown: the library retries it automatically.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ They are workloads as users have them (`workloads/own_workload.py`): a run store
 the user's own has the functions. Values are unique in a run, so each answer names the operation that made it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator
 from random import Random
 from typing import Annotated, Any, Final

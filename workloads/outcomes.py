@@ -13,8 +13,6 @@ because a wrong `fail` would make an anomaly of a correct broker's answer, while
 little weaker.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 Outcome = Literal["ok", "fail", "info"]

@@ -20,8 +20,6 @@ system answered. Argument and result are JSON values, because the record has the
 result of that operation, None if it is not known to have happened: so a generator can go on from what it was shown.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """When a client issues its next operation, and on which partition: pure, seeded code that gets the time as argument."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import Random
 from typing import Final, Protocol

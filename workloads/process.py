@@ -1,7 +1,5 @@
 """The run loop's handle of a client, wherever it runs: commands to it, and its answers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

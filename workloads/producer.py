@@ -1,7 +1,5 @@
 """A client process that appends unique values to a topic and records the outcome of each append."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """The settings of a client process, and library configurations that make outcomes reliable."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 """`python -m workloads.under_parent PARENT-PID PROGRAM ...`: becomes the program; the kernel kills it when the parent
 ends for any reason."""
 
-from __future__ import annotations
-
 import os
 import sys
 

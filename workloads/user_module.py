@@ -1,7 +1,5 @@
 """Loads the client class that a user names; errors have the file and the line."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

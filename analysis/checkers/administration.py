@@ -11,8 +11,6 @@ was whole again (`cluster_seen`) must agree with that:
 - a deleted group has no committed offset, and another one has its last one.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

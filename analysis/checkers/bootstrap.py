@@ -8,8 +8,6 @@ leader's entries up to its start (K1023-11): when it was in sync, by the copy of
 collected files, from the start of the log on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -4,8 +4,6 @@
 depends on the run's name and on the place of the node: addresses, ports, directories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import zip_longest

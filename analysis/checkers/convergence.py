@@ -8,8 +8,6 @@ advance for at least half of their time, while the place took a change. Whatever
 unknown, with the reason.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

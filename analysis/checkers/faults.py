@@ -11,8 +11,6 @@ too; `unless`: the key of a fact that names the kind of another fault, whose eff
 void while it is in force.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

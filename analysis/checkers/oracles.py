@@ -5,8 +5,6 @@ name, every oracle with its number of comparisons, and the number of the simulat
 the digest of the simulation, must be there and of this run, too. Another record is rejected with its findings.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

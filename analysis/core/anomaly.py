@@ -1,7 +1,5 @@
 """Anomalies: their kinds and broken promises, as checkers declare them, and the finding of one in a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

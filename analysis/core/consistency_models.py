@@ -6,8 +6,6 @@ theorem 9). With `-process` a cycle also needs the order of a process, with `-re
 `no-serial-order`: registers without a known cycle, after a search through all orders.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Joins and groups of columns of integers, without loops over their rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from history.value_runs import I64

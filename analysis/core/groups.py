@@ -11,8 +11,6 @@ At-least-once: all records below an offset were handed to a member before the co
 partitions without transactions and compaction, each offset from the first on is a record.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """Clients with incomplete records: findings that the lost part may explain prove nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """A contradiction in a partition, in numbers: `decide` finds it, `explain` puts it into words."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -5,8 +5,6 @@ if a different value was read in its place, if a different value was acknowledge
 end before it. Each lost value is reported once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 

@@ -14,8 +14,6 @@ bisection finds the first return with which there is none. Operations that leave
 from this history, as long as the rest has no order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple

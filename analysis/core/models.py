@@ -8,8 +8,6 @@ A model may allow several states after an operation whose answer is unknown: a q
 its elements to it.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple

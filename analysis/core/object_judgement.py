@@ -3,8 +3,6 @@
 Objects are judged apart: linearizability is a local property (Herlihy and Wing 1990, theorem 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -10,8 +10,6 @@ The last range of a partition has no end, so every offset is in a range. An offs
 makes this range long, not the number of ranges large: it is damage, and must not exhaust the memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -13,8 +13,6 @@ The other replicas must have the last record of each key if they cover it: if it
 Below it, no replica has another commit at an offset.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -30,8 +30,6 @@ M1 to M4 follow from the protocol alone, for any failures and any clock errors. 
 checked only if no clock was set back meanwhile.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

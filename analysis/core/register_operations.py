@@ -1,7 +1,5 @@
 """Operations on registers in the checkers' form, from a table with the schema `history.REGISTERS`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 

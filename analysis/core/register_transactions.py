@@ -11,8 +11,6 @@ was found is remembered by a digest of the placed nodes and current versions, an
 used up, and with other digests again, no order exists. The verifier, not this search, confirms an order.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass

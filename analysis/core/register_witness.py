@@ -8,8 +8,6 @@ Then each operation is tried alone. A write is replaced by one that may have hap
 still a contradiction, the write is not needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 

@@ -10,8 +10,6 @@
   segment before has (K1023-11).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np

@@ -18,8 +18,6 @@
 `remote_object_rules` has R9 to R12, and `remote_trace_rules` R14 and R15.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -6,8 +6,6 @@
 - R5, R7 and R8 need a report of the borders of each replica's log. A trace without one proves nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

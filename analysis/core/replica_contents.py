@@ -1,7 +1,5 @@
 """Compares a log with what clients sent and read (D5, D6, D8), and its records with their values (D9)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from sys import maxsize
 

@@ -1,7 +1,5 @@
 """Leader epochs: D3 along each log, D4 among the epoch files and the logs' records."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise

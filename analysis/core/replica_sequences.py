@@ -14,8 +14,6 @@ The rule claims only what a log proves:
   own files have the log from offset 0 on. Apache Kafka accepts any number from a producer that it does not know.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

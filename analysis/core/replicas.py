@@ -28,8 +28,6 @@ that all replicas lack the reason is unknown, so D5 and D6 do not apply to it.
 Once the cluster is quiet everything counts as below the HW, because the file's HW may be some seconds old.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Final

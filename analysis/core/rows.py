@@ -11,8 +11,6 @@ an offset, the copy there is bound as any other append. All its other copies are
 offsets (`again`); so are all copies of a record without an acknowledged offset.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 

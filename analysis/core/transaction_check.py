@@ -1,7 +1,5 @@
 """Decides whether a history of transactions has an anomaly that a consistency model prohibits, or a serial order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -11,8 +11,6 @@ without a successor. The remainder holds all cycles. It is empty if the graph ha
 nodes were taken is one that explains all edges. Tarjan's algorithm runs on the remainder alone.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence

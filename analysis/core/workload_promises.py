@@ -9,8 +9,6 @@ A contradiction is one in every order that real time allows. A pass needs eviden
 element, or an answer that the queue was empty. What lacks it is a doubt.
 """
 
-from __future__ import annotations
-
 import heapq
 from abc import ABC, abstractmethod
 from bisect import bisect_right

@@ -1,7 +1,5 @@
 """Looks for deleted records in a run's reads: a task for some row groups of each partition with answered deletions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ has a valid time. The entries of a range of offsets follow from its evidence, th
 release to its left.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from collections.abc import Iterable, Iterator, Sequence

@@ -8,8 +8,6 @@ until then counts: a contradiction stays one if the checker crashes later, and a
 pass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ A sequential model asks for an order of the operations of each key, and another 
 search finds. The promises of sets, queues, counters and banks need no search.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from types import SimpleNamespace

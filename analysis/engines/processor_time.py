@@ -1,7 +1,5 @@
 """Processor time of this process and of process trees."""
 
-from __future__ import annotations
-
 import os
 import resource
 from pathlib import Path

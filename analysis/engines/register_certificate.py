@@ -5,8 +5,6 @@ keys of a task (`analysis.engines.register_orders`). `registers.json` has the hi
 for each part its first key and its digest. `analysis/verifiers/register.py` confirms it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -4,8 +4,6 @@ An operation's time is the latest invocation up to it in the order. That is with
 that was invoked after another's return never precedes it in the order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate

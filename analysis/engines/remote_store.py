@@ -4,8 +4,6 @@ A task decodes the replicas and the segments of a partition and applies the rule
 returns anomalies and the number of segments, so no record leaves the worker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """The records of replicas as tables: one row per record, in files that hold a range of a log's offsets each."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The row groups of a run's operations on logs: which offsets they reach, and their rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final

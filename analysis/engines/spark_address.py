@@ -1,7 +1,5 @@
 """The addresses of `--master`: of a standalone cluster's masters, and of a Spark Connect server."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

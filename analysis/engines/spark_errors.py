@@ -1,7 +1,5 @@
 """Errors of Spark in one sentence each, from messages of many lines."""
 
-from __future__ import annotations
-
 import re
 import sys
 from typing import Final

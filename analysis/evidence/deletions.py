@@ -4,8 +4,6 @@ A request is in the journal before it is sent. So a record below the highest req
 missing lawfully, whatever became of the requests, and one at this offset or above may not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

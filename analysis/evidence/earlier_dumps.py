@@ -6,8 +6,6 @@ or emptied dump, or one of another node, would hide a changed prefix, so it is a
 destroyed before the dump (`history.damage`) need not be in it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

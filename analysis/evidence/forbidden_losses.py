@@ -7,8 +7,6 @@ Above uploads: remote storage never had these records. The brokers' own files mu
 segment whose upload was ever declared. Segments that were deleted since count too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple

@@ -5,8 +5,6 @@ A member must hold a partition while it is given records of it and while it comm
 the member was given. The record of a member that did otherwise proves nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Reads a run's directory: its description (`run.toml`) and the nodes' protocol events."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

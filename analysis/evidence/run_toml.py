@@ -5,8 +5,6 @@ converts the rest again, so that a wrong key costs its own value only. A default
 with it is an anomaly for any value. A run with defects proves nothing.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping

@@ -6,8 +6,6 @@ journal that does not say how its run ended was lost with the orchestrator, for 
 have ended the system's processes, so the last seconds of such a journal prove nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ of a process that was killed while writing it. A process first reports that it s
 reports that last.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

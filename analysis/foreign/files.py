@@ -9,8 +9,6 @@
 The files are made in a draft directory beside the final one, which then takes its place.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import glob

@@ -6,8 +6,6 @@ the operations only. Values of logs and registers were renumbered when the histo
 texts into sentences and witnesses.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Collection, Mapping

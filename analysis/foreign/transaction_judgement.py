@@ -4,8 +4,6 @@ A pass has a serial order if one explains the history, which the verifier replay
 serializability also pass without one, if no anomaly that they prohibit exists.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, Final
 

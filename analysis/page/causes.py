@@ -5,8 +5,6 @@ that checkers know to the question that its cause answers. Where the facts do no
 `NOT_SHOWN` and states what the facts lack. This module is pure.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence

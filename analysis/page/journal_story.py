@@ -1,7 +1,5 @@
 """What the journal contributes to a run's page: items of the story, the steps with their reasons, ended processes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

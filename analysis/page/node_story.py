@@ -1,7 +1,5 @@
 """The items of a story that nodes recorded: their trace events, and the lines of their logs with a time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Collects what the page of a run shows. Each part is read on its own: a part that is damaged or absent is named in
 `RunPage.missing`, and the others are shown."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The segments of tiered partitions over time: local, local and remote, remote only, deleted."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

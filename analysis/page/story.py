@@ -12,8 +12,6 @@ of every lane at its time even where the item that caused it is not shown.
 This module is pure: it reads no file.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The operations of a witness as text, in one notation for pages and plots."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Colours of faults and epochs, for plots and pages. A fault's kind has the colour of its group and a mark."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from history.fault_looks import FaultGroup

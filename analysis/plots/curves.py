@@ -1,7 +1,5 @@
 """Plots latency, rate and availability of a run, with the faults on the same time axis, and what explorations saw."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Computes what a run's plots show (`PlotData`), from its history and its nodes' events."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Draws all plots of a run into `plots/`, for every verdict."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The style of all plots: legible at half size, with colours for red-green colour blindness."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The data of plots: a run in seconds since its start, thinned to a size that can be drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

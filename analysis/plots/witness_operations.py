@@ -7,8 +7,6 @@ only between two neighbouring times: each interval between them gets a width by 
 bounds. The times at the ticks are exact.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

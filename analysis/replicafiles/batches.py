@@ -5,8 +5,6 @@ can be trusted. The records of a compressed batch are one compressed set after t
 checked like all others.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections import Counter

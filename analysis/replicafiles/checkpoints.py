@@ -1,7 +1,5 @@
 """Reads the text files that Kafka keeps next to its logs: checkpoints, and properties that identify a directory."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

@@ -5,8 +5,6 @@ leader epoch is not in the record of a change: it rises by one with each change 
 If the start of the log was deleted, a snapshot replaces it, and earlier changes are unknown.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping

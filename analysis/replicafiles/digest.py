@@ -1,7 +1,5 @@
 """Digests of many byte ranges at once, used to compare replicas' records."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Identifies a Kafka data directory: the node, cluster and topics that its properties name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The records of uncompressed batches with their offsets, keys and values: for the system's own topics, whose content
 is read and not only compared."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 

@@ -8,8 +8,6 @@ relative to the set's first, and the wrapper has the offset of the last. Neither
 taken over the record as format 2 would write it, so that a replica that converted it compares equal.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator

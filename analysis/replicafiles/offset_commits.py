@@ -8,8 +8,6 @@ versions are groups, and are skipped.
 The topic is compacted: a record may be missing if a later one has its key. `removed` are the offsets without a record.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator, Mapping

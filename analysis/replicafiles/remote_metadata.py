@@ -9,8 +9,6 @@ with the highest end among the nodes; replicas that differ from it are reported.
 dumps: a record below a high watermark does not change.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ who wrote its metadata (`SegmentObjects`):
 returns what is wrong with it as the end of a sentence.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence

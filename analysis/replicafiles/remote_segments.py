@@ -6,8 +6,6 @@ COPY_FINISHED whose records have, at each offset, the leader epoch that the repl
 its middle; from there on another one must continue. Offsets that no such segment has are absent.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence

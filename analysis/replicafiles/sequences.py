@@ -4,8 +4,6 @@ Consecutive batches of one producer and epoch that continue are one run, so what
 some segments is a few numbers, and the runs of consecutive parts of a log are compared as single batches are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

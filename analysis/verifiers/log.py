@@ -16,8 +16,6 @@ the parts start and end, which values of a producer they hold, what sessions wer
 offset of the part that holds them.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

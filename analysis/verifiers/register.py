@@ -10,8 +10,6 @@ as the tables. A part is compared by columns: the value that a key holds before 
 before it wrote.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -5,8 +5,6 @@ writes before it: all of them for a list, the last one for a register. Columns a
 million transactions take seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

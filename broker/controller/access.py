@@ -1,7 +1,5 @@
 """CreateAcls, DeleteAcls, AlterUserScramCredentials (KIP-140, -290, -554). Pure: from image and request to records."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 

@@ -49,8 +49,6 @@ possible, because the log may hold what the image does not show. The operations 
 term.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import deque

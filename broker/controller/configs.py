@@ -5,8 +5,6 @@ Requests are refused as in Apache Kafka with eligible leader replicas (KIP-966):
 cannot be removed, and a single broker cannot have its own.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -8,8 +8,6 @@ complete when every added replica is in the ISR. As in Apache Kafka, a leader th
 a replica is removed: fetches of a removed replica must not count. A replica that is added starts within the epoch.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -11,8 +11,6 @@ The three are disjoint. Everything committed is on every member of ISR and ELR. 
 of the last known ELR that has lost nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The answers to requests that are refused as a whole, in the form of each API."""
 
-from __future__ import annotations
-
 from broker.controller.access import credentials_refused
 from broker.controller.leader_elections import elections_refused
 from broker.controller.topics import deletion_refused, topic_refused, topics_to_delete

@@ -1,7 +1,5 @@
 """Converts a metadata image to the records that produce it: the content of a snapshot. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage

@@ -1,7 +1,5 @@
 """ElectLeaders: elections that a client requests (KIP-183, KIP-460). Pure: takes an image and a request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from broker.controller.eligibility import first_of

@@ -6,8 +6,6 @@ elects the most complete one. The logs do not change meanwhile, because the part
 restarts gets another broker epoch, and the answer of its earlier process no longer counts.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial

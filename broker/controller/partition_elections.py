@@ -21,8 +21,6 @@ another broker leads already, because both would answer. A new controller does n
 took from which broker, so every broker must report that it applied all earlier records.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

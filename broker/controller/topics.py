@@ -1,7 +1,5 @@
 """CreateTopics and DeleteTopics. Pure: from image and request to records and answer."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

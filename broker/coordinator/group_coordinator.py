@@ -1,7 +1,5 @@
 """All groups that this broker coordinates: a shard for each partition of `__consumer_offsets` that it leads."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterable

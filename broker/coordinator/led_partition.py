@@ -4,8 +4,6 @@ A broker that may have been replaced answers nothing: each answer needs the role
 the broker's lease.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable

@@ -1,7 +1,5 @@
 """The topic in which coordinators keep groups and offsets, and which of its partitions is whose."""
 
-from __future__ import annotations
-
 from struct import unpack
 from typing import Final
 

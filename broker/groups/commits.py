@@ -1,7 +1,5 @@
 """OffsetCommit and OffsetFetch: checks commits, stores offsets, and returns them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError

@@ -1,7 +1,5 @@
 """The effects that a coordinator must execute, in this order, before the next event."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 

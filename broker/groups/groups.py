@@ -1,7 +1,5 @@
 """The groups of a shard by name; the memory of each is counted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from broker.groups.group import Group

@@ -5,8 +5,6 @@ KIP-134 (initial delay), KIP-345 (static members), KIP-394 (a client gets a memb
 (a returning static leader assigns nothing).
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection
 from uuid import UUID

@@ -16,8 +16,6 @@ Sizes are upper estimates of the allocated memory, with a minimum: a consumer of
 always counts the same. It can therefore rebalance without new room, however full the quota is.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final

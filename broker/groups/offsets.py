@@ -1,7 +1,5 @@
 """The committed offsets of groups, as far as the log has them committed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@
 An assignment is sent only once it is committed, so that a coordinator that takes over knows this generation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from broker.errors import ErrorCode, ProtocolError

@@ -5,8 +5,6 @@ leadership, so that it answers nothing from an older epoch. Requests come in wit
 effects to execute now: replies and appends. A reply is emitted only when everything that it reports is committed.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Collection, Iterable
 from struct import Struct, error

@@ -1,7 +1,5 @@
 """Named deadlines: set, move, cancel, and find those that are due."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple

@@ -1,8 +1,6 @@
 """Small text files that are replaced as a whole: after a power cut a file has its old or its new text, never a
 mixture."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from functools import partial

@@ -6,8 +6,6 @@ of the log: the next start of the broker unlinks what an earlier process has lef
 log relies on the rename, which has to be durable, and never on the unlinking.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 

@@ -1,7 +1,5 @@
 """Identity of a data directory: `meta.properties`, the directory's lock, and the mark of a clean shutdown."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ cut has torn. It is removed, and recovery reads the log from an older one. Snaps
 before the next append there, so an existing snapshot always belongs to its log.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection
 

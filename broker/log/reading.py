@@ -1,7 +1,5 @@
 """Finds whole batches in the segments of a log, as ranges of files that are sent without being read."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -6,8 +6,6 @@ runs, are checked together, one byte position of all of them at a time. This tak
 half a microsecond.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from struct import unpack
 from typing import NamedTuple

@@ -16,8 +16,6 @@ it comes from the batches alone. That is complete only if the log has every batc
 show; otherwise the log may have forgotten any producer, and `ProducerState.forgotten_to` says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field

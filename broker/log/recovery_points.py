@@ -6,8 +6,6 @@ it is missing or damaged, the crash is not the cause, and recovery must not trea
 Invariant: no log is cut below its recovery point in the file; the file is lowered first.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -6,8 +6,6 @@ and it is removed before a log starts again without such records. A file whose o
 of an interrupted bootstrap, and has no meaning.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -7,8 +7,6 @@ entry, the end of the segment, is present and the CRC is correct. Otherwise the 
 holds more than Kafka's `.index` and `.timeindex`, so it has another name.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from array import array

@@ -6,8 +6,6 @@ swap. Then the replaced segments are removed or renamed (`deleted_files`), durab
 the first of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from broker.log.deleted_files import DeletedFiles, unlink_leftovers

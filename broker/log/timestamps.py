@@ -4,8 +4,6 @@ An index and a batch header have only the largest timestamp of a batch. Only the
 So compressed batches are opened, too; otherwise the answer would name a record with another timestamp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 

@@ -6,8 +6,6 @@ Apache Kafka's, except where Kafka would store what some consumer cannot read: o
 header names that are not UTF-8, bytes behind a stream or a batch.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from broker.errors import ErrorCode, ProtocolError

@@ -1,7 +1,5 @@
 """The ids and epochs of idempotent producers. Without I/O: the caller fetches blocks of ids from the controller."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 BLOCK_SIZE = 1_000

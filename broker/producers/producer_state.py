@@ -22,8 +22,6 @@ it the log is lenient. A log has forgotten no id that was given out later, so ea
 that never had a record.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -8,8 +8,6 @@ The last entry has no batch. Its producer id is the largest one that the log may
 snapshot without such an entry, Kafka's for example, does not say which producers were forgotten: any may have been.
 """
 
-from __future__ import annotations
-
 from struct import Struct
 
 from crc32c import crc32c

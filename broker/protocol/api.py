@@ -6,8 +6,6 @@ same module. A new API is these two classes in the module of its family, and its
 Only an API that is allowed for each topic or group separately has a check in `broker.server.authorization`.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import struct

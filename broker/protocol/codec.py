@@ -1,7 +1,5 @@
 """Encodes and decodes messages, with functions that are compiled when a version is first used."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -4,8 +4,6 @@ The bound is needed because a few KB may decompress to gigabytes. gzip is the st
 the package cramjam's. Records that cannot be decompressed are refused: a leader must be able to validate them.
 """
 
-from __future__ import annotations
-
 import mmap
 import zlib
 from collections.abc import Callable, Iterator, Mapping

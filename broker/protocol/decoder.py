@@ -7,8 +7,6 @@ element is known when the code is generated. All loops of one message together r
 says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from struct import unpack_from

@@ -3,8 +3,6 @@
 Fields that a version does not carry are omitted, whatever their value: the caller chooses the version.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import pack
 from typing import Any

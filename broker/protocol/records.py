@@ -5,8 +5,6 @@ the leader epoch before it can be set in place (K101-1, K101-13). Batches stay o
 `read_records` decodes records.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Builds the source text of a function: used by the compilers of encoders and decoders."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

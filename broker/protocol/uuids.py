@@ -1,7 +1,5 @@
 """Ids in Kafka's form: sixteen random bytes, shown as 22 characters of URL-safe base64."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import random

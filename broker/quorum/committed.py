@@ -1,7 +1,5 @@
 """Reads committed batches: data records for the state machine, control records for the trace (K595-41)."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ The legal transitions between roles: one table, and the invariants that hold for
 No other module decides whether a role may follow another; `Core.transition_durably` is the only caller.
 """
 
-from __future__ import annotations
-
 import random
 from typing import Protocol
 

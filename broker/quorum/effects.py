@@ -6,8 +6,6 @@ disk
 before the message leaves (K595-13, K595-19, K595-31).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.quorum.election_state import ElectionState

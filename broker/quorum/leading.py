@@ -11,8 +11,6 @@ A disk that replaces another joins automatically, as in Apache Kafka 4 with `con
 changes at a time, and each change is committed before the next: two consecutive majorities have a voter in common.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.errors import ErrorCode

@@ -3,8 +3,6 @@
 All values cover the last 30 seconds, in buckets of one second, so that memory does not grow with the load.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

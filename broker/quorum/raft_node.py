@@ -8,8 +8,6 @@ The follower's part: finds the leader, fetches from it, truncates divergent reco
 Source: KIP-595, BeginQuorumEpoch, EndQuorumEpoch and Fetch.
 """
 
-from __future__ import annotations
-
 import random
 
 from broker.clock_rates import PACE

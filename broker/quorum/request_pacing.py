@@ -4,8 +4,6 @@ Every request ends with an answer or a failure, because the connector drops a co
 (K595-2). So this module needs no timeout for requests in flight.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ with a footer; offsets count from 0. A file with this name is complete: it is wr
 durable, then renamed.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The voters in the quorum's log and snapshots: control batches with a VotersRecord (KIP-853)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from broker.config import Endpoint

@@ -3,8 +3,6 @@
 Kafka's schemas batch topics and partitions. The quorum has one of each; any other number is INVALID_REQUEST (K595-10).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Background tasks that run as long as their owner; no caller awaits them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

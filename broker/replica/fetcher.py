@@ -11,8 +11,6 @@ All partitions that follow one leader wait for one response. On a slow link the 
 small enough that no replica leaves the ISR before its turn; on a fast link, small responses would cost round trips.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterable

@@ -4,8 +4,6 @@ Responses of the leader may arrive late. So each action first checks that the pa
 position for which the request was sent; otherwise the response is dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.errors import is_out_of_descriptors

@@ -10,8 +10,6 @@ every member of the ISR lost data (K101-15): a leader that was elected from the 
 follower that kept more would diverge from it. The truncation is done and traced (`Truncate.lossy`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from enum import Enum
 

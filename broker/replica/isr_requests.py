@@ -1,7 +1,5 @@
 """Sends changes of the ISR to the controller (AlterPartition, KIP-497): one request at a time, until it is decided."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import cast

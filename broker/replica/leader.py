@@ -4,8 +4,6 @@ Pure: no I/O, and no clock; times are seconds of the caller's clock. One object 
 starts an epoch as unknown (end -1), so that only fetches of this epoch count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

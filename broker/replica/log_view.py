@@ -1,7 +1,5 @@
 """The part of a log that the pure roles of a partition read, and the divergence check of a leader."""
 
-from __future__ import annotations
-
 from typing import NamedTuple, Protocol
 
 UNDEFINED = -1

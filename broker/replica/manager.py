@@ -14,8 +14,6 @@ steps can be repeated: a leader that is stopped in between starts again when it 
 has the partition as recovering (K704-9).
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence

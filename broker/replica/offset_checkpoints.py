@@ -1,7 +1,5 @@
 """The files of offsets that a broker keeps for its replicas: high watermarks, and starts of logs."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Collection
 

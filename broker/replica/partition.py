@@ -8,8 +8,6 @@ committed ones: nothing at or past the high watermark. The last segment is remov
 log starts a new one before.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

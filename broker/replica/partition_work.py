@@ -7,8 +7,6 @@ is passed on: it concerns the whole directory. Errors of work on a replica that 
 files are missing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Requests that wait at a partition: producers for an offset, fetches for something to read (Kafka's purgatory)."""
 
-from __future__ import annotations
-
 import asyncio
 from bisect import bisect_right
 from collections import deque

@@ -1,7 +1,5 @@
 """Queries of a led partition's offsets: ListOffsets and OffsetForLeaderEpoch."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from broker.errors import ErrorCode

@@ -1,7 +1,5 @@
 """Reads from partitions for Fetch: checks the request, reads, and waits while there is not enough data."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ its log starts where the leader's does. So the log starts at the answered offset
 elected cleanly.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

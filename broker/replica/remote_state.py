@@ -1,7 +1,5 @@
 """The part of remote storage from which a follower starts (KIP-1023)."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 from broker.log.remote_start import StateBelow

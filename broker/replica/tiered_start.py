@@ -12,8 +12,6 @@ Each start is a task, so that remote storage delays no other partition of the sa
 meanwhile. Nothing of the replica changes before the last step, which is crash-safe (`PartitionLog.start_above`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace

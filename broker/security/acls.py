@@ -1,7 +1,5 @@
 """Access control lists: one rule (ACL), and the rules that a filter matches. Numbers are Kafka's (KIP-140, KIP-290)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """Decides which operations a caller may do: the ACLs of the metadata log, applied as by Kafka's StandardAuthorizer."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple

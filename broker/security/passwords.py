@@ -4,8 +4,6 @@ The file has one `name=password` per line. Empty lines and lines that start with
 have permission to read the file.
 """
 
-from __future__ import annotations
-
 import hmac
 import os
 import stat

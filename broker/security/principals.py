@@ -1,7 +1,5 @@
 """Principals: the names of authenticated peers, in Kafka's form, `User:` and a name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Users have two sources. The file in `sasl.users.file` is available before any me
 in it. All other users are in the metadata log, created with AlterUserScramCredentials (KIP-554), and have only SCRAM.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

@@ -3,8 +3,6 @@
 The server keeps no passwords, only data with which it can verify one.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

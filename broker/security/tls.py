@@ -1,7 +1,5 @@
 """TLS contexts of listeners and of connections to other brokers, loaded from PEM files."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable
 

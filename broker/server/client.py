@@ -7,8 +7,6 @@ Each purpose has its own connection because answers arrive in the order of the r
 fetch that is parked at its leader.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Mapping

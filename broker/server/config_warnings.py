@@ -1,7 +1,5 @@
 """Warnings about a valid configuration: listeners without authentication, and settings without effect."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

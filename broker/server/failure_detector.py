@@ -20,8 +20,6 @@ of the metadata quorum later; after a refused connection between 11/9 `l` - `h` 
 comes first; after silence the session counts from the last answer of the quorum's old leader (`controller.active`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Protocol

@@ -11,8 +11,6 @@ Encodes the sender of a forwarded request as bytes for the controller, and decod
 A principal is encoded as in Kafka: the version of `DefaultPrincipalData`, then that message.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterator

@@ -5,8 +5,6 @@ handed out as views of it. A view is valid only until the next bytes are receive
 the bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import Struct
 from typing import Protocol

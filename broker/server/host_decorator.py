@@ -1,7 +1,5 @@
 """Decorator for a `ConnectionHost`: delegates everything that a subclass does not override."""
 
-from __future__ import annotations
-
 from broker.server.connection import Connection, ConnectionHost, Outcome, Shortcut
 
 

@@ -14,8 +14,6 @@ left (`server.failure_detector`). An answer to a heartbeat that was sent before 
 it.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 OVER = float("-inf")

@@ -8,8 +8,6 @@ lease has not been replaced. A broker that leaves gives its lease up before it s
 soon as the controller has read the request, and may never receive the answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Security of outgoing connections to other brokers: TLS and SASL."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """What a handler returns to a connection: bytes, and slices of log files that are sent without being read."""
 
-from __future__ import annotations
-
 from broker.log.reading import Slice
 from broker.ports import Buffer
 

@@ -1,7 +1,5 @@
 """Assigns a handler to each API key, for the listeners of clients and for the listener of controllers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass

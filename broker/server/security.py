@@ -7,8 +7,6 @@ from the connection and costs nothing, unless sessions have a maximum lifetime. 
 again over the same connection before the end of the session; the first request after the end closes the connection.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import random

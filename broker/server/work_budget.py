@@ -14,8 +14,6 @@ loop over its ready callbacks, has `ENTRIES_PER_TURN` entries for all connection
   Fetch is served within one turn, and Produce is interrupted only after a whole turn's work.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 from typing import Final, TypeVar

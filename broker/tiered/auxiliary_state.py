@@ -6,8 +6,6 @@ follower starts inside the segment, because its leader's segments have other bor
 the segment before, plus the batches up to the start. Every object is compared with its digest in the metadata first.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Protocol

@@ -7,8 +7,6 @@ by the offset alone (H28, KAFKA-15241): a segment holds a record of the log only
 and what it holds of an epoch ends where the epoch ends in the log.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

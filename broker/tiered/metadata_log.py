@@ -1,7 +1,5 @@
 """Requests to the leaders of `__remote_log_metadata`: appends and reads, over the network or to this broker itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 

@@ -1,7 +1,5 @@
 """The topic `__remote_log_metadata`: how it is created, and which of its partitions has a log's events."""
 
-from __future__ import annotations
-
 from crc32c import crc32c
 
 from broker.config import BrokerConfig

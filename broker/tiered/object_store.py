@@ -17,8 +17,6 @@ object appears when it is completed, and an interrupted one leaves no object. Er
 values are replaced before a message leaves this module.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import importlib.util

@@ -13,8 +13,6 @@ is not repeated for `RETRY_S`; until then reads of it fail with KAFKA_STORAGE_ER
 of the partition is served.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Sequence

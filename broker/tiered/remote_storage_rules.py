@@ -1,7 +1,5 @@
 """Which settings of a topic's remote storage may be combined, as in Apache Kafka (`LogConfig.validate`). Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """An object store whose failures are counted, and reported once per change of their kind, not once per try."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

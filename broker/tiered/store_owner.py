@@ -18,8 +18,6 @@ of it that was taken while it ran, the running one continues and the copy is ref
 A broker with an empty disk lacks the file. It continues the chain in the store, unless another process does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -12,8 +12,6 @@ is given up: DELETE_STARTED (only if COPY_FINISHED is not in the log), the objec
 that a crash interrupted is given up by the next leader.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace

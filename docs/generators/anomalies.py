@@ -1,7 +1,5 @@
 """Writes docs/anomalies.md from the checkers' declarations: `python -m docs.generators.anomalies`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Writes docs/api.md, the reference of `brownout_api`, from its docstrings: `python -m docs.generators.api`."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -1,7 +1,5 @@
 """Writes docs/by-hand.md from the broker's configuration and its texts: `python -m docs.generators.by_hand`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes docs/conformance.md from rules, marks, mutants and breaks: `python -m docs.generators.conformance`."""
 
-from __future__ import annotations
-
 import ast
 import json
 import sys

@@ -1,7 +1,5 @@
 """Writes docs/faults.md from the kinds of fault and the worlds: `python -m docs.generators.faults`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from nemeses import HEALED_BY, KINDS, Choice, Files, Parameter, Word

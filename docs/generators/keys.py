@@ -1,7 +1,5 @@
 """Writes the tables of the keys of files from the structs that declare them: `python -m docs.generators.keys`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

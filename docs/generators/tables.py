@@ -1,7 +1,5 @@
 """Writes the tables of docs/tables.md from the structs that declare columns: `python -m docs.generators.tables`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

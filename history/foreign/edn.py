@@ -8,8 +8,6 @@ Theory of operation. The reader takes the tokens of a line with one regular expr
 stack, so that the depth of a form does not use the stack of Python.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ order is the order of time. A process has one operation at a time: its next comp
 An operation without a completion, or with one of type `info`, may have happened or may still happen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,5 @@
 """A foreign history in the form that the checkers take, and the error of reading one."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

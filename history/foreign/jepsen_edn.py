@@ -29,8 +29,6 @@ key the offsets that answers name, as runs of consecutive ones, and the numbers 
 their operation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain

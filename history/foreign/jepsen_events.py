@@ -14,8 +14,6 @@ with the form of the line before it, and its value becomes JSON by a few replace
 the reader of EDN. Both give the same event.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

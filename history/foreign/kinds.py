@@ -3,8 +3,6 @@
 The names are those of Jepsen's workloads (`jepsen.tests`, `jepsen.checker`, Elle) and of Porcupine's examples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -8,8 +8,6 @@ The key of an operation is its `:key`, as in Porcupine's key-value logs, or the 
 An operation of type `fail` did not happen. One of type `info`, or without a completion, may have happened.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final

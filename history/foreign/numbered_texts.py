@@ -7,8 +7,6 @@ with their places, a large one and one of recent texts, which becomes a part of 
 share of it. Texts are looked up in batches, because a lookup of one text would cost as much as one of some hundreds.
 """
 
-from __future__ import annotations
-
 import hashlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@
 A part of at least `PART_ROWS` operations is a row group of the first file and a piece of the tables.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Rows in a temporary file: they are read again when all of them are known."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

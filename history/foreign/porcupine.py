@@ -8,8 +8,6 @@ register did not answer, and the cas did not happen. `:info`, `:timed-out` of a 
 the outcome is unknown.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

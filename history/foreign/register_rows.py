@@ -1,7 +1,5 @@
 """Collects the operations on registers of a foreign history as rows of the schema REGISTERS."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads the lines of a text file one after another, without holding the file in memory."""
 
-from __future__ import annotations
-
 import codecs
 import io
 from collections.abc import Iterator

@@ -14,8 +14,6 @@ Theory of operation. Almost every line of a large history is one event whose key
 give the same steps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import chain, starmap
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Places of integers among all different ones, in ascending order: consecutive ones take the memory of one run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

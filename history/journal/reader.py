@@ -3,8 +3,6 @@
 An event is valid if its line converts to the struct that the tables below define for it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 """Events of the system's own processes in a journal: exits, restarts and stops that the run did not cause, unclean
 exits after a request to stop, fatal log lines, and log lines that the system declares to be events."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ ended, running, reached}: a final read was given up, and another reader's, too. 
 the tester itself ran out of something.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -5,8 +5,6 @@ size, or the stream of snappy-java: a header, and raw blocks, each preceded by i
 format 0 clients computed the header's checksum wrongly, so readers ignore it (KAFKA-3160).
 """
 
-from __future__ import annotations
-
 import struct
 from typing import Final
 

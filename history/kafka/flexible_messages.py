@@ -1,7 +1,5 @@
 """Reads the primitive types of Kafka's flexible messages (KIP-482) in sequence."""
 
-from __future__ import annotations
-
 import base64
 import struct
 from collections.abc import Callable

@@ -5,8 +5,6 @@ batch's first record. The CRC-32C covers everything after it, so not the base of
 replica is read as columns (`analysis.replicafiles.batches`), which is faster for many records.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple

@@ -11,8 +11,6 @@ positions of invocations in the file. The rest may have happened.
 A line that is damaged converts to no type. Numbers are those that the tables of operations can hold.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -9,8 +9,6 @@ created, so only the last one can be torn. The checksum of segment N > 0 starts 
 another one. Segments can be read in any order, each in bounded memory.
 """
 
-from __future__ import annotations
-
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Lists the files that a client process left in `history/operations`, with their size and digest at its end."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -7,8 +7,6 @@ of values, defects and the index of the rows that it wrote. So the segments of a
 small results. From these follows whether a client's record is complete.
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections import Counter

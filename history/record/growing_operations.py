@@ -8,8 +8,6 @@ that are shown, not on the operations.
 The numbers are for viewers. Checksums, counts and values are examined by the analysis, which reads the files again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from abc import ABC, abstractmethod

@@ -8,8 +8,6 @@ escapes by number, carriage returns, and empty lines or several values in a line
 refuses a repeated key, a field that is not in the schema and a number that is not an integer of 64 bits.
 """
 
-from __future__ import annotations
-
 import codecs
 from dataclasses import dataclass
 from typing import Any, Final

@@ -10,8 +10,6 @@ piece are handed on before the next piece is read. In memory remain the open inv
 were used, as runs of consecutive numbers (`history/record/jsonl_reader.py`). So a file may be larger than the memory.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -6,8 +6,6 @@ for one partition each. Times are nanoseconds of CLOCK_MONOTONIC, timestamps mil
 it is sent, by a line of unknown outcome.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Digests of recorded operations; a certificate names the history that it proves by them."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path

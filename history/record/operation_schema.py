@@ -1,7 +1,5 @@
 """The fields of a line of a JSON lines history, their bounds, and the clock of its times."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ that its rows speak of: offsets of a log, or keys. So a reader of some places re
 of them. What differs between shapes is declared in `history/record/shapes.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise

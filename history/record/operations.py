@@ -1,7 +1,5 @@
 """The operations of a shape, in memory or in tables, read part by part: a large run is not in memory at once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -5,8 +5,6 @@ big-endian number value + i * RECORD_STEP modulo 2^64; the last number is cut of
 bytes are therefore the value itself. Records have no key and no headers.
 """
 
-from __future__ import annotations
-
 import struct
 from functools import lru_cache
 from typing import Final

@@ -1,7 +1,5 @@
 """The names of a run's registers, shared by the clients that use them and the checker that expects all of them."""
 
-from __future__ import annotations
-
 
 def key_name(number: int) -> str:
     """The name of a register (from 0) in operations and in the record."""

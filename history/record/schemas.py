@@ -3,8 +3,6 @@
 Times are nanoseconds of CLOCK_MONOTONIC on the machine that runs the clients; `INF` stands for "never returned".
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec

@@ -1,7 +1,5 @@
 """Validates recorded rows: every code and number must be within its bounds. Invalid rows are left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 

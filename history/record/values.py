@@ -4,8 +4,6 @@ A value names its origin: session (15 bits), producer (16 bits), sequence (32 bi
 session share one, and a stray record shows its origin.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 SESSIONS: Final = 1 << 15

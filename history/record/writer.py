@@ -18,8 +18,6 @@ have happened widens its search, so the record must not contain any that were no
 workload, which have no values of ours.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Drifts of one host add up, and a heal ends one of them. The evidence of a drift 
 from its start to its heal. The expected change is the gain by all drifts and freezes of the host in that time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Clock freeze: a machine is suspended together with its clocks, and continues as if no time had passed."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.fault import Fault

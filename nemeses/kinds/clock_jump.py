@@ -1,7 +1,5 @@
 """Clock jump: the real-time clock of a node is set forward or back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.damage import Damage

@@ -1,7 +1,5 @@
 """Connection reset: all connections of a node are reset repeatedly, as by a middlebox that lost its state."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.fault_looks import FaultMark

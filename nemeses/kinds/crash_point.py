@@ -1,7 +1,5 @@
 """Crash point: a service ends between two operations on its disk or on the object store."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any, Final
 

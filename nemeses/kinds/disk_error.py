@@ -1,7 +1,5 @@
 """Disk error: syncs fail and their data is lost; as on Linux, a second sync reports success."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule

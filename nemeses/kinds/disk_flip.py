@@ -1,7 +1,5 @@
 """Bit flips: stored log files change on the disk (bit rot) while the service is down."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.damage import Damage

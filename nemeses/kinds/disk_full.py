@@ -1,7 +1,5 @@
 """Disk full: the disk accepts no further writes."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule

@@ -1,7 +1,5 @@
 """Disk hang: syncs block for some time and then succeed."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule

@@ -1,7 +1,5 @@
 """Slow disk: each sync takes longer."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule

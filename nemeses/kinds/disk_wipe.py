@@ -1,7 +1,5 @@
 """Disk wipe: a node restarts with its identity and an empty disk."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from installation.counted import counted

@@ -3,8 +3,6 @@
 SIGKILL ends all processes of the service at once. Another signal goes to its main process, which may catch it; what it
 leaves behind is ended, too."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from history.damage import Damage

@@ -1,7 +1,5 @@
 """Corrupt object: bytes of an object of the store change at rest, or a segment's objects become another segment's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from history.fault_looks import FaultMark

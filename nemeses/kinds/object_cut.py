@@ -1,7 +1,5 @@
 """Cut object: an object of the store ends in its middle, as after half an upload."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.mechanisms.store import ObjectKind
 

@@ -1,7 +1,5 @@
 """Missing object: an object of the store is gone, and comes back at the heal."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.mechanisms.store import ObjectKind

@@ -1,7 +1,5 @@
 """Failing object store: each operation ends with an error."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

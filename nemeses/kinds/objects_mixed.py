@@ -1,7 +1,5 @@
 """Mixed-up store: an object's name returns another segment's object, and objects of unknown segments appear."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

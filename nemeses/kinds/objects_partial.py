@@ -1,7 +1,5 @@
 """Partial uploads: an upload fails in its middle and leaves what was written."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

@@ -1,7 +1,5 @@
 """Refusing object store: objects can be read, and none can be written or deleted."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

@@ -1,7 +1,5 @@
 """Stale listings: a listing shows the objects of some time ago."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

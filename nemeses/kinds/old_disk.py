@@ -1,7 +1,5 @@
 """Old disk: a node's disk is replaced by an earlier copy, as when a machine is rolled back to a snapshot."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from installation.counted import counted

@@ -1,7 +1,5 @@
 """Packet delay: packets from a node to the others arrive late."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

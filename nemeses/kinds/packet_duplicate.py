@@ -1,7 +1,5 @@
 """Packet duplication: some packets arrive twice, and TCP ignores the second copy."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

@@ -1,7 +1,5 @@
 """Packet loss: some packets from a node do not arrive, and TCP retransmits them."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from installation.counted import counted
 from nemeses.evidence_rule import EvidenceRule

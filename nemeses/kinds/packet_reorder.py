@@ -1,7 +1,5 @@
 """Packet reordering: later packets overtake some packets, and TCP holds the later ones back."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

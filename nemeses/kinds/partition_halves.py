@@ -1,7 +1,5 @@
 """Partition into two halves of the cluster."""
 
-from __future__ import annotations
-
 from random import Random
 
 from history.fault_looks import FaultMark

@@ -1,7 +1,5 @@
 """Partition between a leader and all other nodes: the classic cause of two leaders."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.mechanisms.partition import PartitionKind
 

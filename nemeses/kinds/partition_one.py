@@ -1,7 +1,5 @@
 """Partition between one node and all others."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.mechanisms.partition import PartitionKind
 

@@ -1,7 +1,5 @@
 """Pause: SIGSTOP to a service, and later SIGCONT."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultGroup, FaultMark
 from nemeses.evidence_rule import EvidenceRule

@@ -1,7 +1,5 @@
 """Power loss of one machine."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.mechanisms.power import PowerLossKind
 from nemeses.parameters import Files

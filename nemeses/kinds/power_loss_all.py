@@ -1,7 +1,5 @@
 """Power loss of all nodes at the same moment, so that no process memory survives."""
 
-from __future__ import annotations
-
 from random import Random
 
 from history.fault_looks import FaultMark

@@ -1,7 +1,5 @@
 """Partition by a rejecting firewall: connections are refused and reset, as if the peer's process were dead."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Evidence, Fault

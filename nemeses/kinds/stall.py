@@ -1,7 +1,5 @@
 """Stall: a machine is suspended while its clocks continue."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.fault import Fault

@@ -1,7 +1,5 @@
 """Stop: a clean shutdown with SIGTERM, as in every upgrade."""
 
-from __future__ import annotations
-
 from history.damage import Damage
 from history.fault_looks import FaultMark
 from nemeses.fault import Evidence, Fault

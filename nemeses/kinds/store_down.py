@@ -1,7 +1,5 @@
 """Store down: the store of remote segments has no objects for a node, and takes none."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

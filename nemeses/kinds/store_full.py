@@ -1,7 +1,5 @@
 """Full store: the store of remote segments has no space for objects of a node."""
 
-from __future__ import annotations
-
 from history.fault_looks import FaultMark
 from nemeses.evidence_rule import EvidenceRule
 from nemeses.fault import Fault

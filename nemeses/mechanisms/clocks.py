@@ -1,7 +1,5 @@
 """Reads the clocks of hosts relative to this machine's, moves them, and corrects them."""
 
-from __future__ import annotations
-
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Disks that fail, fill up, become slow, block, rot, or are replaced."""
 
-from __future__ import annotations
-
 import errno
 import math
 from collections.abc import Callable, Collection

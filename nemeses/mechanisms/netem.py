@@ -1,7 +1,5 @@
 """Late and lost packets: netem on each host's device towards the other hosts."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

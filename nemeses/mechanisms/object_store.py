@@ -9,8 +9,6 @@ say, and the heal removes one of them. A probe meets one reason alone. Otherwise
 fault from its probe, and the heal of one fault could not be seen while another lasts.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Collection
 from functools import partial

@@ -1,7 +1,5 @@
 """Duplicated and reordered packets, and connection resets, in worlds that can manipulate packets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection
 from typing import Any, ClassVar, Literal

@@ -1,7 +1,5 @@
 """Runs one operation on several hosts concurrently; what hosts and worlds cannot do is inconclusive evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import ParamSpec, TypeVar
 

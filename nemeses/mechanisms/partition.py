@@ -1,7 +1,5 @@
 """Partitions: packets in some directions are dropped without notice, or rejected with an error to the sender."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any, ClassVar

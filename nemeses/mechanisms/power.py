@@ -14,8 +14,6 @@ The kernel may write unsynced data back at any time: after a sync of the whole m
 content after it. A disk that kept everything proves nothing.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Collection, Mapping
 from typing import Any, ClassVar

@@ -12,8 +12,6 @@ Python programs sent to the host: a look at a process takes 1.6 ms of processor 
 (36 ms with the modules that connect and hash), on the processors that the brokers use, and emulation multiplies it.
 """
 
-from __future__ import annotations
-
 import functools
 import operator
 import shlex

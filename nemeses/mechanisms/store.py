@@ -10,8 +10,6 @@ deleted the segment meanwhile. A power cut removes a node's mounts, and no objec
 it changes its objects itself (`nemeses.ports.Objects`).
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, ClassVar, NamedTuple

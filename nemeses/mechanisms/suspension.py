@@ -1,7 +1,5 @@
 """Suspends and resumes machines: a stalled machine's clocks continue, a frozen machine's clocks stop."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal

@@ -8,8 +8,6 @@ properties (address, directory, port) are marks, and a pattern has `*` in the pl
 is in the run's evidence, and the checker `configuration` compares it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@ A cell that expects *fail* names the anomaly, and one that expects *unknown* its
 inconclusive run, would meet the expectation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Final
 

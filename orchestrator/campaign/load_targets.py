@@ -1,7 +1,5 @@
 """Computes the planned load of a campaign's runs, and the least load that a verdict needs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any

@@ -1,7 +1,5 @@
 """Finds a campaign's file by its name, and names it on the command line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from installation.files import PROJECT_ROOT, is_installed

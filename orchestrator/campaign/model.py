@@ -1,7 +1,5 @@
 """A campaign as data: cluster, load, faults and checks. `campaign.parser` reads it from TOML."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

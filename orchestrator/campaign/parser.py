@@ -3,8 +3,6 @@
 An error names the file, the line and the key (`InputError`).
 """
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

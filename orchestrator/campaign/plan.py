@@ -1,7 +1,5 @@
 """Expands a campaign's matrix: one planned run for each cell and seed."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace

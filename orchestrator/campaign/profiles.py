@@ -5,8 +5,6 @@ a profile first, and the rest around it. The ranges of settings are the system's
 profile narrows (`[roles.ROLE.draws]` of `system.toml`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Reads the seeds that a command line names: `7`, `1-20`, `1,3,7` or `1-5,9`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import chain

@@ -5,8 +5,6 @@ by the role that they have when the step runs (`leader:0`, `follower:0`, `contro
 step assigned with `as = "A"`.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import shlex

@@ -14,8 +14,6 @@ more than the drawn faults can take away. Faults that take a disk, or what is no
 three replicas and are apart: each starts after the cluster had the time to be whole again.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The tested system of a campaign, as each of its cells configures it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 from orchestrator.campaign.model import Campaign, Cell

@@ -1,7 +1,5 @@
 """Writes a mapping as TOML, for the types of values in a run's description and a campaign."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 The parser places each complaint at its table and key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reads the clients' part of a campaign: `[workload]`, with the keys of its kind, and `[client]`."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`brownout completion`: prints a script that completes commands and options in a shell."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Final
 

@@ -1,7 +1,5 @@
 """`brownout docs`: lists, prints and searches the documentation of this installation."""
 
-from __future__ import annotations
-
 import argparse
 import pydoc
 import sys

@@ -1,7 +1,5 @@
 """`brownout doctor`: checks what this machine can run, by trying it, and how to install what is missing."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

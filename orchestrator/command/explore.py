@@ -1,7 +1,5 @@
 """`brownout explore`: coverage-guided search for failures in the simulation."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -1,7 +1,5 @@
 """`brownout gate`: decides over a run, a campaign or a store."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

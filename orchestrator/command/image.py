@@ -1,7 +1,5 @@
 """`brownout image`: builds, shows and removes the image that nodes boot."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

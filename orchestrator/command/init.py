@@ -1,7 +1,5 @@
 """`brownout init`: writes the files from which a user starts to test a system."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

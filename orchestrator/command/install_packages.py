@@ -1,7 +1,5 @@
 """`brownout install-packages`: installs Debian packages."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Final
 

@@ -5,8 +5,6 @@ so a call that starts with a command imports the file of that command only. Othe
 import all files: importing one must not load the libraries of the analysis or the simulator.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import errno

@@ -1,7 +1,5 @@
 """`brownout list`: the campaigns and runs of a store, and its page `index.html`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -1,7 +1,5 @@
 """`brownout log dump`: prints the same as `kafka-dump-log`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from pathlib import Path

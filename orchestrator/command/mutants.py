@@ -1,7 +1,5 @@
 """`brownout mutants`: lists the broker's deliberate bugs and measures how well campaigns find them in simulation."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -1,7 +1,5 @@
 """`brownout nodes`: starts nodes without a campaign, shows them, logs in, takes them down."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """`brownout quorum describe`: prints the same as `kafka-metadata-quorum describe`."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from typing import Final

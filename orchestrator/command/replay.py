@@ -1,7 +1,5 @@
 """`brownout replay`: repeats a simulated run and adds its trace and diagrams."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from dataclasses import dataclass

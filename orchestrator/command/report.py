@@ -1,7 +1,5 @@
 """`brownout report`: renders the report of a run or campaign again."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Final

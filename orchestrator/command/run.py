@@ -1,7 +1,5 @@
 """`brownout run`: makes the runs of a campaign and decides over them."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

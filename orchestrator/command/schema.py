@@ -4,8 +4,6 @@ The schema is made from the structs that the readers of these files use. Editors
 What it cannot express, the reader checks besides: how keys fit each other, the system and the cluster.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Collection, Iterable, Mapping

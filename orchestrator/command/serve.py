@@ -1,7 +1,5 @@
 """`brownout serve`: a store's pages and the invocation that is under way, in a browser."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -6,8 +6,6 @@ as a schedule: its faults, with their moments, under its seed, which in the simu
 schedule is tried as steps again: with fewer faults the moments often matter less.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """`brownout system`: lists systems under test, fetches their files, writes lock files."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import shlex

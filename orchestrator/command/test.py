@@ -7,8 +7,6 @@ remaining process below this one is a child of it: it gets SIGTERM, and SIGKILL 
 is left.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -6,8 +6,6 @@ A run with another verdict than expected makes the gate fail, and so does a cell
 trustworthy makes it unknown. A policy may demand more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path

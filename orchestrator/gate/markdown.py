@@ -1,7 +1,5 @@
 """The gate's decision as Markdown, for the summary page of a CI job."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Reads `gate.toml`: a project's demands on its campaigns beyond each run's expectation."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date

@@ -4,8 +4,6 @@ Build servers gate a release on `junit.xml`. Its form satisfies all common JUnit
 them needs, children in their order.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

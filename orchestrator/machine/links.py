@@ -3,8 +3,6 @@
 Operations with an ioctl use it and take microseconds; operations that need netlink share one call of `ip -batch`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A lock that admits one run per directory."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds programs of the machine, or installs their system packages with the script `installation/system-packages`."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Mapping, Sequence

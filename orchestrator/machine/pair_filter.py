@@ -1,7 +1,5 @@
 """Cuts directions between nodes on this machine's bridge: nftables rules that drop or reject, and count."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import Counter

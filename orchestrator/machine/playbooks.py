@@ -5,8 +5,6 @@ mitogen, which keeps one Python process on each host and sends it the tasks: und
 time. `BROWNOUT_ANSIBLE_STRATEGY=linear` runs without mitogen.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

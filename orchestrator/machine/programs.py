@@ -1,7 +1,5 @@
 """Starts a module of this project as a small, fast program."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """One requirement of a world on the machine: whether it is met, and the remedy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -15,8 +15,6 @@ janitor removes it, or the next janitor. Standard library only; `enter_sandbox` 
 program.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

@@ -3,8 +3,6 @@
 Every function raises `OSError` with the kernel's error number and the attempted operation.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

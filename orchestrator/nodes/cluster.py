@@ -1,7 +1,5 @@
 """The kept nodes themselves: one lab with one world, with the default configuration of Brownout's broker."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 from collections.abc import Sequence

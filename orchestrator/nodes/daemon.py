@@ -5,8 +5,6 @@ inherited descriptors: the registry's lock, and the channel to the command that 
 ends before the nodes are up, they are taken down.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Finds and removes what killed commands leave behind: everything that does not end with their processes."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@ A command sends one order. The daemon answers with any number of `ProgressMessag
 `RefusedMessage` or a `Failed`.
 """
 
-from __future__ import annotations
-
 import msgspec
 from msgspec import UNSET, UnsetType
 

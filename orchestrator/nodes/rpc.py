@@ -1,7 +1,5 @@
 """The connection between a command and the daemon of nodes: a Unix socket for `messages`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

@@ -11,8 +11,6 @@ The kernel releases the lock when the last process of the daemon's sandbox has e
 without a held lock is a leftover, and nothing in it runs.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

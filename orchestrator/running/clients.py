@@ -8,8 +8,6 @@ clients, the load of the machine and the world's time scale. No verdict depends 
 unknown.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import os

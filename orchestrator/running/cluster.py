@@ -1,7 +1,5 @@
 """Waits for conditions of a cluster, as its system's observer shows it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final

@@ -1,7 +1,5 @@
 """Follows what a node reports: its trace events, its output, and the files on its disk."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Mapping

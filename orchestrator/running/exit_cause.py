@@ -1,7 +1,5 @@
 """Determines how a process of the system ended: its status, messages of the kernel, and a core dump."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import signal

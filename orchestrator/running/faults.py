@@ -1,8 +1,6 @@
 """Injects and heals the faults of a run. Each is in the journal before it starts, when it is in force with its
 evidence, and when it is healed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ raised at the end of that part. A second one aborts at once. One request may arr
 gets a signal and one process also forwards it: a signal within a second of the first is ignored.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -22,8 +22,6 @@ Three kinds of evidence count:
 A disk that a fault fills is a disk of a node: it is on none of the filesystems that are looked at.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

@@ -10,8 +10,6 @@ leader's, and the time until it was in sync. `analysis/checkers/bootstrap.py` co
 leader stated before and after.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence

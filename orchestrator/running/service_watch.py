@@ -1,7 +1,5 @@
 """Watches the services of a run. A service that stops or ends without a fault is a finding about the system."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Determines the versions that a run is made with."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import platform

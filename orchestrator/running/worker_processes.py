@@ -4,8 +4,6 @@ A simulated run takes over signals, the clock and garbage collection of its proc
 own. The workers ignore signals: the parent handles them, and decides what becomes of the runs. They end with it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import signal
 from collections.abc import Iterator

@@ -8,8 +8,6 @@ compares with the leader's; the roles of the metadata quorum's voters; the kinds
 is not tested.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads stored runs as plans from which they can be repeated."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

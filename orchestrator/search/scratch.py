@@ -1,7 +1,5 @@
 """A temporary directory for runs that are not kept."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 from collections.abc import Iterator

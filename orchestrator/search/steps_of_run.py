@@ -1,7 +1,5 @@
 """Converts the faults of a run into a schedule with their moments, and into the steps of a script."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

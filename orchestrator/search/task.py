@@ -1,7 +1,5 @@
 """One run of an exploration as a function that Spark can send to a worker: makes, analyzes, measures, removes it."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Writes a simulated run as a text in order of time: events of each node, messages, faults."""
 
-from __future__ import annotations
-
 import heapq
 import io
 from collections.abc import Iterator, Mapping

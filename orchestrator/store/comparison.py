@@ -5,8 +5,6 @@ each cell are repeatedly assigned to the sides at random; p is the share of assi
 difference. All random assignments of a cell are made at once, in blocks of bounded memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A run's directory is made before the run starts and is locked while its process 
 that ended and one that was interrupted can always be distinguished.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The figures of runs that a baseline and a comparison of two campaigns test: of those that passed as expected."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final

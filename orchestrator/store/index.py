@@ -9,8 +9,6 @@ the row names. Times of files do not count, because copies do not keep them. Run
 `read_index`, or `read_campaign` for one campaign.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Writes a store's `index.html`: all campaigns and runs, with search and filters, in one file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

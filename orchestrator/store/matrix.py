@@ -1,8 +1,6 @@
 """Matches a campaign's directory with its plans: each planned run and how far its verdict can be trusted. Runs that are
 missing, damaged or in no plan are listed as unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

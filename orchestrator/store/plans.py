@@ -5,8 +5,6 @@ seeds, the world, and the names of the planned runs. `<stamp>.digests` has a lin
 (`run_digests`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Iterator, Sequence

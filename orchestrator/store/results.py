@@ -7,8 +7,6 @@ SQL text; the file that a row comes from identifies its run. Rows that are absen
 table that lacks rows is announced by a warning.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

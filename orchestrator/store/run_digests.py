@@ -12,8 +12,6 @@ gate requires it. Without a key the chain detects accidental changes only (docs/
 Each line is one write, so runs that are made at the same time append to one file. A torn line counts as absent.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import os

@@ -1,7 +1,5 @@
 """The columns of the tables over all runs of a store. The text of a column is in docs/tables.md, too."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, get_origin

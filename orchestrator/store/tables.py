@@ -10,8 +10,6 @@ sentences back. The driver merges these files, one after another, in the order o
 task's rows, and tables that Spark wrote are byte for byte those of a single process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

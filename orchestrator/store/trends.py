@@ -3,8 +3,6 @@
 Every invocation in the store counts, also one that a later one supersedes: a trend is about the past.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass

@@ -3,8 +3,6 @@
 A file declares a world without importing its implementation: campaigns know all worlds and load none.
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """The inventory world. Implementation: `orchestrator.worlds.inventory`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from installation import extras

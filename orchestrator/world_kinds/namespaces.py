@@ -1,7 +1,5 @@
 """The namespaces world. Implementation: `orchestrator.worlds.namespaces`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from orchestrator.world_kind import WorldKind

@@ -1,7 +1,5 @@
 """The process world. Implementation: `orchestrator.worlds.process`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from orchestrator.world_kind import WorldKind

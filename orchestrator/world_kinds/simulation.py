@@ -1,7 +1,5 @@
 """The simulation. Implementation: `orchestrator.worlds.simulation`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from orchestrator.world_kind import WorldKind

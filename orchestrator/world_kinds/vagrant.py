@@ -1,7 +1,5 @@
 """The vagrant world. Implementation: `orchestrator.worlds.vagrant`."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from installation import extras

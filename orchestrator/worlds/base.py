@@ -1,8 +1,6 @@
 """The interface of every world: nodes with an address, a shell, a disk and, if possible, a network and a power
 switch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -4,8 +4,6 @@ Theory of operation. A namespace node boots faster than an old one could be clea
 makes its own nodes. A virtual machine is booted and provisioned once; each run gets it in the state after that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -10,8 +10,6 @@ No collected name starts with a dot: `.x` becomes `dot.x`. Uploads of CI artifac
 lost evidence is unknown. `playbooks/library/collected.py` names files by the same rule.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath

@@ -4,8 +4,6 @@ An exception or a missing answer ends the run as unknown, with file and line. Ot
 to see would count as a state that the cluster did not reach.
 """
 
-from __future__ import annotations
-
 import queue
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Chooses a world for this machine, with the reason."""
 
-from __future__ import annotations
-
 import importlib
 import resource
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Starts and stops the service of any host, and waits for the result."""
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import socket

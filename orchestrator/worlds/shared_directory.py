@@ -4,8 +4,6 @@ It is not on a node's disk: power cuts and full disks of nodes do not affect it,
 The nodes write directly into the evidence, so a run that is killed keeps it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Labs of worlds in which nothing outlives a run: it makes its own nodes faster than old ones could be cleaned."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Protocol, runtime_checkable
 

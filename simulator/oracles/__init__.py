@@ -5,8 +5,6 @@ broker sends at one moment arrives at a later one, so no broker sees anything th
 Only brokers whose code has run are checked, and only what has changed since their last check.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, cast

@@ -4,8 +4,6 @@ The reference is what leaders have committed of such a log, as it was then: each
 key the latest record.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The oracles of the controller: elections and ISR changes, from one state of the metadata to the next."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from broker.controller.image import BrokerImage, MetadataImage, PartitionImage, TopicImage

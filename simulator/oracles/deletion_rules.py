@@ -5,8 +5,6 @@ offset or above; a leader of an earlier epoch is deposed, so its start does not 
 deleted records again. An unclean election may undo a deletion.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple, cast
 

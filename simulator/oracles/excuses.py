@@ -10,8 +10,6 @@ the declaration of a new kind of fault is sufficient. An excuse applies to the d
 A loss that is caused by damage to too many nodes is never excused: the campaign must expect it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """The oracles' counts of comparisons in a run, and their findings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

@@ -13,8 +13,6 @@ rise. A coordinator that has loaded the log shows no assignment before it is com
 not know it, and could give the same partitions to others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from random import Random
 

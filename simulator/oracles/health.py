@@ -5,8 +5,6 @@ Two machines are connected while packets pass in both directions. Each check fin
 a fault that starts and ends between two checks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import combinations
 from typing import Protocol

@@ -5,8 +5,6 @@ second. Its decision is a pure function, though: in states that a run reaches, b
 The questions change nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import replace

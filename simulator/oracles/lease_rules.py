@@ -4,8 +4,6 @@ A new leader that commits during an old one's lease is detected by its commit, b
 would have been stale, too. And a leader that is cut off, whose lease ends, gets hardly any requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from broker.controller.image import PartitionImage, TopicImage

@@ -6,8 +6,6 @@ machine stays in its ISR. A run in which the cluster recovers only after the fin
 clients: they see only what is acknowledged in the end.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from broker.controller.image import MetadataImage, PartitionImage, TopicImage

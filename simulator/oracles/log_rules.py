@@ -1,7 +1,5 @@
 """The rules for all replicas of one log, a partition's or the metadata log: log matching, and what is committed."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 

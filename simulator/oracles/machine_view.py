@@ -1,7 +1,5 @@
 """The oracles' view of a machine: its permanent disk, and the broker that runs on it now."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Mapping

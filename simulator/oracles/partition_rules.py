@@ -12,8 +12,6 @@ A replica that knows too little appends a repeated batch again; one that knows t
 written. Both show only when a producer repeats a batch after a change of leader or a restart, which most never do.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ and acknowledges them. That needs two producers that write to one partition, so 
 may assign. A block belongs to the process that got it, also after its end.
 """
 
-from __future__ import annotations
-
 from simulator.oracles.findings import ID_SHARED, OracleFindings
 from simulator.oracles.machine_view import MachineView
 

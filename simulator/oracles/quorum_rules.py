@@ -13,8 +13,6 @@ starts from a snapshot continues as if there had been no other records. What the
 and other oracles compare each state only with an earlier one of the same node.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy

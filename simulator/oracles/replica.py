@@ -1,7 +1,5 @@
 """The state of a replica of a partition at the oracles' last check."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -8,8 +8,6 @@ state is not used. A producer's first batch is checked only if the log has every
 checked where producers may have been forgotten (K98-5).
 """
 
-from __future__ import annotations
-
 from simulator.oracles.findings import SEQUENCE_GAP, OracleFindings
 from simulator.oracles.log_copy import BatchSequence, CopiedLog
 from simulator.oracles.machine_view import MachineView

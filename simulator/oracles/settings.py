@@ -4,8 +4,6 @@ topics. No value is read from the broker's own state.
 `DEFAULTS` are the documented ones (docs/by-hand.md, "Keys").
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

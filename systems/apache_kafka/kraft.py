@@ -1,7 +1,5 @@
 """Apache Kafka with KRaft: a quorum of controllers, on the brokers themselves or on nodes of their own."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence

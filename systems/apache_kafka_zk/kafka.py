@@ -1,7 +1,5 @@
 """Apache Kafka with ZooKeeper, 0.10 to 3.9: runs jars on the nodes' Java; the observer reads ZooKeeper's znodes."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Brownout's own broker as a system under test: its settings, its mutants, and an observer of the Kafka protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any

@@ -4,8 +4,6 @@ The option `reads` selects the kind of reads: `linearizable` (etcd's default: th
 all acknowledged changes) or `serializable` (the member answers from its own state).
 """
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -3,8 +3,6 @@
 Keys and values are base64, 64-bit numbers are texts, and fields that are zero, false or empty are left out.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

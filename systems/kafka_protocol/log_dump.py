@@ -1,7 +1,5 @@
 """Prints the batches in a partition's segment files as `kafka-dump-log` does."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -11,8 +11,6 @@ ElectLeaders (KIP-460) makes the first of a partition's replicas the leader, and
 first.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterable, Mapping, Sequence

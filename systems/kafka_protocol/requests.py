@@ -1,7 +1,5 @@
 """A small blocking Kafka client: one request, one answer, a deadline. For observation, not for load."""
 
-from __future__ import annotations
-
 import socket
 import struct
 import time

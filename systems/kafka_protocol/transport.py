@@ -1,7 +1,5 @@
 """How an observer's requests reach the nodes: through sockets, or through the simulated network."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Protocol, TypeVar
 

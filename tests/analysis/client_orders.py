@@ -1,7 +1,5 @@
 """What clients saw of whole logs and sent to them, from operations in memory: the reference of the check by ranges."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 

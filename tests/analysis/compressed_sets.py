@@ -1,7 +1,5 @@
 """Compressed sets of records, as clients write them."""
 
-from __future__ import annotations
-
 import gzip
 import struct
 from typing import Final

@@ -4,8 +4,6 @@ A record that its client library may have sent again may be appended any number 
 acknowledgement bounds the time of the copy at the acknowledged offset; without an offset it says only that one exists.
 """
 
-from __future__ import annotations
-
 from history.record.schemas import ACKS_ALL, APPEND, FAIL, INF, INFO, OK, SENT_AGAIN
 from tests.analysis.log_histories import Op
 

@@ -1,7 +1,5 @@
 """Small histories in foreign formats, written down."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -1,7 +1,5 @@
 """Small histories for the tests of the log checker: written by hand, or random."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Writes messages of Kafka's formats 0 and 1 byte by byte, from their description."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Operations on the offsets of partition 0, or another one, as clients record them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from history.record.offset_record import COMMIT, DELIVER, FETCH, LOOKUP, SIGHT, OffsetOperation

@@ -1,7 +1,5 @@
 """Writes replicas of the offsets topic byte by byte, from the description of Kafka's formats."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finds values in Python's notation in texts for people."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Final

@@ -1,7 +1,5 @@
 """Small histories of one register, fixed and random, and an exhaustive checker of them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,8 +1,6 @@
 """Writes remote segments as their owners do: events of the metadata topic, in both encodings, and objects in a
 store."""
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

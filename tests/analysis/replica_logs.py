@@ -1,7 +1,5 @@
 """Replicas' logs for the tests of the rules, without files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

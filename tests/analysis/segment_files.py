@@ -1,7 +1,5 @@
 """Writes replica files byte by byte, from the description of Kafka's record batch format 2."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The effects of an administrator's operations, in histories that have them and in others."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The sentence that names the cause of an anomaly, for each anomaly that the checkers know."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A pass has a proof that an independent verifier confirms; no other verdict has one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

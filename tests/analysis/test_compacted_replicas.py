@@ -1,7 +1,5 @@
 """Replicas of a compacted topic: records removed by compaction are lawful, other missing records are not."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 from pathlib import Path

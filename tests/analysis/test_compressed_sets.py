@@ -1,7 +1,5 @@
 """Compressed batches of message format 2 are read as the records that they hold, in every codec."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

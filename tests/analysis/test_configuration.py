@@ -1,7 +1,5 @@
 """Configuration files of nodes against the lines that run.toml states."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The checker of consumer groups: histories that pass, histories that fail, and the reader of members' records."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Sequence

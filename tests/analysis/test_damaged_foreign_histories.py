@@ -3,8 +3,6 @@
 The properties are over changes of valid histories. Any other exception than ForeignError would reach the user.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

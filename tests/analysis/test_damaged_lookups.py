@@ -1,7 +1,5 @@
 """Changes of the clients' records of lookups by timestamp: each makes the check of the lookups unknown."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Deletions of records: what the journal has of them, and the rules for answers, reads, replicas, logs and lookups."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The earlier dumps that a run must have, by its journal."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The reader of a quorum member's files, as written by our broker and by Kafka."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The leaders of a partition in epoch files, in the metadata log and in reports."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

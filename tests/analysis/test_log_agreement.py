@@ -1,7 +1,5 @@
 """The checker and the exhaustive search agree, and so do its loops and its arrays."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every anomaly of a partition log by the smallest history that shows it, and lawful neighbours that do not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The operations of a log anomaly's witness contradict each other, and each of them belongs to the contradiction."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

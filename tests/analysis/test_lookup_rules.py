@@ -1,7 +1,5 @@
 """Lookups by timestamp: correct and wrong answers, and the reader of clients' records."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 

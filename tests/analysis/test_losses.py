@@ -1,7 +1,5 @@
 """A history that loses is called so, whatever else it shows, and every value that it lost is named."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

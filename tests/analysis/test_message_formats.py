@@ -1,7 +1,5 @@
 """The reader of message formats 0 and 1, on files written byte by byte."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Callable

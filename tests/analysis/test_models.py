@@ -1,7 +1,5 @@
 """Sequential models: the search agrees with all orders of small histories, and its answers have proofs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, combinations, permutations
 from typing import Any

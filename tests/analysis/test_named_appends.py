@@ -1,7 +1,5 @@
 """An append that is not durable but names its offset is matched with its record inside the offset's range."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every offset of a partition is in one range, and every row group has one owner."""
 
-from __future__ import annotations
-
 import random
 
 from analysis.core.offset_ranges import RowGroup, plan_ranges

@@ -1,7 +1,5 @@
 """The offsets log on the brokers' disks: its reader, and its evidence about committed offsets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Liveness during faults: demanded only if the evidence shows that the cluster had to make progress."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence

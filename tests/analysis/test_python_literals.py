@@ -1,7 +1,5 @@
 """Values in texts for people have no notation of Python."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

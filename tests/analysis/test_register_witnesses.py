@@ -1,7 +1,5 @@
 """The operations of a register anomaly's witness contradict each other, and each belongs to the contradiction."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The verdicts of the register checker on small histories, their reasons, and the certificate of a pass."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import random

@@ -1,7 +1,5 @@
 """The register checker and the exhaustive search agree, on histories drawn at random."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 

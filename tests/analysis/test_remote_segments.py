@@ -1,7 +1,5 @@
 """Remote segments: their metadata in both encodings, and a replica's log across the boundary of remote storage."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The contents of replicas against the appends of clients: forbidden records, and ends that need an explanation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

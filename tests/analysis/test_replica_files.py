@@ -1,7 +1,5 @@
 """The reader of replica files, on files written byte by byte."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """D10, with logs of idempotent producers that continue their sequences, and logs in which one does not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

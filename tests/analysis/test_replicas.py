@@ -1,7 +1,5 @@
 """Each rule about replicas, by logs that keep it and logs that break it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What settings ask for must show in the files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """run.toml: a wrong or missing key is a defect of the run, and costs no other key its value."""
 
-from __future__ import annotations
-
 import copy
 import math
 from typing import Any

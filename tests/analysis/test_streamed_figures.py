@@ -1,7 +1,5 @@
 """Figures of numbers that come in parts are those of all numbers together."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Observations during a shortage of the tester are undecided; proofs by older evidence stay."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transactions: verdicts agree with all orders of small histories, plain lines with EDN, certificates are verified."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The promises of workloads: a table of histories, and histories of honest objects that never break one."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Small histories of transactions: random ones, as EDN, and all orders of each."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The runs for tests of pages in a browser: simulated campaigns and stored runs, each made once, on demand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Random replicas of one partition, more often than not with something wrong, and the operations of their clients."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

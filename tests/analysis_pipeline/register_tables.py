@@ -1,7 +1,5 @@
 """Histories of many registers in the tables of a run, as its analysis writes them."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Changes a stored run's replica files as a broken system, a broken disk or a broken collection would."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Adds a metadata quorum to a stored run: the files and traces of three voters, with one thing changed."""
 
-from __future__ import annotations
-
 import json
 import struct
 import zlib

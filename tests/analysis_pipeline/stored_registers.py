@@ -1,7 +1,5 @@
 """Makes the directory of a run that worked registers, as an orchestrator would leave it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Makes a run's directory as an orchestrator would leave it: a small cluster's record, with one thing changed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Replicas that a script adds: where they start, and with which epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace

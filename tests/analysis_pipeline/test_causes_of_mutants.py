@@ -1,7 +1,5 @@
 """The causes that pages name in real failing runs: mutants of the broker under their own campaigns, simulated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Evidence that was changed after a run yields no anomaly, and other proofs keep their force."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,8 +1,6 @@
 """The results of checkers other than the log's for a stored run: the replicas in each format, the processes of the
 system."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The archive of Spark's classes is written by the first JVM and used by the next."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs with clients that compress get the same verdicts, for every codec and message format."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Liveness as a verdict: the journal's lines about recovery, with a bound and without one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

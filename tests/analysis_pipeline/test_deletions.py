@@ -1,7 +1,5 @@
 """A run whose producers delete records passes, unless a deletion does not hold or its evidence is missing."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The documents of a run. The tests of the gate cover the documents of a campaign."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

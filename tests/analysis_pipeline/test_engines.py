@@ -1,8 +1,6 @@
 """The in-process engine and Spark give the same results for a run. All comparisons with Spark are here, since the start
 of a session costs more than all of them."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

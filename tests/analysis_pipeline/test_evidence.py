@@ -1,7 +1,5 @@
 """Faults, steps, processes and load: the record must show each of them, or the run does not pass."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The expectation of a cell: a reason for *unknown*; beside an expected failure, the promises that hold."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

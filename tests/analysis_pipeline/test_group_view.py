@@ -1,7 +1,5 @@
 """The page of a run with a consumer group."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from analysis.page.run_page import group_view, lag_over_time

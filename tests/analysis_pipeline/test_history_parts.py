@@ -1,7 +1,5 @@
 """Counts by parts agree with the whole history: in memory, and in row groups of a few rows."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

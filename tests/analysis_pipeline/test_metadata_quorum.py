@@ -1,7 +1,5 @@
 """The metadata quorum: its verdict, the systems that it applies to, and the rules of elections."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.pipeline import analyze

@@ -1,7 +1,5 @@
 """Evidence of the metadata quorum that is missing, damaged or of another node."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The logs of the metadata quorum: committed records, and the agreement of the nodes' logs."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -1,7 +1,5 @@
 """The processor time of an analysis includes the processes that it started."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

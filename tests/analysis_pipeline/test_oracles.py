@@ -1,7 +1,5 @@
 """The oracles' record of a simulated run: the verdict uses a complete record, and a missing one is a doubt."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkers of a campaign's own: what they find fails the run, and one that cannot decide leaves it unknown."""
 
-from __future__ import annotations
-
 from datetime import date
 from pathlib import Path
 from typing import Any

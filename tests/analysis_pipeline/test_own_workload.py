@@ -1,7 +1,5 @@
 """Runs with a workload of the user's own: judged by the user's checkers, on a whole record with a final read."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The pages in a real browser: no scroll to the side, no error, no request, no overlapping or faint text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final

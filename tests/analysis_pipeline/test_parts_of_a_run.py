@@ -1,7 +1,5 @@
 """The analysis of a run and its page read its operations in parts, never all at once."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

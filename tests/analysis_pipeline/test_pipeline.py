@@ -1,7 +1,5 @@
 """From a stored run to its verdict: the evidence for a pass, a fail and an unknown."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

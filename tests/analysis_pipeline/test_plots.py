@@ -1,7 +1,5 @@
 """The plots of a run: availability by workload, the order of replicas, and text that does not overlap."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The report on a history does not depend on the size of the ranges, on how its rows are stored, or on the map."""
 
-from __future__ import annotations
-
 import os
 import random
 from concurrent.futures.process import BrokenProcessPool

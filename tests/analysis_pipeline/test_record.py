@@ -1,7 +1,5 @@
 """Whatever a run's plan names and its record does not show makes it unknown, with a reason that names it."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

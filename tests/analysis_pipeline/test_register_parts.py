@@ -1,7 +1,5 @@
 """An analysis reads operations on registers part by part: from tables that reading the clients' records has written."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from dataclasses import replace

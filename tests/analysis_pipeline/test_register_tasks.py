@@ -1,7 +1,5 @@
 """The report on registers and its certificate do not depend on the tasks, on how rows are stored, or on the map."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From a stored run of registers to its verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

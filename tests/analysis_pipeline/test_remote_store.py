@@ -1,7 +1,5 @@
 """Remote storage is compared with the replicas by tasks: a partition each, with the same findings for every map."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The verdicts of a run with changed replica files: a table of changes with the expected verdict of each."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

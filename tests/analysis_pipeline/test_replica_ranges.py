@@ -1,7 +1,5 @@
 """The report on replicas does not depend on how their files are divided among tasks, or on the map."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of a run: the story, the steps, the tested system, the last lines, and missing evidence."""
 
-from __future__ import annotations
-
 import html
 import re
 import shutil

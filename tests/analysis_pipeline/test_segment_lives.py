@@ -1,7 +1,5 @@
 """The segments of tiered partitions over time, for a run's page."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The story around an anomaly: its items, their order, and the state of nodes and faults."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.page.journal_story import journal_items

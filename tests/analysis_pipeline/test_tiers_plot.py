@@ -1,7 +1,5 @@
 """The plot of remote storage: from the starts that replicas report, for logs with records in remote storage."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

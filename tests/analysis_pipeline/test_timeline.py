@@ -1,7 +1,5 @@
 """The data of the timeline and of the heat map of partitions, and its text in the page."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """The broker's configuration: refused values, and their messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.config import BrokerConfig, setting_texts

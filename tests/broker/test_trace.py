@@ -1,7 +1,5 @@
 """The trace of a node: events are numbered, and a line that a killed process left torn spoils no other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 runs every client of this machine against them. `--install` first installs kcat from the system's packages.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

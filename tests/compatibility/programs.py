@@ -1,7 +1,5 @@
 """Clients that are programs: kcat, and Apache Kafka's own tools in Java."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -1,8 +1,6 @@
 """Clients in Python, unmodified and with their default settings: only the brokers' addresses, a group's name and its
 start position are given."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib.metadata
 import time

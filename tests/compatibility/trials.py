@@ -1,7 +1,5 @@
 """The type of a trial of a client: a name, the client's version, the action, and the observation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

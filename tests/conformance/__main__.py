@@ -3,8 +3,6 @@
 Exits with 0 when all are killed, with 1 when one is not, with 64 when a table or an argument is wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import tempfile

@@ -5,8 +5,6 @@ rules need no such branch: a break is a change of the text, made only to a copy 
 breaks are in the tables beside this module, one for each section of rules.
 """
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Collection, Iterator, Mapping

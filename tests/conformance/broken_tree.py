@@ -5,8 +5,6 @@ only have been slow), and an error of the kind that a typing mistake makes (an u
 *did not run*.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

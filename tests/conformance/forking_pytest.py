@@ -5,8 +5,6 @@ each line that it reads, a trial as JSON, with the process that runs the tests, 
 exit status; a negative one is the signal that ended it. It ends when nothing more can come.
 """
 
-from __future__ import annotations
-
 import asyncio
 import concurrent.futures
 import gc

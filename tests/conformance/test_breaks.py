@@ -1,7 +1,5 @@
 """Every broken rule is noticed by the rule's own tests."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The outcome of a break: killed, not killed, or did not run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

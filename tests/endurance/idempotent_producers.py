@@ -6,8 +6,6 @@ With `--leaders` each fault is a kill or a power cut of a machine that leads; th
 a record was lost, is there twice or out of order. The same seed gives the same run.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections import Counter
 

@@ -11,8 +11,6 @@ was complete. The last run is undisturbed again and must pass. One line per roun
 verdict was wrong.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The remains of a killed orchestrator on the machine, distinguished from the state of other runs."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -10,8 +10,6 @@ stopped. Afterwards nothing may remain on the machine. One line per round; exit 
 remained.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

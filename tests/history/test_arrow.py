@@ -1,7 +1,5 @@
 """Clients record with Arrow, and do not wait for pandas."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The reader returns the calls that a client of a user's own workload recorded, for every end of the client."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Damaged bytes of a record never become a believed row, and each loss is reported."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Distinct numbers of columns that are sorted, mostly sorted, and not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

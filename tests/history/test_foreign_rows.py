@@ -1,7 +1,5 @@
 """Rows of foreign histories are written in parts, and the texts of their values are found by number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

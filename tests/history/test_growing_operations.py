@@ -1,7 +1,5 @@
 """Counts of a run in progress: each look adds the operations since the last one, for any end of a file."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

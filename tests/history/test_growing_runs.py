@@ -1,7 +1,5 @@
 """Growing sets contain what was added, in little memory."""
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 

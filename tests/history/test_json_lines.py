@@ -1,7 +1,5 @@
 """JSON lines that any client may write: their meaning, and lines that are not operations."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

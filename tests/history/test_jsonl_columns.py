@@ -1,7 +1,5 @@
 """JSON lines read by columns give the strict reader's result, and bad lines are refused in its words."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import dataclass

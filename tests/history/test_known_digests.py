@@ -1,7 +1,5 @@
 """Unchanged evidence is hashed once, changed evidence always."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

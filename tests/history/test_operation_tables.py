@@ -1,7 +1,5 @@
 """The tables of operations have every row in the client's order, and their index agrees with the files."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The segments of a record of registers and the rows that a task has in memory do not change what is read."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The reader returns the operations that a client of registers recorded, for every end of the client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

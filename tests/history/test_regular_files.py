@@ -1,7 +1,5 @@
 """Files that another program may have created: regular ones are read, and no other kind blocks the reader."""
 
-from __future__ import annotations
-
 import os
 import resource
 import socket

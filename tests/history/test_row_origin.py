@@ -1,7 +1,5 @@
 """The rows of a client's stream are from that client."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pytest

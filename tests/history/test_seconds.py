@@ -1,7 +1,5 @@
 """The table of seconds counts every operation once, however the record is split."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A client's record in several segments reads like one stream, and no segment is lost, torn or exchanged unnoticed."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """JSON that can be read in one way only."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """TOML of a run: values that Python cannot show are refused."""
 
-from __future__ import annotations
-
 import pytest
 
 from history.strict_toml import MOST_LEVELS, decode

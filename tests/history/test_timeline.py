@@ -1,7 +1,5 @@
 """The time axis of a run: its clock, its phases, and the spans of its faults."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

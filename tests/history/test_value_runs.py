@@ -1,7 +1,5 @@
 """A set of values as runs is the set."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

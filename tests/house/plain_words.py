@@ -6,8 +6,6 @@ The patterns are words and phrases with which prose hides its subject or delays 
 sentence may use one where it is the plain word. Well-read code bases of this field have 0 to 12 hits in 10,000 words.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """docs/anomalies.md is up to date, and no two checkers mean different things by one name."""
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import replace

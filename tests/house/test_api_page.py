@@ -1,7 +1,5 @@
 """docs/api.md has every name of `brownout_api` with its docstring, and is up to date."""
 
-from __future__ import annotations
-
 import brownout_api
 from brownout_api import testing
 from docs.generators.api import PAGE, page

@@ -1,7 +1,5 @@
 """docs/by-hand.md lists every key of the broker, and is up to date. (`tests/broker/clients` runs its commands.)"""
 
-from __future__ import annotations
-
 from dataclasses import fields
 
 import pytest

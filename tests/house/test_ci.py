@@ -1,7 +1,5 @@
 """`.ci/run` with programs that only record how they are called: what it runs, in which order, and what fails it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 """docs/compatibility.md has a row for every trial of `python -m tests.compatibility`. (It is run by hand:
 it takes minutes, and clients that few machines have.)"""
 
-from __future__ import annotations
-
 from tests.compatibility.__main__ import INTRODUCTION, PAGE, TRIALS
 
 

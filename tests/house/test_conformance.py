@@ -1,7 +1,5 @@
 """docs/conformance.md is true: every rule is listed, every mark names a rule, the page is up to date."""
 
-from __future__ import annotations
-
 from broker.mutants import MUTANTS
 from docs.generators.conformance import PAGE, marks, page, rules
 

@@ -4,8 +4,6 @@ A table records every key that its reader requests, also keys that the file lack
 all campaigns of the project, and a script with each verb and condition.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The documents name each metric of remote storage that a broker has, and no other."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every text that is read or written names its encoding, so that the machine's locale has no effect."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

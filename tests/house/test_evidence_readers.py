@@ -1,8 +1,6 @@
 """Files of a run are read through `history.regular_files` and `history.strict_json` only: a pipe among the evidence
 blocks no reader, and all readers see the same content."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

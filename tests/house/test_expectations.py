@@ -1,7 +1,5 @@
 """A cell that expects a failure states the promises that hold, so that it does not hide a second bug."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Final

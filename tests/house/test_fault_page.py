@@ -1,7 +1,5 @@
 """docs/faults.md lists every kind of fault, and is up to date."""
 
-from __future__ import annotations
-
 from docs.generators.faults import PAGE, page
 from nemeses import KINDS
 

@@ -1,7 +1,5 @@
 """Calls that the source must not have."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

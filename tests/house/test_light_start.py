@@ -1,7 +1,5 @@
 """The modules before a run's first acknowledged operation do not import those of the analysis."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

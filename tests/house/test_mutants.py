@@ -1,7 +1,5 @@
 """docs/mutants.md lists every mutant, and a campaign, or at least a test, expects to kill each."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One class name means one thing, and a variable is called by the noun of its value."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The project's prose is plain: its count of idioms stays within a budget that only falls."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

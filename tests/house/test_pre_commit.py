@@ -1,7 +1,5 @@
 """.pre-commit-config.yaml: hooks without a network, with commands that exist and accept their arguments."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The rooms are found in the tree. Every list of them elsewhere (wheel, source archive, types, floors) has them all."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """docs/tables.md describes every column of every table, and is up to date."""
 
-from __future__ import annotations
-
 import pytest
 
 from docs.generators.tables import PAGE, TABLES, columns, page

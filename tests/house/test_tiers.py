@@ -1,7 +1,5 @@
 """The quick tier: which tests it leaves out, and that the commits of a rotation run each of them."""
 
-from __future__ import annotations
-
 import subprocess
 from itertools import chain
 from pathlib import Path

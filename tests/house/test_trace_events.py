@@ -1,8 +1,6 @@
 """The broker traces exactly the events of `broker.trace.EVENTS`: scripts wait for these names, the analysis reads
 them."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

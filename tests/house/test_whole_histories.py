@@ -1,8 +1,6 @@
 """No part of the pipeline reads the operations of a run whole: it reads the tables, part by part. The comparison of
 replicas reads those of one partition in one task (`analysis.engines.row_groups.read`)."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

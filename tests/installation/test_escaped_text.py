@@ -1,7 +1,5 @@
 """Texts of others, made fit to be shown."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

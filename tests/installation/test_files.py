@@ -1,7 +1,5 @@
 """The directories that a checkout and an installed package write to, and the command that their messages name."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """A name of a directory that no program can misread, whatever the names above it are."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The locale, a closed stream and a closed pipe do not change the exit code of a command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

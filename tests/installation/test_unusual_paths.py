@@ -1,7 +1,5 @@
 """A store, a project and a campaign in directories with names that programs often misread."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

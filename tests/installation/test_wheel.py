@@ -1,7 +1,5 @@
 """The wheel: its content, and its use from any directory, as with a checkout."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

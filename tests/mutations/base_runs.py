@@ -6,8 +6,6 @@ their shape (`test_base_runs.py`). After a change of the files of a run, write t
 tests.mutations.base_runs`.
 """
 
-from __future__ import annotations
-
 import shutil
 import tarfile
 import tempfile

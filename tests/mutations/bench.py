@@ -1,7 +1,5 @@
 """Analyzes mutated runs: each is copied from its base, changed, sealed again, and analyzed by either engine."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Mutations of high watermarks and leader epochs on disk, and of the small files beside the logs."""
 
-from __future__ import annotations
-
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.stored import Stored
 

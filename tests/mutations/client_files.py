@@ -1,7 +1,5 @@
 """Mutations of the files in which clients record operations."""
 
-from __future__ import annotations
-
 from tests.mutations.mutation import PASSES, Catalog, Change, unknown
 from tests.mutations.stored import Stored
 from tests.mutations.streams import OPERATIONS, as_left, borders, reannounce

@@ -4,8 +4,6 @@ All other evidence about a client's record agrees with the change: sums, sizes, 
 So only the rows can reveal the error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from history.record.schemas import APPEND, END, FAIL, OK, READ

@@ -1,7 +1,5 @@
 """Mutations of the nodes' configuration files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Files of an earlier analysis, or of other programs, in a run's directory: none of them is evidence."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

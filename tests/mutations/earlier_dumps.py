@@ -1,7 +1,5 @@
 """Mutations of the earlier dumps of the nodes' files, which are compared with those at the end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """All mutations, by subject."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Final

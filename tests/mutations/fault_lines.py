@@ -1,7 +1,5 @@
 """Mutations of the journal's lines about faults: missing or inconsistent ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

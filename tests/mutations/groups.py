@@ -1,7 +1,5 @@
 """Mutations of the records of consumer group members."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Mutations of the run's journal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from tests.mutations.mutation import PASSES, Catalog, Want, fails, unknown

@@ -1,7 +1,5 @@
 """Mutations of the evidence of the metadata quorum: its logs, its votes on disk, the nodes' traces of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

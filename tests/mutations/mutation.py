@@ -3,8 +3,6 @@
 A module of mutations declares them in a `Catalog`. The tests need only the union of the catalogs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field

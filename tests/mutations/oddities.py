@@ -1,7 +1,5 @@
 """Evidence that no run produces: links, pipes, strange bytes, missing or excessive numbers."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Callable

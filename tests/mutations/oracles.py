@@ -1,7 +1,5 @@
 """Mutations of the oracles' record of a simulated run, and of the identity of its simulation."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mutations of `run.toml`, the plan that the evidence is compared with."""
 
-from __future__ import annotations
-
 from tests.mutations.mutation import Catalog, fails, unknown
 from tests.mutations.stored import Stored
 

@@ -1,7 +1,5 @@
 """Mutations of the record of a run with registers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from history.record.schemas import CAS, FAIL, OK, READ, WRITE

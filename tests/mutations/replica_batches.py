@@ -1,7 +1,5 @@
 """Mutations of the batches and records of replicas' segments."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from history.record.values import encode_value

@@ -1,7 +1,5 @@
 """Mutations of the directories of replicas, and of whole nodes' files."""
 
-from __future__ import annotations
-
 from tests.mutations.mutation import PASSES, Catalog, fails, unknown
 from tests.mutations.segments import end_of, of_batches, rebased, split
 from tests.mutations.stored import FIRST_SEGMENT, Stored

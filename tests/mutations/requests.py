@@ -1,7 +1,5 @@
 """Mutations after which settings, leaders or times of a plan do not show in the evidence."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Final

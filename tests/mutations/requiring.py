@@ -1,7 +1,5 @@
 """The requirements for every verdict on a mutated run."""
 
-from __future__ import annotations
-
 from tests.mutations.bench import Bench
 from tests.mutations.mutation import Mutation
 

@@ -1,7 +1,5 @@
 """Splits a segment of message format 2 into its batches, and changes their fields."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@ replaced by a placeholder. What depends on the speed of the machine is not part 
 and notes of the run loop. What an analysis writes is not part of it either.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """A copy of a stored run that may be changed: its files, its journal's lines, its plan."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Takes a client's record apart into rows, and writes other rows as the client would have written them."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy

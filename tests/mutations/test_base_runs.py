@@ -1,7 +1,5 @@
 """The archive of base runs has the files that today's tool writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

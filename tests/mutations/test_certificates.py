@@ -1,7 +1,5 @@
 """A changed certificate of a real run is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

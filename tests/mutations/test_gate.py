@@ -1,7 +1,5 @@
 """Mutations of a campaign's directory: the gate passes only a complete, own and current one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

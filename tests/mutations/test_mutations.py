@@ -1,7 +1,5 @@
 """The verdict of a mutated run stays honest: missing, damaged or contradictory evidence is never green."""
 
-from __future__ import annotations
-
 import shutil
 from collections import Counter
 from pathlib import Path

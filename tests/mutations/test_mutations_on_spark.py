@@ -1,7 +1,5 @@
 """The other half of the mutations: those that Spark's workers analyze are honest too, and the same on Spark."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

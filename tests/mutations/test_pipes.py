@@ -3,8 +3,6 @@
 A command of this package runs in this process, so that an alarm interrupts one that blocks.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The tables of the base runs as DataFrames: what `list --json`, verdict.json and the files of operations say."""
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections import Counter

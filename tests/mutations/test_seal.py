@@ -1,7 +1,5 @@
 """Every later change of any file of a run: the seal names the file, and the verdict is unknown."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

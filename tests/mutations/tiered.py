@@ -1,8 +1,6 @@
 """Mutations of a run with tiered storage: each object, event of the metadata, report and file of a node is lost,
 damaged or exchanged. None of them may stay a pass."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Mutations that add operations which no checker of the run reads: they do not count as checked."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Final

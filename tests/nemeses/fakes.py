@@ -1,7 +1,5 @@
 """A site with hosts that give the answers of a test."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from typing import Any
 

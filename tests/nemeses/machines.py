@@ -1,7 +1,5 @@
 """A machine that a test plays: its clocks, its queue of packets and its shell, in a time that only commands spend."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """The descriptions of faults in reports: the action of each, and its most important evidence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

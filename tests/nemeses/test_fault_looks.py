@@ -1,7 +1,5 @@
 """Each kind of fault has its own look in plots: the colour of its group and the shape of its mark."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

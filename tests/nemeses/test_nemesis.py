@@ -1,7 +1,5 @@
 """The rules for all faults: a silent host is inconclusive, and a heal of all faults leaves none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Schedules: drawn from the seed alone, complete, bounded, and aimed by the cluster as it is."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Kinds of fault of a user's own: only evidence confirms them, and errors of the user's code have file and line."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from random import Random

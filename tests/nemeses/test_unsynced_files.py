@@ -1,7 +1,5 @@
 """The files whose unsynced data a power cut must lose."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Shared parts of the tests of the nodes' image: a small project, and programs that stand in for the machine's."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Archives of packages and brokers: the same content gives the same bytes, and pins agree with the content."""
 
-from __future__ import annotations
-
 import os
 import tarfile
 from pathlib import Path

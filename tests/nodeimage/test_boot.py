@@ -1,7 +1,5 @@
 """The image that was built boots: with plain QEMU, without any network but the machine's own loopback."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import socket

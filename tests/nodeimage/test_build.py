@@ -3,8 +3,6 @@
 A program of the test stands in for mmdebstrap.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Kernel modules and the initial RAM disk."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

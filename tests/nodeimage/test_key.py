@@ -1,7 +1,5 @@
 """An image's key changes exactly with the content of the image."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

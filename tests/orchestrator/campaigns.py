@@ -1,7 +1,5 @@
 """Campaigns for tests, made from text."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from orchestrator.campaign.model import Campaign

@@ -1,7 +1,5 @@
 """A minimal broker: answers requests on a socket by a test's function."""
 
-from __future__ import annotations
-
 import contextlib
 import socketserver
 import struct

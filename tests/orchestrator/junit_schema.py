@@ -1,7 +1,5 @@
 """The common part of the schemas of JUnit's XML, as a check of one file."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree import ElementTree

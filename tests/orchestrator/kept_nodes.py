@@ -1,7 +1,5 @@
 """Asking `brownout nodes` as a user does, with a registry of the test's own."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

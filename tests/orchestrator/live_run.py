@@ -1,7 +1,5 @@
 """A run under way, with which tests meddle."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A server of a store in a separate process."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A store as `brownout run` leaves it, without a real run: plans, and recorded runs with verdicts."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """`brownout analyze`: unknown first, then the verdict; one damaged run does not stop the others."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json

@@ -1,7 +1,5 @@
 """`brownout_api.testing`: unit tests of a user's classes refuse what a campaign would refuse."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random

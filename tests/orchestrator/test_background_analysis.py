@@ -1,7 +1,5 @@
 """Runs are analyzed while the next ones are made."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

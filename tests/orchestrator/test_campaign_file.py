@@ -1,7 +1,5 @@
 """Campaigns: valid files, and the exact messages for invalid ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The parts of a campaign fit each other and its system: checked on a `Campaign`, without a file."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`brownout check`: histories that Brownout did not record, from the file to the exit code."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """`brownout check` of one history in each notation of Jepsen's, and of stores of Maelstrom."""
 
-from __future__ import annotations
-
 import json
 from itertools import permutations
 from pathlib import Path

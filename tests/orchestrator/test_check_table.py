@@ -1,7 +1,5 @@
 """`brownout check` of many small histories of each kind: pass, fail, unknown or refused."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

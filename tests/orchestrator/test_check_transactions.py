@@ -1,7 +1,5 @@
 """`brownout check` of transactions: each anomaly, a history beside it that passes, and input that is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Cleanup: every step is tried, the cause is raised, and Ctrl-C is never lost."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

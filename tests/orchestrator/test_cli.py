@@ -1,7 +1,5 @@
 """The command line: its output and its exit codes."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Queries to a cluster from outside: the requests, the choice between answers, and the messages without an answer."""
 
-from __future__ import annotations
-
 import socket
 from contextlib import ExitStack
 

@@ -1,7 +1,5 @@
 """Each command is one file in `orchestrator/command/`, found by the command line."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`brownout compare`: two campaigns or stores side by side."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -1,7 +1,5 @@
 """`brownout completion`: scripts that shells accept."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

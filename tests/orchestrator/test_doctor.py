@@ -1,7 +1,5 @@
 """The doctor's report on a machine, and its handling of missing requirements."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """A whole small run: three brokers as plain processes, real clients, kill -9, and the verdict."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Schedules of faults in action: pauses are kept, every kind occurs, and all of it is in the journal."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The clients of a run, whatever the workload: started in their order, put under load, probed, read from and ended."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Mistakes that each command finds before it starts, and signals that end it."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

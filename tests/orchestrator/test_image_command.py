@@ -1,7 +1,5 @@
 """`brownout image`: messages about the nodes' image."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`brownout init` writes valid files, all of them or none, and overwrites no file."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """A client in any language with lines that are not operations: the run names file and line, and ends its processes."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """junit.xml: valid whatever is in it, and for every kind of answer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

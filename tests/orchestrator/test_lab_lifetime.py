@@ -1,7 +1,5 @@
 """The machines of an invocation: made once, there for every run, gone at the end, whichever end that is."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The remains of killed commands are removed, and resources in use are not."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`brownout list` and the page `index.html`: every run of a store, without examining evidence."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

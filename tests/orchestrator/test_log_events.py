@@ -1,7 +1,5 @@
 """Log lines that a user's system declares to be events, in a run of the tutorial's store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """How well campaigns see mutants: shares with their uncertainty, the schedules that are tried, and the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

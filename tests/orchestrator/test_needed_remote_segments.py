@@ -1,8 +1,6 @@
 """The number of complete remote segments that a run with tiered storage needs: one, unless the campaign sets
 another."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

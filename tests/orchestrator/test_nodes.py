@@ -1,7 +1,5 @@
 """Nodes that are kept without a campaign, as plain processes: up, looked at, used, down, and killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

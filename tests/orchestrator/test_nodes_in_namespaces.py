@@ -1,7 +1,5 @@
 """Nodes that are kept without a campaign, as namespaces: entered from outside, and gone with their holder."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

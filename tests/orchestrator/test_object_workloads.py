@@ -1,7 +1,5 @@
 """Workloads on objects: a user brings a client, and a model judges the answers. A server that forgets must fail."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

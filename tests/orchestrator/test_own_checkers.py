@@ -1,7 +1,5 @@
 """Checkers of a campaign's own, from its file to the gate: what docs/own-checkers.md says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Faults of a campaign's own, from its file to the gate: what docs/own-faults.md says."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A shortage of the tester is never a failure of the system; a failure beside a healthy tester is one."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Mistakes in a user's system: they are reported with file and line, before anything is started."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Workloads of a campaign's own, from the campaign's file to the gate: what docs/own-workloads.md says."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

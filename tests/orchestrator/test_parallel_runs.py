@@ -1,7 +1,5 @@
 """`brownout run --jobs N`: simulated runs side by side."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

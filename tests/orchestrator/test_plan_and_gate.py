@@ -1,7 +1,5 @@
 """The expanded matrix, and the decision over the results of its runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from analysis.run_row import RunRow

@@ -1,7 +1,5 @@
 """The requirements of a system for this machine are checked before any action."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

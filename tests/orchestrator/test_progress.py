@@ -1,7 +1,5 @@
 """Progress: plain lines without a terminal."""
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """The requirements of a campaign for a world, and the load that its runs need: the campaign sets the minimum."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

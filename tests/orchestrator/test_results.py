@@ -1,7 +1,5 @@
 """The tables of a store as DataFrames of pandas, and the questions of docs/tables.md."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

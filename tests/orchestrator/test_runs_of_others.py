@@ -1,7 +1,5 @@
 """Runs of other versions and names with any bytes: report, list, compare, gate and serve name unreadable ones."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

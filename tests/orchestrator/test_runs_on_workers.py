@@ -1,7 +1,5 @@
 """Many runs on the workers of a Spark session: each is analyzed alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The scripted campaigns of the project in the namespace world: each cell reaches its expected verdict."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The JSON Schemas of files: each accepts what its reader accepts, and both refuse a mistake in any single key."""
 
-from __future__ import annotations
-
 import copy
 import json
 import re

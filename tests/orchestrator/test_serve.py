@@ -1,7 +1,5 @@
 """`brownout serve`: the store's pages over HTTP, and the invocation that is under way."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import http.client

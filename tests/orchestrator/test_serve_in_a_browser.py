@@ -1,7 +1,5 @@
 """`brownout serve` in a real browser: a run in progress, the token, and another site's name for this machine."""
 
-from __future__ import annotations
-
 import json
 import re
 import urllib.parse

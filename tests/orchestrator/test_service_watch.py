@@ -1,7 +1,5 @@
 """An unexpected event of a service is a finding, and an effect of a fault is not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

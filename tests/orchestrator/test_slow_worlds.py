@@ -1,7 +1,5 @@
 """In a world that is slower than this machine, runs of every system end as they do here, and the gate accepts them."""
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """A standalone Spark cluster of two workers on loopback, started as in docs/architecture.md."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A Spark Connect server on loopback, started as in docs/architecture.md, whose workers have no path of the project."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """Invalid steps of a script, and the fault that a world must support for each valid one."""
 
-from __future__ import annotations
-
 import pytest
 
 from systems.errors import InputError

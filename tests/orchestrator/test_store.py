@@ -1,7 +1,5 @@
 """The store: directories that explain themselves, are found by name, and belong to one process at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Credentials of an object store are in no file and no output of a campaign."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -1,7 +1,5 @@
 """Tables over all runs of a store, made from the runs' verdicts."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Swarm: the values that runs draw from their seeds, and the resulting campaigns."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

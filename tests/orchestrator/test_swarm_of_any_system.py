@@ -1,7 +1,5 @@
 """Swarm on systems other than our own broker: what their descriptions declare is drawn, and mistakes are refused."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import tomllib

@@ -1,8 +1,6 @@
 """System packages: missing ones are named with the install command; the front door and an installed package install
 them by the same script."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The table `runs` of a store, and comparisons with such a table alone."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """`brownout test` runs the project's tests, and ends with every process that they started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

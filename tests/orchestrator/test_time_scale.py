@@ -1,7 +1,5 @@
 """In a slower world brokers, clients and the run have longer timeouts."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
 from pathlib import Path
 

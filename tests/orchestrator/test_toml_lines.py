@@ -1,7 +1,5 @@
 """Every key of a TOML document is found on its line."""
 
-from __future__ import annotations
-
 import math
 import tomllib
 from datetime import UTC, date, datetime, time

@@ -1,7 +1,5 @@
 """A broker that exits unexpectedly is a finding and ends the run immediately; its last lines give the reason."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

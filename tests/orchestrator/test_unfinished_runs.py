@@ -1,7 +1,5 @@
 """A run that was given up or interrupted has the digest of its evidence beside the plan."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The build of a run: a commit counts only if no other code could have been imported."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from pathlib import Path

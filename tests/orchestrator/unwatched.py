@@ -1,7 +1,5 @@
 """For tests of faults and steps, without observation of services."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from nemeses.kind import ServiceUnder

@@ -1,7 +1,5 @@
 """The store of the questions in docs/tables.md: two cells, one with a mutant, and latencies that a fault raises."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ The nodes have no systemd. A program: `python -m tests.playbooks.scenarios <name
 result as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

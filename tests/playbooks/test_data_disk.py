@@ -1,7 +1,5 @@
 """The module that prepares data disks never destroys foreign data. Run directly, as Ansible would on a node."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The playbooks provision, start, stop, collect and wipe hosts, and report failures."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

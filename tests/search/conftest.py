@@ -1,7 +1,5 @@
 """Shared parts of the tests of explorations."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

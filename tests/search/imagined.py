@@ -1,7 +1,5 @@
 """A short campaign to explore, and a world in which its runs are only imagined."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

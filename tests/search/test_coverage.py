@@ -1,7 +1,5 @@
 """Which states a run has been in, how long it stayed where, and which of them are deep."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

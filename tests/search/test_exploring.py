@@ -1,7 +1,5 @@
 """The choices, state, files and report of an exploration."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`brownout replay`: the same run again, or why it is not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Explorations that ended before they were through, and are gone on with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace

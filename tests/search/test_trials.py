@@ -1,7 +1,5 @@
 """Trials of candidates: their result, their cost, and the remembered results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from errno import ENOSPC

@@ -1,7 +1,5 @@
 """Variations of a schedule: changed parts, fixed parts, and possible injections."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

@@ -1,8 +1,6 @@
 """Crashes at every I/O operation of a scenario: each run ends one process at one operation that belongs to remote
 storage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.tiered.remote_storage_rules import METADATA_TOPIC

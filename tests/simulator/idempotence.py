@@ -3,8 +3,6 @@
 A producer repeats each batch until it is acknowledged, so in the end every batch is acknowledged.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

@@ -5,8 +5,6 @@ A row acts on the file `old`, alone in its directory except for files of the row
 sync of another file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any

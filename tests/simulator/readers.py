@@ -4,8 +4,6 @@ An answer may not be older than the state known when the query was sent: neither
 acknowledgement by then, nor less than the answer to an earlier query. Reads that pass are those that `strict` promises.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from simulator.client import RefusedError, SimulatedClient, UncertainError

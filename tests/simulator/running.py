@@ -1,7 +1,5 @@
 """How the simulator's tests run code on hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """Makes tests of coroutine functions that run in a simulated cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

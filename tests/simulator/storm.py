@@ -1,7 +1,5 @@
 """A quarter of a minute of faults on a small simulated cluster under load, and the findings of the oracles."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The oracle of check quorum: leaders of the quorum contact a majority in time, except for a planted bug."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The pending requests of the simulated client, as in client libraries."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

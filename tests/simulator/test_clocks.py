@@ -1,7 +1,5 @@
 """Clocks of simulated machines: timers run by their machine's clock, and the world's clock continues."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Real brokers in the simulated world: they form a cluster and survive the loss of members, power and links."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

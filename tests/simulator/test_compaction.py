@@ -1,7 +1,5 @@
 """Compaction under crashes: a log has its state before or after a pass; the latest record of each key is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from dataclasses import dataclass, field

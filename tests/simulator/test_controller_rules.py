@@ -1,7 +1,5 @@
 """The oracles of the controller get one decision after another: allowed and forbidden ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

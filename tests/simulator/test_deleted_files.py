@@ -1,7 +1,5 @@
 """Files of removed segments through power cuts and deletions of their topic, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The oracle of deletions, on stories that hold and that break it: which start a leader has after which answer."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import cast

@@ -1,7 +1,5 @@
 """Campaigns of the simulation that break one rule each: with its mutant an oracle reports it, without it none does."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The simulated disk agrees with the measured table of power cuts, and with the Disk port's promises."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

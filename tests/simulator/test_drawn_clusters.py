@@ -1,7 +1,5 @@
 """A drawn cluster of each profile passes."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The durable part of a log by the oracles' count: the records that a power cut would leave, from its start."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """How soon leaderships move: a killed broker's heartbeat connections end in order, and no lease is shared."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace

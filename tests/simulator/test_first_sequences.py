@@ -1,8 +1,6 @@
 """The first batches of producers that never wrote to a log: with several requests in flight, at new topics and while
 leaders move, the log numbers every producer's records from 0 on (KAFKA-15591, KAFKA-14312, KAFKA-19880)."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

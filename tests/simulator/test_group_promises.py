@@ -1,8 +1,6 @@
 """The oracles of assignments, of producer ids and of log starts, on brokers that keep these promises and that break
 them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

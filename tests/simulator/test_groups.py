@@ -1,7 +1,5 @@
 """The group coordinator in the simulated world: its acknowledged commits are at the next coordinator."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from typing import cast

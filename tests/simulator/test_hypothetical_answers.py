@@ -1,7 +1,5 @@
 """Hypothetical requests to leaders at states of a run: no answer in another epoch or in recovery, except for a bug."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

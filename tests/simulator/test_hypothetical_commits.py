@@ -1,7 +1,5 @@
 """Hypothetical commits of a member of an ended generation: coordinators refuse them, except for a planted bug."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import cast

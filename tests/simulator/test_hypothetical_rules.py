@@ -1,7 +1,5 @@
 """Hypothetical proposals to a controller at states of its metadata: it refuses forbidden ones, except for a mutant."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.protocol.messages.partition_apis import UNCLEAN

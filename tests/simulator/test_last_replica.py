@@ -1,7 +1,5 @@
 """The last replica standing (KIP-966): a log without acknowledged records does not lead while another has them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 

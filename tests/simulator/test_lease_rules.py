@@ -1,8 +1,6 @@
 """The oracles of leases: no leader acts beside another one that may answer, and without a lease none would answer,
 except for a bug."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """No reader gets stale data: a lease ends before another leader is elected, independent of probes of its holder."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress

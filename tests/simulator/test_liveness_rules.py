@@ -1,7 +1,5 @@
 """Liveness during faults: untouched parts make progress, and an unreachable replica leaves the ISR."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The rules for all replicas of one log: its start, and no missing record."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """The virtual loop: time, order, deadlocks, dead hosts."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import warnings

@@ -1,7 +1,5 @@
 """The recorded messages of simulated processes: whole messages, without an effect on the run."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The oracle of metadata snapshots: a snapshot has all records before it, the same on every node."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

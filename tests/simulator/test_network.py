@@ -1,7 +1,5 @@
 """The simulated network, with echo servers: the promises of TCP, and its failures."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The inputs of oracles are from the campaign and from their own reading: a broker with a wrong input is found."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import random

@@ -3,8 +3,6 @@
 A storm of faults is enough for most mutants; for the others there is a schedule.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping, Sequence

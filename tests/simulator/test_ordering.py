@@ -1,7 +1,5 @@
 """Iteration over a set with an order outside of the seed fails at that line; code independent of the order runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulator.determinism import NondeterminismError

@@ -1,7 +1,5 @@
 """A replica's state of idempotent producers is compared with its log, also without further batches."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """The measurement of reached lines: every campaign has a run, and every module with few reached lines a row."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from itertools import islice

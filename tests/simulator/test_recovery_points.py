@@ -1,8 +1,6 @@
 """Recovery points on simulated disks: never beyond the data that a power cut leaves, and the oracle that checks
 this."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Segments that retention removes, and a power cut at any moment: a log starts later than before, and has no gap."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

@@ -1,7 +1,5 @@
 """A renamed directory on the simulated disk: as on a real one, and after a power cut."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

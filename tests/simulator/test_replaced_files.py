@@ -1,7 +1,5 @@
 """Files that are replaced, and the result when the caller cancels the replacement or is killed."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import random

@@ -1,7 +1,5 @@
 """The offsets that coordinators would return are compared with committed ones, also without a request."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

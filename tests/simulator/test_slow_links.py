@@ -1,7 +1,5 @@
 """Followers catch up however slow their link is: an answer that takes longer than any timeout counts as it comes."""
 
-from __future__ import annotations
-
 from broker.protocol.messages.metadata_records import NoOpRecord, encode_record
 from simulator.client import SimulatedClient
 from simulator.cluster import SimulatedCluster

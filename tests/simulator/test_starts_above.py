@@ -1,7 +1,5 @@
 """The excuse of a follower that drops its log to start it again above remote records (KIP-1023)."""
 
-from __future__ import annotations
-
 import random
 from types import SimpleNamespace
 from typing import Any, cast

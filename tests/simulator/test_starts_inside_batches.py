@@ -1,7 +1,5 @@
 """Logs of tiered topics that start inside a batch, because DeleteRecords was asked for an offset there."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Tiered storage on simulated brokers with a simulated object store."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Stores that are misconfigured or damaged: the topic stays available, and the reason is reported once per change."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

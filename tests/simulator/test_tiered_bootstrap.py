@@ -1,7 +1,5 @@
 """An empty follower of a partition that is mostly in remote storage, on simulated brokers (KIP-1023)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -3,8 +3,6 @@
 Each scenario runs once to count its operations, then once for each of them and each kind of crash.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator

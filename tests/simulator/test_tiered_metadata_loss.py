@@ -1,7 +1,5 @@
 """What the metadata of remote segments do not say: no object is deleted because of it, and it is reported."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

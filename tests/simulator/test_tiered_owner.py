@@ -1,7 +1,5 @@
 """A store has one owner: another cluster, and a copy of the owner's disks, are refused and delete nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable

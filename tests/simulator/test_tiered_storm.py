@@ -1,7 +1,5 @@
 """Tiered storage while brokers die and the object store fails: no record is lost, no object is orphaned."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

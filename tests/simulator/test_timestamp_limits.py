@@ -1,7 +1,5 @@
 """The limits of timestamps follow the clock of the machine that leads."""
 
-from __future__ import annotations
-
 import pytest
 
 from simulator.client import RefusedError

@@ -1,7 +1,5 @@
 """A partition with most of its log in remote storage, and a third broker that joins it."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 

@@ -3,8 +3,6 @@
 As a program it is a whole system for runs: `python -m tests.systems.fake_etcd ADDRESS PORT`.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

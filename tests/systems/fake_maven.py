@@ -1,7 +1,5 @@
 """A stand-in for Maven: a program `mvn` that copies jars from a directory, and records its calls."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import dataclass

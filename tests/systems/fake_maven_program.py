@@ -1,7 +1,5 @@
 """The program that stands in for Maven. It imports little: each fetch of a test starts it once."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

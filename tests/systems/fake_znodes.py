@@ -1,7 +1,5 @@
 """A ZooKeeper in memory, with a Kafka controller's part played by the test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

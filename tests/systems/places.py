@@ -1,7 +1,5 @@
 """Places as systems see them, of no world."""
 
-from __future__ import annotations
-
 from systems.service import Place
 
 

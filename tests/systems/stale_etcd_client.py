@@ -1,7 +1,5 @@
 """etcd's client with a deliberate bug: with the option `stale`, reads return the first value of a key forever."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from systems.etcd.client import EtcdClient

@@ -1,7 +1,5 @@
 """Apache Kafka with KRaft: the settings of its nodes, the requirements of a machine, and one real node."""
 
-from __future__ import annotations
-
 import base64
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """Apache Kafka with ZooKeeper: the settings of its nodes, the settings of a campaign, and one real broker."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import socket

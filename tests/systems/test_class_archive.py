@@ -1,7 +1,5 @@
 """Class archives: whole or not at all, whatever becomes of the program that is to write one."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

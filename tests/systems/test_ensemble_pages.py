@@ -1,8 +1,6 @@
 """docs/zookeeper.md, docs/nats.md, docs/rabbitmq.md and docs/etcd.md: their files are valid unchanged.
 With the programs, the settings that must pass pass, and a documented loss is found."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

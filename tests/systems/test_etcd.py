@@ -1,8 +1,6 @@
 """etcd as a system: its members' command lines, the settings of a campaign, and the leader by the members' own
 answers."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

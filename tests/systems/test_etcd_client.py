@@ -1,7 +1,5 @@
 """etcd's client: the outcome for each answer, and for each missing answer."""
 
-from __future__ import annotations
-
 import base64
 import http.client
 import socket

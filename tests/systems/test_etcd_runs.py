@@ -1,7 +1,5 @@
 """Whole runs of registers, small: on a fake member of etcd, and on etcd itself where it is installed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tomllib

@@ -1,7 +1,5 @@
 """Files of systems: fetched once by Maven, checked by their hashes, and never half there."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Finding a Java: the right one of several, and the message without any."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ports of servers that are about to be started: two runs side by side never take the same."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

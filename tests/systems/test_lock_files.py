@@ -1,7 +1,5 @@
 """Lock files and the catalog of systems: valid files, and the errors of invalid ones."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

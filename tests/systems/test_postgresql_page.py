@@ -1,7 +1,5 @@
 """docs/postgresql.md: its files are valid unchanged; with a PostgreSQL its campaigns have the documented results."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Published defects in docs/etcd.md and docs/postgresql.md: with versions fetched as the page says, each campaign fails
 in the version that has the defect and passes in the other one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

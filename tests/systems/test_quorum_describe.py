@@ -1,7 +1,5 @@
 """The output of `quorum describe` for a leader's answer."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping
 

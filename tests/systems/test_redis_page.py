@@ -1,8 +1,6 @@
 """docs/redis.md: its files are valid unchanged, and with a Redis and a Perl its commands give the documented
 results."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`brownout system`: messages about systems and their files."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

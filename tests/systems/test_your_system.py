@@ -1,8 +1,6 @@
 """The tutorial in docs/your-system.md: its files and commands give the documented results, and its tables agree with
 the code."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

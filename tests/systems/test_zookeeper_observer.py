@@ -1,7 +1,5 @@
 """An observer reads a ZooKeeper's znodes, and writes some of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

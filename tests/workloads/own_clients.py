@@ -3,8 +3,6 @@
 They are loaded by path, as a user's are; the file is named by the option `file`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence

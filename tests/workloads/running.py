@@ -1,7 +1,5 @@
 """Client processes for tests, with the settings that a run would give them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

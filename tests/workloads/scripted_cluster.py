@@ -4,8 +4,6 @@ The brokers understand ApiVersions, Metadata and Produce in old versions, as the
 of the topic `log` is led by broker 1 until `move`, then by broker 2.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

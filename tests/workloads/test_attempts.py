@@ -4,8 +4,6 @@ The first broker may store a record and not answer. If it then leaves the metada
 lead, the library sends the record to the next leader, though `retries` is 0.
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 from pathlib import Path
 

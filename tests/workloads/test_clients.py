@@ -1,7 +1,5 @@
 """Client processes against librdkafka's own mock cluster: their records agree with the real operations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

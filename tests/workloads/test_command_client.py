@@ -1,7 +1,5 @@
 """A client in any language: its environment, its end, and the meaning of its exit code."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

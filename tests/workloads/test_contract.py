@@ -1,7 +1,5 @@
 """Classes of users that return something that their methods must not return: each is ended at its first operation."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

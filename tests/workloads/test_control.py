@@ -1,7 +1,5 @@
 """The messages between the run and its clients: each is a type, and any other line is an error."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

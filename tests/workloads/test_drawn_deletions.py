@@ -1,7 +1,5 @@
 """Deletions that a producer draws are within what it knows to be acknowledged, and rise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """docs/finds.md: the script about librdkafka shows what the page says of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """The reader of a group's partitions answers within the time that it is given, whatever of it the reading took."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The registry of workload kinds: found automatically, complete or refused, and documented."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType

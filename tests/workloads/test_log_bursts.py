@@ -1,7 +1,5 @@
 """Load in bursts: the same amount as without them, and none during a rest."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

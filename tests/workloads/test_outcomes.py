@@ -1,7 +1,5 @@
 """The errors that prove that an append did not happen."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import KafkaError
 

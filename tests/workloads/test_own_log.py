@@ -1,7 +1,5 @@
 """A log for a user's client: its record agrees with the real operations, and a broken client is named."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

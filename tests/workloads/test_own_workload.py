@@ -1,7 +1,5 @@
 """Workloads of a user's own: parameters, the operations that they draw, and the record of what became of each."""
 
-from __future__ import annotations
-
 import io
 import json
 import time

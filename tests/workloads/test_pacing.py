@@ -1,7 +1,5 @@
 """Pacing and partition choice: seeded, and honest about lost time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

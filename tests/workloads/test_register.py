@@ -1,7 +1,5 @@
 """The operations of the register workload: the recorded outcome for each answer of a client."""
 
-from __future__ import annotations
-
 import io
 import time
 from collections.abc import Mapping, Sequence

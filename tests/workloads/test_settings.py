@@ -1,7 +1,5 @@
 """How the client library is set up for producers that may send again, and for those that may not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

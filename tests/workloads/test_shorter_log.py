@@ -1,7 +1,5 @@
 """A reader of a log that became shorter continues from its start, also when the library does not let it seek."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

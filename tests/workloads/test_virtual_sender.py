@@ -1,7 +1,5 @@
 """Idempotent producers of the simulated world: batches in flight, ordered retries, replaced producer ids."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

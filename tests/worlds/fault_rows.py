@@ -1,7 +1,5 @@
 """The rows of the tests over pairs of faults: each kind, and each mode of an option that changes evidence or heal."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 

@@ -3,8 +3,6 @@
 A program: `python -m tests.worlds.filter_scenarios <name>` prints the scenario's result as JSON.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The traces of a sandbox on the machine: processes, and every resource that outlives processes."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Stand-ins for QEMU with KVM: one that works, one that prints a false success, one that fails."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from orchestrator.worlds.vagrant import kvm

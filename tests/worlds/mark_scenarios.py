@@ -1,7 +1,5 @@
 """Power cuts of namespace nodes with marked disks. A program, like `tests.worlds.scenarios`."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Pairs of faults on the nodes of the namespace world, inside the sandbox of a test."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A program: `python -m tests.worlds.power_scenarios <name> <arguments>` prints the scenario's result as JSON.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -3,8 +3,6 @@
 A program: `python -m tests.worlds.remote_scenarios <name> <arguments>` prints the scenario's result as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 import subprocess

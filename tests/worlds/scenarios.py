@@ -3,8 +3,6 @@
 A program: `python -m tests.worlds.scenarios <name> <arguments>` prints the scenario's result as JSON.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Runs of the simulated world, made by the user's command, and their files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

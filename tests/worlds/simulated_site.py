@@ -1,7 +1,5 @@
 """The site of a nemesis in a simulated cluster, without a run around it."""
 
-from __future__ import annotations
-
 from itertools import count
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Tests of worlds and faults use it, so that they need no working cluster.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socketserver

@@ -1,7 +1,5 @@
 """Shared parts of the tests of worlds: a specification with the stand-in broker, and a scenario in a sandbox."""
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

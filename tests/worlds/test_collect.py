@@ -1,7 +1,5 @@
 """Collection: the files under `data` are complete or absent."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Crash points on simulated machines: where a service ends, what its disk keeps, and how that is proven."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The excuses of an oracle: exactly the damage that a kind of fault declares, on exactly the nodes that it hits."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -5,8 +5,6 @@ The pairs are those of all registered kinds, and of the modes of their options: 
 option needs its modes in `tests.worlds.fault_rows`. The pairs of a batch share their machines.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """How the key of a host without a known key is learnt."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

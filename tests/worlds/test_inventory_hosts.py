@@ -1,7 +1,5 @@
 """The contents of an Ansible inventory, in each of its forms, and its errors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A mistake in the inventory is the user's to correct (exit 64); a host that does not answer is not (70)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A system of the user's own on an inventory's hosts: its directory is copied there, and its role is played."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

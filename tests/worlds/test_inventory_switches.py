@@ -1,7 +1,5 @@
 """Power and suspension by the inventory's commands: their order, and their evidence."""
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Collection
 from pathlib import Path

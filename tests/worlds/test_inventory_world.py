@@ -1,7 +1,5 @@
 """Campaigns on hosts of an inventory: here, machines of a namespace world, known by address and key only."""
 
-from __future__ import annotations
-
 import json
 import sys
 import tomllib

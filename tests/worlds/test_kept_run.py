@@ -1,7 +1,5 @@
 """`run --keep` in the namespace world: after the run, the printed commands open its nodes from outside."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

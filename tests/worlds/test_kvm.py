@@ -1,7 +1,5 @@
 """The decision for KVM: by a boot, kept until the host boots again, unless the user has set it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The namespace world from the inside: nodes, brokers, power and network work as declared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

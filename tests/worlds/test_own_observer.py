@@ -1,7 +1,5 @@
 """A user's observer that is wrong, or does not answer: the error names file and line, and no caller waits for ever."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

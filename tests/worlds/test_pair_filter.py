@@ -1,7 +1,5 @@
 """The counters that prove partitions: they count each dropped packet, and no packet that passes."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.worlds.support import play

@@ -1,7 +1,5 @@
 """Marks on the disks of namespace nodes: a power cut keeps the synced one and takes the other."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

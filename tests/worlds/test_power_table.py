@@ -1,7 +1,5 @@
 """The simulated disk and a real one leave the same after a power cut, row by row of the table."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

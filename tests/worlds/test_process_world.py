@@ -1,7 +1,5 @@
 """The process world: plain processes that can be killed and paused, and that end with their orchestrator."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The world of one run over machines that are there already; nodes of a namespace world play those machines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every end of a sandbox leaves no trace of it; sandboxes do not see each other."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How a service ended is known from its parent: its exit code, or 128 + the number of the signal that ended it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

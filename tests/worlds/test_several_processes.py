@@ -1,7 +1,5 @@
 """A service of several processes: a fault applies to all of them, and none outlives it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

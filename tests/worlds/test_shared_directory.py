@@ -1,7 +1,5 @@
 """The directory that all nodes of a run share."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from orchestrator.worlds.shared_directory import make_shared

@@ -1,8 +1,6 @@
 """Random faults in the simulated world: a correct broker keeps every promise, and the analysis sees it when one does
 not."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Consumer groups in the simulated world: members as on nodes, with the same checker."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from pathlib import Path
 

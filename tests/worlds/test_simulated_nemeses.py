@@ -1,7 +1,5 @@
 """Faults on simulated machines, and their evidence when several overlap on one."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import json

@@ -1,7 +1,5 @@
 """A broker that stands still while a fault lasts is found, by the oracles and by the clients' histories."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Waiting in virtual time, and the effect of a signal."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from types import FrameType

@@ -1,7 +1,5 @@
 """A seed repeats its simulated run on any machine, and code that would prevent this fails when it is tried."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """The simulated world: the campaigns of every other world, unchanged, and their verdicts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The state of a host behind a lost connection: only the results of its commands count."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar

@@ -1,8 +1,6 @@
 """A cluster that stands still after everything was healed fails its run; one whose standstill may have another cause
 does not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

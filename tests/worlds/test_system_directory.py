@@ -1,7 +1,5 @@
 """The directory of a user's own system, as machines of their own get it."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 

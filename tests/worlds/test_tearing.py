@@ -1,7 +1,5 @@
 """Finding data that is only in memory."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

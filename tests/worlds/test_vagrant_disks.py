@@ -1,7 +1,5 @@
 """The data disk of a virtual machine over several of its lives, however each ended; QEMU is played."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 

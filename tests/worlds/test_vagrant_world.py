@@ -1,7 +1,5 @@
 """The vagrant world with real machines (run with `-m vm`), and its messages on a machine without them (always run)."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,8 +1,6 @@
 """The messages about a virtual machine that does not boot or disappears, without a real one: its host and libvirt are
 fakes."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

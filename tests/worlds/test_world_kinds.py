@@ -1,7 +1,5 @@
 """Each world is one file in `orchestrator/world_kinds/`, with its implementation in `orchestrator/worlds/`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

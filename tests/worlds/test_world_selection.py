@@ -1,7 +1,5 @@
 """The world that runs here, and the message when it is not the requested one."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

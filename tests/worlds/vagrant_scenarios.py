@@ -1,8 +1,6 @@
 """The actions of virtual machines in tests, each as `python -m tests.worlds.vagrant_scenarios NAME ...` in a
 sandbox."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

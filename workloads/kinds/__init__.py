@@ -1,8 +1,6 @@
 """All workload kinds. Each is one file in this directory that defines `KIND`; a new file adds a kind without any other
 change."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Producers append to a topic, a consumer group shares its partitions, and the members commit what they were given."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Appends to the partitions of a topic, reads them and queries their ends, through librdkafka."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -4,8 +4,6 @@ In an idle log the next append does not reveal a follower that has stopped fetch
 lease. A burst right after a fault meets a cluster that has just become stable.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Final

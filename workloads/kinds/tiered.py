@@ -6,8 +6,6 @@ boundary between remote and local records. The reads are checked as those of the
 `timestamp lookups`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Final
 

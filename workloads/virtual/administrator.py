@@ -14,8 +14,6 @@ named. The leaders are asked for the records of the side topics. `analysis/check
 answers with the outcomes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

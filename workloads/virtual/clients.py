@@ -7,8 +7,6 @@ after the end of the load, so that the group reaches the end of every partition.
 answer its outcome is unknown.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

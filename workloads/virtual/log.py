@@ -16,8 +16,6 @@ whose time is over. A batch that was given up may still be appended. So the lane
 batches in flight have an outcome, and goes on under a new producer id, with sequence 0.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import deque

@@ -1,7 +1,5 @@
 """A virtual client's end of its connection to the run loop, which is a pipe for client processes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any

@@ -1,7 +1,5 @@
 """Access control lists. The numbers are named in `broker.security.acls`."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import Int8, Int16, Int32, Message, ServedApi, String, v

@@ -1,7 +1,5 @@
 """From a broker to the controller: BrokerRegistration, BrokerHeartbeat and Envelope."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import (

@@ -1,7 +1,5 @@
 """What a client asks of a cluster: ApiVersions, Metadata, DescribeCluster and DescribeLogDirs."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import (

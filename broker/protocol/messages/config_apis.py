@@ -1,7 +1,5 @@
 """Settings of brokers, topics and groups, and quotas of clients."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import Bool, Float64, Int8, Int16, Int32, Message, ServedApi, String, v

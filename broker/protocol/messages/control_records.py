@@ -1,7 +1,5 @@
 """The control records of the metadata log, which the quorum writes in addition to the controller's records."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Authentication: the SASL exchange, and the SCRAM credentials of users."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import Bytes, Int8, Int16, Int32, Int64, Message, SecretMessage, ServedApi, String, v

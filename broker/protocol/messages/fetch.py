@@ -1,7 +1,5 @@
 """Fetch (1): from consumers, from follower replicas, and from followers of the metadata quorum."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import NO_ID, Int8, Int16, Int32, Int64, Message, Records, ServedApi, String, Tag, Uuid, v

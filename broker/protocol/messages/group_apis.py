@@ -1,7 +1,5 @@
 """Groups of consumers: their coordinator, the rounds of their members, lists and descriptions."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import NO_ID, Bool, Bytes, Int8, Int16, Int32, Message, Nullable, ServedApi, String, Uuid, v

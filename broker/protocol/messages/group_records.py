@@ -4,8 +4,6 @@ A key or value is a version (two bytes) and the message in that version. Keys of
 version 2 groups. A record without a value (a tombstone) removes the earlier records of its key.
 """
 
-from __future__ import annotations
-
 from struct import Struct, error
 from typing import Annotated, Final, NamedTuple, TypeVar
 

@@ -7,8 +7,6 @@ record type for it, and Kafka's tools must be able to read the log. The longest 
 ClearElrRecord, which follows a change of that setting, is not written: applying the change ends the ELRs.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.codec import DecodeError, decode_exactly, encode

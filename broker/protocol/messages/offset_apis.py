@@ -1,8 +1,6 @@
 """Offsets of logs (ListOffsets, OffsetForLeaderEpoch, DeleteRecords) and of groups (OffsetCommit, OffsetFetch,
 OffsetDelete)."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import Bool, Int8, Int16, Int32, Int64, Message, Nullable, ServedApi, String, v

@@ -1,7 +1,5 @@
 """Leaders and replicas of partitions: AlterPartition, the reassignments, ElectLeaders and GetReplicaLogInfo."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Int64, Message, ServedApi, String, Uuid, v

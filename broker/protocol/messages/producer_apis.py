@@ -1,7 +1,5 @@
 """Producers: Produce, InitProducerId and AllocateProducerIds."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.messages.fetch import LeaderIdAndEpoch, NodeEndpoint

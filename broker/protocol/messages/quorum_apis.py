@@ -3,8 +3,6 @@
 Its followers read the log with Fetch, as those of a partition.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -1,7 +1,5 @@
 """Topics: CreateTopics, DeleteTopics and CreatePartitions."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from broker.protocol.schema import NO_ID, Bool, Int8, Int16, Int32, Message, Nullable, ServedApi, String, Tag, Uuid, v

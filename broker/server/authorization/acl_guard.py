@@ -5,8 +5,6 @@ by the controller with the controller's. A broker sends its own requests as itse
 CLUSTER_ACTION and the other permissions that they need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar
 

@@ -6,8 +6,6 @@ log. ListConfigResources: the resources that have a configuration. Loggers, grou
 here. Their descriptions are empty, because the admin tools ask for them together with others.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 Fetch sessions (KIP-227) are declined: every answer has session id 0, and clients then send full requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast

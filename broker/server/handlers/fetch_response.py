@@ -1,7 +1,5 @@
 """Encodes the Fetch response by hand: its records are slices of log files that are sent without being read."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The requests of consumer groups: selects the shard, and translates the differences between versions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable
 from functools import partial

@@ -1,7 +1,5 @@
 """The topics in which brokers store their own state."""
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

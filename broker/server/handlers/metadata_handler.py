@@ -1,7 +1,5 @@
 """Metadata and DescribeCluster, answered from this broker's copy of the cluster metadata."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """ListOffsets and OffsetForLeaderEpoch: the offsets of a log's start and end, of a timestamp and of an epoch."""
 
-from __future__ import annotations
-
 import asyncio
 
 from broker.errors import ErrorCode

@@ -1,7 +1,5 @@
 """InitProducerId: ids from blocks that the controller assigns to this broker, so that no id is used twice."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 The answer to DescribeQuorum (KIP-595, KIP-836) has each replica's log end and the time of its last fetch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

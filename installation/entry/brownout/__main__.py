@@ -1,7 +1,5 @@
 """`brownout` and `python -m brownout`: makes the rooms importable, in this process and in its children."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

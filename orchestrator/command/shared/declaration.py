@@ -1,7 +1,5 @@
 """The declaration of a command. Each command is one file in `orchestrator/command/`, found by `command.line`."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable

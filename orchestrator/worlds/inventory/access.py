@@ -4,8 +4,6 @@
 can reach is reachable here, too.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Checks all hosts in parallel before anything is changed on them, and reports every problem."""
 
-from __future__ import annotations
-
 import base64
 import json
 import shlex

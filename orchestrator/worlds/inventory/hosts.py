@@ -1,7 +1,5 @@
 """Reads and checks the inventory's variables of each host: all that Brownout uses, with their meaning."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The lab of an inventory: checks and provisions hosts once, wipes them for each run, leaves them at the end."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import math

@@ -7,8 +7,6 @@ silently or with a reject. Existing rules are not touched, and packets from othe
 clients) always pass.
 """
 
-from __future__ import annotations
-
 import contextlib
 import getpass
 import json

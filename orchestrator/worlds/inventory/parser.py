@@ -3,8 +3,6 @@
 So INI, YAML, directories, group variables and dynamic inventories all work.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

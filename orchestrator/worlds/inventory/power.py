@@ -1,7 +1,5 @@
 """Power switches of existing hosts: commands of the inventory, or a reset from inside (sysrq)."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -4,8 +4,6 @@ Sent as text to any Python on the host: standard library only, and no syntax new
 address, the ports of the service (comma-separated), the data directory, and optionally `java`, to examine that too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import glob

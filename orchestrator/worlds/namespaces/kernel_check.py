@@ -4,8 +4,6 @@ A program: prints a JSON object that maps each unmet need to the kernel's messag
 is reliable: containers, security modules and kernel options each restrict in their own way.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

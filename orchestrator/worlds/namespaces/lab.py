@@ -1,7 +1,5 @@
 """The lab of the namespaces world: nothing outlives a run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from orchestrator.machine.requirement import Requirement

@@ -1,7 +1,5 @@
 """The network of a sandbox: a bridge, a cable per node, and a filter between them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from orchestrator.errors import WorldError

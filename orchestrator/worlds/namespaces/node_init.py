@@ -8,8 +8,6 @@ The data disk is mounted only in the node's own mount namespace: so it is unmoun
 and no other node's namespace can keep it mounted.
 """
 
-from __future__ import annotations
-
 import marshal
 import os
 import signal

@@ -1,7 +1,5 @@
 """The requirements of the namespaces world on a machine, checked by trying, each with its remedy."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

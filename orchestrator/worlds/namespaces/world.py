@@ -13,8 +13,6 @@ A kernel writes pages back in any order. Writing a random subset back just befor
 that makes them part of a file, leaves the same as real disks: clean prefixes, holes of zeros, torn records.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import importlib

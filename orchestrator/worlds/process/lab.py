@@ -1,7 +1,5 @@
 """The lab of the process world: nothing outlives a run."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -8,8 +8,6 @@ program continues when the script is killed. The parent-death signal kills its c
 library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

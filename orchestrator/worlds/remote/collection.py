@@ -1,7 +1,5 @@
 """Collects from machines: their services' data, kernel logs and journals."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Mapping

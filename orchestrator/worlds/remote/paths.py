@@ -1,7 +1,5 @@
 """Paths on a provisioned machine. The playbooks make them; a run writes the configuration."""
 
-from __future__ import annotations
-
 from orchestrator.machine.ssh import ScriptUnit, SystemdUnit, Unit
 
 PROGRAMS = "/opt/brownout"

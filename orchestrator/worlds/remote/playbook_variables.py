@@ -1,7 +1,5 @@
 """The playbooks' variables about the software under test, for virtual machines and an inventory's hosts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

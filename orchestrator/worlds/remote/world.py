@@ -6,8 +6,6 @@ A node keeps both in memory, so a power cut takes what was not copied by then, a
 a broken connection is made again and continues at the same position.
 """
 
-from __future__ import annotations
-
 import contextlib
 import shlex
 import threading

@@ -1,8 +1,6 @@
 """The files that only simulated runs have. This module imports nothing: commands that read the files start without the
 simulator."""
 
-from __future__ import annotations
-
 from typing import Final
 
 ORACLES: Final = "oracles.json"

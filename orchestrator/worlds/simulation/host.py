@@ -6,8 +6,6 @@ One public method for each question, with its name and parameters (`nemeses/mech
 and values that the script would print, or the printed text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

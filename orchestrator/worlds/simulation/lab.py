@@ -1,7 +1,5 @@
 """The lab of the simulation: nothing outlives a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import ClassVar, Final
 

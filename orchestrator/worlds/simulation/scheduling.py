@@ -1,7 +1,5 @@
 """Virtual time for blocking code: a wait runs the simulation until that time."""
 
-from __future__ import annotations
-
 import contextlib
 import signal
 import threading

@@ -4,8 +4,6 @@
 paths for the daemon and all its children. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

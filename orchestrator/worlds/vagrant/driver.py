@@ -1,7 +1,5 @@
 """Decides how machines are run: on the processor itself (KVM), or emulated; by the user's choice, else by trying."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """libvirt in the sandbox: started with its own state in the lab's directory, called through `virsh`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import time

@@ -7,8 +7,6 @@ this boot of the host, this kernel and this emulator. Standard library only; as 
 [DIRECTORY OF AN IMAGE]` exits with 0 if KVM works.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The lab of virtual machines: boots them with Vagrant and provisions them with Ansible once, restores them per run."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import queue

@@ -10,8 +10,6 @@ cut the log is replayed onto the disk's state at the machine's start: writes bef
 writes through the cache (FUA); of the rest, nothing, or a random part.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select

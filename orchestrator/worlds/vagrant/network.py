@@ -3,8 +3,6 @@
 The Vagrantfile has the same addresses and names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 CONTROL = "brownout-control"

@@ -1,7 +1,5 @@
 """The requirements of the vagrant world on a machine, each with its remedy."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

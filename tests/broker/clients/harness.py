@@ -1,7 +1,5 @@
 """Brokers as processes on loopback, and waiting for conditions with a deadline."""
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """Apache Kafka's own command-line tools, where Java and the jars are."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -6,8 +6,6 @@ sends them to a broker, which must have the topic `poison` with one partition, a
 with it on Apache Kafka 4.1.1 (one node, KRaft, its own defaults).
 """
 
-from __future__ import annotations
-
 import gzip
 import socket
 import struct

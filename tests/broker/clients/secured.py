@@ -1,7 +1,5 @@
 """Brokers with TLS and SASL as processes on loopback: certificates, users, and the settings of clients."""
 
-from __future__ import annotations
-
 import datetime
 import ipaddress
 from collections.abc import Iterator, Mapping

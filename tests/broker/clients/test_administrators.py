@@ -1,7 +1,5 @@
 """Unmodified administrators' clients, at a broker that need not be the controller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """The commands of docs/by-hand.md, run in a shell unchanged: their ports are in a network namespace."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """A full disk: the broker reports it and exits, and records acknowledged before are there."""
 
-from __future__ import annotations
-
 import resource
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Consumer groups with the clients that people use, unmodified: they share partitions, take over, and keep offsets."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Any input of a hostile peer ends at most its own connection; the broker keeps running in its memory limit."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import socket

@@ -1,7 +1,5 @@
 """Idempotent producers of the common clients, at their default settings."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Idle client connections: they do not keep brokers out, nor the log from its files."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket

@@ -1,7 +1,5 @@
 """Apache Kafka's DumpLogSegments reads this broker's files."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Apache Kafka's command-line tools of version 4.3 on a topic with its first segments only in remote storage."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Requests about a hundred topics at once, by a client with its default timeouts, to three brokers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any

@@ -1,7 +1,5 @@
 """The common Kafka clients create a topic, produce with every kind of acknowledgement, and read it back."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A faulty producer affects only itself: the broker refuses its batches, and every consumer continues."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 

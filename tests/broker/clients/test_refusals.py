@@ -1,7 +1,5 @@
 """The inputs with which a broker refuses to start, and its messages."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

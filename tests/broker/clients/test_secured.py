@@ -1,7 +1,5 @@
 """Unmodified clients at brokers with TLS, SASL and rules; no file or output has a password."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import ssl

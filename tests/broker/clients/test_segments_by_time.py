@@ -1,7 +1,5 @@
 """Segments of a real broker: complete by age, and unlinked after a delay or at the next start."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

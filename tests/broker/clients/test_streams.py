@@ -1,7 +1,5 @@
 """Kafka Streams counts words on three brokers, where Maven brings its jars."""
 
-from __future__ import annotations
-
 import shutil
 import struct
 import subprocess

@@ -1,7 +1,5 @@
 """Three brokers: acknowledged records survive a kill of the leader, and writes continue without it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Real brokers with a directory as object store: clients read a topic with its first records only there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broker refuses timestamps that are too far from its clock, by the topic's settings; by default an hour ahead."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A broker with an unreachable S3 service: its topics are available, and its credentials are in no output."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """An event loop with virtual time, which jumps to the next timer when idle: no test waits for a clock."""
 
-from __future__ import annotations
-
 import asyncio
 import selectors
 from collections.abc import Coroutine

@@ -1,7 +1,5 @@
 """Settings that clients set to the broker's own behaviour, deletions of unset keys, and names that collide."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.configs import checked

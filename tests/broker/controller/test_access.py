@@ -1,7 +1,5 @@
 """Rules and passwords as the controller takes them."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller import access

@@ -1,7 +1,5 @@
 """CreateTopics and CreatePartitions are answered when the leaders of the new partitions lead, and in time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

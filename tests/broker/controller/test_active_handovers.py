@@ -1,7 +1,5 @@
 """The running controller moves leaderships: no other broker leads while the last leader may act."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Leases where the files of controllers differ, as while they are changed one after the other (H31)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The `min.insync.replicas` of topics without their own: the cluster's value in the metadata log, not a broker's."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.image import Changes, MetadataImage, MetadataImageError

@@ -1,7 +1,5 @@
 """The configuration of topics: accepted and refused changes, and the result."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

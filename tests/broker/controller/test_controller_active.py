@@ -1,7 +1,5 @@
 """The running controller: its term, its sessions, its proofs of leadership, and one operation at a time."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

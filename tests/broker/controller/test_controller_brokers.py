@@ -1,8 +1,6 @@
 """The life of a broker as the controller sees it: registration, bounce, fencing, return, and the leader at each
 stage."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.image import MetadataImage, MetadataImageError

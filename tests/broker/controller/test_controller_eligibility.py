@@ -1,7 +1,5 @@
 """The replicas that may lead without an ISR (KIP-966), and elections that may lose data (KIP-704)."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.controller import LogsFound

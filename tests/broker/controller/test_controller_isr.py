@@ -1,7 +1,5 @@
 """AlterPartition: the changes that a leader may make to its ISR, and the races that it loses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

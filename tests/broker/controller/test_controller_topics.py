@@ -1,7 +1,5 @@
 """CreateTopics and DeleteTopics."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """A leadership that moves while its holder lives: taken first, given to another once the holder cannot act (H31)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Replicas that started after the last tiered offset are the last choice as leaders, if that is on (KIP-1023)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

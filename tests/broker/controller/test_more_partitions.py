@@ -1,7 +1,5 @@
 """More partitions for a topic, and other replicas for its partitions."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.coordinator.offsets_topic import OFFSETS_TOPIC

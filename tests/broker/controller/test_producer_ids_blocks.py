@@ -1,7 +1,5 @@
 """Blocks of producer ids: each is assigned once, also across controllers."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.image import MetadataImage, MetadataImageError

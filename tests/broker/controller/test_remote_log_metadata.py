@@ -1,7 +1,5 @@
 """The topic `__remote_log_metadata` is protected from clients while the brokers have tiered storage."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

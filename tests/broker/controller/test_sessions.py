@@ -1,7 +1,5 @@
 """Sessions never end before the leases that they guard."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Settings of brokers that a value for all brokers, in the metadata log, overrides while they run (KIP-1023)."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.controller.image import MetadataImage

@@ -1,7 +1,5 @@
 """A small cluster's metadata without a quorum: decisions are applied immediately, at the next offsets."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from typing import TypeVar

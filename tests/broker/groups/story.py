@@ -2,8 +2,6 @@
 unless `slow_log` is set: then `log_catches_up` commits them. The test plays the clients and the coordinator that evicts
 the shard's new members when memory is short."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """The memory that clients can make a coordinator keep is bounded; existing members and requests of usual size continue
 beside large ones."""
 
-from __future__ import annotations
-
 import gc
 import random
 import tracemalloc

@@ -1,7 +1,5 @@
 """Groups and offsets are removed by an administrator, with a deleted topic, and when unused for their retention."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

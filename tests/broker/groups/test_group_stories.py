@@ -1,7 +1,5 @@
 """Groups rebalance, lose members, take them back and keep their offsets, whatever happens to the coordinator."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

@@ -1,7 +1,5 @@
 """A coordinator answers while it leads the partition and after it has read its committed records."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Compacted logs for tests: made, compacted and read."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Builders for the tests of the log: batches, logs, and a way to run a test in an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import os

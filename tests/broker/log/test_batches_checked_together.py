@@ -1,7 +1,5 @@
 """Similar batches are checked together: the result is the same as for each alone."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Files that are replaced as a whole, offsets by partition, and the identity of a directory."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Compaction of a log: the records that stay, their offsets, epochs and producers."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Compaction beside other changes of a log: truncations, removed segments, damage and interrupted swaps."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gc

@@ -1,7 +1,5 @@
 """Complete segments are flushed without a request, and a start reads only the records after them."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

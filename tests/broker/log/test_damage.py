@@ -1,7 +1,5 @@
 """Damage of data on disk: the log reports it, does not truncate for it, and does not report a crash as damage."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

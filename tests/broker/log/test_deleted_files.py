@@ -1,7 +1,5 @@
 """`file.delete.delay.ms`: files of removed segments are renamed, do not belong to the log, and are unlinked later."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """The real disk: appends, group commit, a sync that failed, files handed to sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

@@ -1,7 +1,5 @@
 """The rules of the leader epoch cache, one at a time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A log in normal operation: append, read, roll, truncate, delete."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import random

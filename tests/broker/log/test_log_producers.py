@@ -1,7 +1,5 @@
 """A log's state of its producers: after appends, as a follower, after truncations, stops and power cuts."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A rebuild of a log during changes by others: the result agrees with the batches, or the others' state stays."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

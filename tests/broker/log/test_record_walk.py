@@ -1,7 +1,5 @@
 """The walk through a batch's records accepts exactly the records that consumers can read, in each of its ways."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

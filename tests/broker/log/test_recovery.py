@@ -1,7 +1,5 @@
 """The contents of a log after a stop: clean, killed, or without power, with tails torn in every way of disks."""
 
-from __future__ import annotations
-
 import random
 import struct
 from pathlib import Path

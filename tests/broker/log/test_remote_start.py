@@ -1,7 +1,5 @@
 """A log with its first records only in remote storage: its start is below its first segment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The segments that retention removes, and logs that start inside a segment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """No file can be opened for a while: a log waits, and then completes the request as usual."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

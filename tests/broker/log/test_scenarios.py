@@ -1,7 +1,5 @@
 """The known holes of the KIPs as stories of two logs, by hand: leaders, crashes and contents of the disks."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`segment.ms`: a segment is complete when a record more than this later than its first batch follows."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Logs whose first records are only in remote storage, and a power cut at any step that creates such a log."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Coroutine

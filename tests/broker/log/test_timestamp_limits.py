@@ -1,7 +1,5 @@
 """The limits of producers' timestamps, which apply to every record, in every layout and codec."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

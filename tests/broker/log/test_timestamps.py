@@ -1,7 +1,5 @@
 """A lookup by time: in batches of several records, of every codec, after any change of the log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

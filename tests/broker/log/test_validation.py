@@ -1,7 +1,5 @@
 """The cost of a compressed batch in the turn that opens it, also of a refused one."""
 
-from __future__ import annotations
-
 import cramjam
 import pytest
 

@@ -1,7 +1,5 @@
 """The ids of producers: from blocks of the controller's, and the epochs of those that name their last one."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import cast
 

@@ -1,7 +1,5 @@
 """The sequence checks of a log, as Apache Kafka decides since KIP-360."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Producer snapshots as bytes: Kafka's layout, and damaged files."""
 
-from __future__ import annotations
-
 import struct
 from random import Random
 

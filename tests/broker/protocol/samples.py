@@ -1,7 +1,5 @@
 """Random messages: every field that a version carries gets a value, or its default, or null where that is allowed."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any, TypeVar

@@ -3,8 +3,6 @@
 Written from the declarations and independent of the compiled codec. Joined, the parts are the message's encoding.
 """
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Compressed records of clients are opened; damaged records and records that expand above the limit are refused."""
 
-from __future__ import annotations
-
 import gzip
 import tracemalloc
 from collections.abc import Callable

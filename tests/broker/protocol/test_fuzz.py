@@ -4,8 +4,6 @@ other.
 Hypothesis chooses and shrinks failures; `BROWNOUT_FUZZ_ROUNDS` increases the number of examples.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random

@@ -1,7 +1,5 @@
 """The served APIs, and the headers around them."""
 
-from __future__ import annotations
-
 import importlib
 import random
 import struct

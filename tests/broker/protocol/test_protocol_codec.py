@@ -1,7 +1,5 @@
 """Every message at every version decodes to its original, and the decoder bounds every input."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import struct

@@ -1,7 +1,5 @@
 """The client APIs against kafka-python's copies of Apache Kafka's schemas: declarations, and bytes."""
 
-from __future__ import annotations
-
 import random
 import re
 import types

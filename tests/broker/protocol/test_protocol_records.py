@@ -1,7 +1,5 @@
 """Record batches: ours read by us, other clients' read by us, ours read by other clients, and damage noticed."""
 
-from __future__ import annotations
-
 import random
 import struct
 from typing import Any

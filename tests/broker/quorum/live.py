@@ -1,7 +1,5 @@
 """Running quorums in one process: real runner, real log, real disk; connections are calls through encoded bytes."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable

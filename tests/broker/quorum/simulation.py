@@ -4,8 +4,6 @@ It drives the pure state machine only: messages are delayed, dropped, duplicated
 two effects, with and without losing what they had not flushed. Every claim of the protocol is an assertion in `Oracle`.
 """
 
-from __future__ import annotations
-
 import heapq
 import random
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Effects happen immediately on a disk and a log in memory; `journal` keeps them i
 immediately, unless `slow_disk` is set: then `disk_catches_up` completes them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Running quorums with damaged bytes in a snapshot: no node discards its log for such a snapshot."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

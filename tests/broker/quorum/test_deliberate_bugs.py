@@ -1,7 +1,5 @@
 """The mutants of the quorum's state machine: each breaks its rule, and without it the rule holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.quorum.effects import Fail

@@ -1,7 +1,5 @@
 """A former leader with an uncommitted tail in its metadata log has to fetch a snapshot, and loses power at any step."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """The quorum-state file: a written state reads back, and other content is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 

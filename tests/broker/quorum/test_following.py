@@ -1,7 +1,5 @@
 """Stories of a follower: finding the leader, copying its log, truncating, and committing."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

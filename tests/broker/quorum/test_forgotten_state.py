@@ -1,7 +1,5 @@
 """Voters that have lost their metadata directory, or part of it, but not `meta.properties`: they count as new disks."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Stories of a leader: announcing, serving fetches, committing, and giving up in time."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

@@ -1,7 +1,5 @@
 """The measures of the quorum, over half a minute."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.quorum.quorum_metrics import SPAN_S, QuorumMeasures, Window

@@ -5,8 +5,6 @@ The names are those of the design's table of mutants. Each is one changed line o
 
 # ruff: noqa: ARG001, ARG005 - what a rule ignores once it is broken is the point
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """A call to the quorum gets an outcome when it is certain, and not before."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import CommitUncertainError, NotLeaderError

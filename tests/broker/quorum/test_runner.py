@@ -1,7 +1,5 @@
 """Running quorums: elections, appends, restarts, and the answers to Kafka's tools."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

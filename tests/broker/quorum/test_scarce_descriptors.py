@@ -1,7 +1,5 @@
 """No file can be opened for a while: a quorum that lives on snapshots waits, and continues."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

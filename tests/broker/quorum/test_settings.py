@@ -1,7 +1,5 @@
 """The quorum's part of the configuration: every key has its effect, and only its own."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.config import BrokerConfig

@@ -1,7 +1,5 @@
 """Many schedules of whole quorums: invariants, and recovery after the faults."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.broker.quorum.simulation import CALM, Chaos, Simulation

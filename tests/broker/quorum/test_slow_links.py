@@ -1,8 +1,6 @@
 """A voter on a slow link, in virtual time: answers come one behind the other, each after a good part of the fetch
 timeout."""
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterator
 from itertools import chain, count, repeat

@@ -1,8 +1,6 @@
 """Running quorums with logs that start at the end of a snapshot: the state of a voter whose log is truncated to that
 offset."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

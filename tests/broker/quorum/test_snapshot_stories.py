@@ -1,8 +1,6 @@
 """Stories of a log without its first records: the nodes that must fetch a snapshot, and the steps after it
 (KIP-630)."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

@@ -1,7 +1,5 @@
 """Snapshots of the metadata log (KIP-630): their files, and a cluster that lives on them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """Snapshots of the metadata log by time: every node writes one after its log has grown for this time (KIP-876)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The table of transitions, read aloud."""
 
-from __future__ import annotations
-
 import random
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The voters of the quorum: stories of voters, their disks, and new disks (KIP-853, H22)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Stories of elections: when a node becomes a candidate, which candidate gets a vote, and the order of disk writes and
 messages."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.clock_rates import PACE

@@ -1,7 +1,5 @@
 """The quorum's messages encode to Kafka's and decode back; requests for other partitions are refused."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -4,8 +4,6 @@ Records must be on disk before they count, so no schedule may lose a committed r
 step.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A cluster of replicas in memory with the protocol's requests: only pure leaders and followers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from broker.mutants import Mutants

@@ -1,7 +1,5 @@
 """The size of a follower's fetches follows the duration of their answers."""
 
-from __future__ import annotations
-
 from broker.replica.fetcher import LEAST_BYTES, MOST_BYTES, AnswerSize
 
 

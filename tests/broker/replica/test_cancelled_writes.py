@@ -1,7 +1,5 @@
 """Cancelled writes of offsets: a truncation lowers the file, for any progress of the disk's thread."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -1,7 +1,5 @@
 """The stored ends of compaction: never beyond the records that a truncation has left."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """Complete segments at default durability: soon on disk, on leader and followers, and not cut off after that."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

@@ -1,8 +1,6 @@
 """Replicas with damaged files, and data of unknown topics: the broker keeps and reports them, and fetches again from
 other replicas."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The mutants of leaders and followers: each breaks its rule, and without it the rule holds."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The directories of partitions on a real disk, with their length limits."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from pathlib import Path

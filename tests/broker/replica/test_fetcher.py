@@ -1,7 +1,5 @@
 """A follower of a leader that refuses it, or has another log, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """A partition's real log under the follower's hand: late answers, batches that do not fit, power cuts in between."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stored high watermarks of a broker: never beyond the end of the remaining log."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Negative epochs and sizes in Fetch are answered as by Apache Kafka 4.1."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

@@ -1,7 +1,5 @@
 """Members leave and join the ISR: leaders propose, the controller decides, and no record is committed in between."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import weakref

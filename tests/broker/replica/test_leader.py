@@ -1,7 +1,5 @@
 """The state of a leader: followers, the in-sync set, and the high watermark."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.replica.leader import IsrProposal, PartitionLeader

@@ -1,7 +1,5 @@
 """A leader that was elected uncleanly serves no request before its log is checked and durable (KIP-704)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stored start offsets of logs: never above the records that a truncation has left."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Replica managers together: replication, fail-over, and the state that a broker keeps across restarts."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """ListOffsets by a time: the record, its leader epoch, and the versions of special timestamps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parked fetches: they miss no record, cost little, and leave no state."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

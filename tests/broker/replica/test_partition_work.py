@@ -1,7 +1,5 @@
 """Unexpected errors of work on one partition: other partitions and the broker continue."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Waiting producers and parked fetches."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """DeleteRecords is answered when no replica that may lead can take the deletion back (KIP-107)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A batch of an idempotent producer that comes again while the first one is not committed."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Random schedules of the pure replicas: every promise is checked after each step, and proof that the checks bite."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -3,8 +3,6 @@
 Broker 1 leads; its first records are only in a remote storage that the test plays. Broker 2 joins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The event `replica_starts`: the borders of a replica's log in a tiered topic, traced while they belong together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Stories of KIP-101 and KIP-279: a follower truncates its log when the leader changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.replica.follower import AskEpochEnd, PartitionFollower, Phase, Truncate

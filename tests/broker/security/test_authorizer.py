@@ -1,7 +1,5 @@
 """The decisions of the authorizer agree with Apache Kafka's StandardAuthorizer."""
 
-from __future__ import annotations
-
 import tracemalloc
 
 import pytest

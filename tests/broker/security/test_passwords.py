@@ -1,7 +1,5 @@
 """Passwords in files, and outputs without them."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """SCRAM, by the examples of its RFCs, and the attacks that each side detects."""
 
-from __future__ import annotations
-
 import base64
 
 import pytest

@@ -1,7 +1,5 @@
 """A client of the simulated cluster that sends any request to the broker that it names."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from broker.protocol.schema import Message

@@ -1,7 +1,5 @@
 """Every API under rules: refusals, their messages, and the remaining part of a request."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Requests of administrators to any broker, in the simulated world: configurations, retention, logs, partitions."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,8 +1,6 @@
 """Admission of connections: bounds on all and on each address, and further places for connections that prove to be
 brokers."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.protocol.api import ApiKey, encode_request

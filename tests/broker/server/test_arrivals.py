@@ -1,7 +1,5 @@
 """TLS handshakes are bounded before they start, and bytes that arrive with their end are not lost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

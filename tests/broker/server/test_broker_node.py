@@ -1,7 +1,5 @@
 """A whole node in this process: how it ends, cleanly and otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import errno

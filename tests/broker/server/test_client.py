@@ -1,7 +1,5 @@
 """Requests between brokers: dispatch on one side, the connector on the other."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

@@ -1,7 +1,5 @@
 """The cluster id: made by the first controller, committed, stored, and queried."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode

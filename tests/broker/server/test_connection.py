@@ -1,7 +1,5 @@
 """A connection keeps the order of answers, bounds its memory, and survives any input of a peer."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Too many files are open for a while: the broker does not count this as a failed disk, and continues afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import os

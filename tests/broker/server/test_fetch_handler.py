@@ -1,7 +1,5 @@
 """How many fetches wait on one connection: one of a consumer's, any number of a replica's; and when they end."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import warnings

@@ -1,7 +1,5 @@
 """The hand-written Fetch response has the bytes of the codec's, in every version."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Requests for the controller, sent to any broker: in the simulated world, with its faults."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The receive buffer: frames are returned whole and in order, and memory follows the received bytes."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

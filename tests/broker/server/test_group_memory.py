@@ -1,7 +1,5 @@
 """The memory for groups at the broker itself: bounded over all partitions, and freed."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

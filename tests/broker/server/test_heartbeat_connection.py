@@ -3,8 +3,6 @@
 Real sockets: what counts is which end the peer's kernel reports, and when.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import struct

@@ -1,7 +1,5 @@
 """Registration, heartbeats and the lease, from the broker's side."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Two kinds of listeners: controller listeners serve requests of the cluster, the others serve clients."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.config import BrokerConfig

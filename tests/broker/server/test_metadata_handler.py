@@ -1,7 +1,5 @@
 """The contents of Metadata, and the states without an answer."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

@@ -1,7 +1,5 @@
 """The page at /metrics: its contents, and its answers to other requests."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

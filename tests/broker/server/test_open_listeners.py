@@ -1,7 +1,5 @@
 """A broker that authenticates clients names its listeners without authentication."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A broker reports a setting of its file that the cluster's value overrules."""
 
-from __future__ import annotations
-
 from broker.config import BrokerConfig
 from broker.server.config_warnings import overruled
 from simulator.cluster import SimulatedCluster

@@ -1,7 +1,5 @@
 """Produce: every kind of acknowledgement, refusals, and the shortcut, which must answer as the long way does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """A forwarded request names its user, and the controller decides by its own rules."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Iterator

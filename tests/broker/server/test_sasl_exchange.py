@@ -1,7 +1,5 @@
 """One connection and its authentication: the order of the exchange, bare tokens, sessions with an end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """SASL at the listeners of simulated brokers, between them and for clients."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """A turn of the event loop does a bounded share of any frame: counted in entries, not in seconds."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A request that waits for its answer does not keep the memory in which it arrived."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import tracemalloc

@@ -1,7 +1,5 @@
 """The controller detects a broker's end by refused connections, and by no weaker evidence."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """A real S3 API on loopback, which moto's server provides, and credentials that must be nowhere."""
 
-from __future__ import annotations
-
 import base64
 import importlib.util
 import subprocess

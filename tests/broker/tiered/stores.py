@@ -1,7 +1,5 @@
 """The requirements for every object store, as a test of one store."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,5 @@
 """The start of a follower with its next offset below the leader's local log: each rule of KIP-1023's table."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The object store in a directory."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Leader epoch and offset decide the records that the store has of a log (H28); a segment may be used in part."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Reads of remote segments through the cache of chunks: bytes, copies, memory of answers, and prefetch."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence

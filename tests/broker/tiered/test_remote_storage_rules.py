@@ -1,7 +1,5 @@
 """The settings of a topic's remote storage that are refused together, through CreateTopics and both AlterConfigs."""
 
-from __future__ import annotations
-
 import pytest
 
 from broker.errors import ErrorCode, ProtocolError

@@ -1,7 +1,5 @@
 """Failures of a store are counted by kind, and printed once per change of the kind."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from types import SimpleNamespace

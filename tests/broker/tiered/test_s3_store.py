@@ -1,7 +1,5 @@
 """The object store in S3, against a real S3 API that moto's server provides on loopback."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterator

@@ -1,7 +1,5 @@
 """The records of a replica's log that may be uploaded, and the remote segments of its history."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The upload of a stretch that starts inside a local segment, because the log starts there."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Clocks with a wrong pace: confirmed when the time since boot differs by the pace times the duration."""
 
-from __future__ import annotations
-
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Site

@@ -1,7 +1,5 @@
 """Disks with faults: confirmed when a probe meets the fault; a service that met it must have exited, with its code."""
 
-from __future__ import annotations
-
 import errno
 import os
 from typing import Any

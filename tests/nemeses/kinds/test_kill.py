@@ -1,7 +1,5 @@
 """Kills: the evidence from the host, and the restart of the service."""
 
-from __future__ import annotations
-
 import pytest
 
 from nemeses import Fault, Nemesis, Site

@@ -1,7 +1,5 @@
 """Faults of the simulated object store: believed when a probe of the store has met them."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Iterator
 
 import pytest

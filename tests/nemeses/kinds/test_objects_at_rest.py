@@ -1,8 +1,6 @@
 """Faults of objects at rest in the simulated store: an object is missing, cut or corrupt, or a segment's objects are
 those of another one."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Delays and losses: netem is believed when packets are seen to be late or gone."""
 
-from __future__ import annotations
-
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Site

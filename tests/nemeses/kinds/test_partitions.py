@@ -1,7 +1,5 @@
 """Partitions: probes that are dropped and counted, and pass again when healed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

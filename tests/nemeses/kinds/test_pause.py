@@ -1,7 +1,5 @@
 """Pauses: the conclusions from the states of a process's threads."""
 
-from __future__ import annotations
-
 import pytest
 
 from nemeses import Fault, Nemesis, Site

@@ -1,7 +1,5 @@
 """Power losses: a new boot, and the marks that a cut must keep and should take."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

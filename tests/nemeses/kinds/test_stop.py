@@ -1,7 +1,5 @@
 """Clean shutdowns: a process gets SIGTERM, exits in time, and is gone."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Faults of the store of remote segments, in a real directory and with real mounts."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import shutil

@@ -1,7 +1,5 @@
 """Stalls, freezes, clock jumps: the readings of clocks that confirm them."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Packets that are doubled or overtaken, connections that are reset: believed when a burst of probes has met it."""
 
-from __future__ import annotations
-
 import pytest
 
 from nemeses import Evidence, Fault, Nemesis, Site

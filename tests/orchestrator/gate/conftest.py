@@ -1,7 +1,5 @@
 """A stored campaign to decide over."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Decisions of `brownout gate` over a stored campaign, and changes to what is stored."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

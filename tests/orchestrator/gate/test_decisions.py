@@ -1,7 +1,5 @@
 """When a difference of two sides is called worse: by more than chance, by more than is allowed, of several figures."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 """`brownout gate` counts a run as unknown unless its evidence is that with which it ended, by the digest beside its
 plan."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

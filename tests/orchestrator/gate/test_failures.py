@@ -1,7 +1,5 @@
 """Cells that expect a number of failures: losses that need luck."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """`brownout gate` and plans: which invocations count, and plans that are damaged, gone or lack a run."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """`gate.toml`: further demands. An undecided demand is never granted."""
 
-from __future__ import annotations
-
 import os
 from datetime import date
 from glob import glob

@@ -1,7 +1,5 @@
 """`brownout gate` of a store, of links to campaigns, and of places that cannot be written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

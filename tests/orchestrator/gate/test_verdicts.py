@@ -1,7 +1,5 @@
 """`brownout gate` counts a verdict that is missing, damaged or stale as unknown."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
