@@ -74,6 +74,8 @@ def _replicas(description: RunDescription, history: History) -> tuple[Replicas, 
         return {}, doubts
     if planned is None and len(rows) != description.partitions:
         doubts.append(f"{counted(description.partitions, 'partition')} planned, {len(rows)} in the journal")
+    if history.has_uncertain_reassignment:
+        doubts.append("a reassignment of replicas was never answered: they may be the earlier or the new ones")
     names = dict(enumerate(description.node_names, 1))
     moved = history.reassigned
     if strange := sorted(set(moved) - set(range(len(rows)))):

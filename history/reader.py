@@ -399,6 +399,13 @@ class History:
         ]
         return {line["partition"]: tuple(line["replicas"]) for line in lines}
 
+    @property
+    def has_uncertain_reassignment(self) -> bool:
+        return any(
+            line["event"] == ADMINISTERED and (line["operation"], line["outcome"]) == (REASSIGN, "info")
+            for line in self.journal
+        )
+
     @cached_property
     def clock(self) -> RunClock:
         """The run's zero, by its journal; of a run without one, the first operation."""

@@ -32,7 +32,11 @@ class DeadlockError(RuntimeError):
 
 
 class LivelockError(RuntimeError):
-    """Callbacks keep scheduling each other without time passing."""
+    """Callbacks keep scheduling each other without time passing. `host`: of the last one."""
+
+    def __init__(self, message: str, host: HostContext | None) -> None:
+        super().__init__(message)
+        self.host = host
 
 
 class Unhandled:
@@ -293,7 +297,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
             self.steps += 1
             self._steps_at_moment += 1
             if self._steps_at_moment > LIVELOCK:
-                raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}")
+                raise LivelockError(f"{LIVELOCK} callbacks at {self._now:.6f} s, the last is {handle!r}", host)
             try:  # as `ScheduledCall._run`, without a stack frame for each of these many steps
                 handle._context.run(handle._callback, *handle._args)
             except (SystemExit, KeyboardInterrupt):

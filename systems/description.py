@@ -84,6 +84,9 @@ class Draws(msgspec.Struct, frozen=True):
     """By setting, the least and the largest value that runs of a campaign with [swarm] draw: `"session-ms" =
     [1000, 6000]`. Whole numbers are drawn if both are whole. Small values are as likely as large ones (the logarithm is
     even)."""
+    knobs: Mapping[str, _Range] = {}
+    """Further settings; a run draws a fifth of them. No promise depends on them, as on sizes of buffers and delays, and
+    their values are rare in practice. This range has precedence over one in `ranges`."""
     timeouts: Mapping[Annotated[str, _TIMEOUT_NAME], str] = {}
     """Which of these settings are time-outs, by a name: `session = "session-ms"`. Drawn faults last 0.3 to 2.2 times
     one of them. Profiles know the names `session`, `lag`, `fetch` and `election`."""
@@ -279,6 +282,8 @@ def _problems(description: Description) -> Iterator[Problem]:
                     ("roles", role.name, "draws", "timeouts", name),
                     f"{key!r} has no range; add it to [roles.{role.name}.draws.ranges]",
                 )
+        for key in role.draws.knobs.keys() & set(role.draws.timeouts.values()):
+            yield ("roles", role.name, "draws", "knobs", key), "is a time-out, which each run draws; leave it out here"
         for profile, ranges in role.draws.profiles.items():
             for key in ranges.keys() - role.draws.ranges.keys():
                 lacking = "has no range outside of the profile; add it to ranges"

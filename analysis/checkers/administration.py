@@ -90,8 +90,10 @@ class ExpectedCluster:
                         topic.late[key].add(value)
                         if key in topic.settings:
                             topic.settings[key].add(value)
-            case "reassign":
+            case "reassign" if is_certain:
                 self.replicas[target, arguments["partition"]] = arguments["replicas"]
+            case "reassign":
+                self.replicas.pop((target, arguments["partition"]), None)
             case "write" if is_certain:
                 self.records[_place(line)] |= dict(enumerate(arguments["values"], arguments["offset"]))
             case "delete-records":

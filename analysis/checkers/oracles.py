@@ -192,7 +192,7 @@ ANOMALIES: Final = (
     _unsafe(
         "stands-still",
         "A majority of the voters and enough in-sync replicas were unaffected by faults for longer than "
-        "the bound, and there was no leader, or it committed nothing.",
+        "the bound, and there was no leader, or it committed nothing; or a broker never returned to its event loop.",
         ("K595-43", "H14"),
     ),
     _unsafe(

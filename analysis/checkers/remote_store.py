@@ -212,7 +212,8 @@ def _joined(line: Mapping[str, Any], node: str, partition: int) -> bool:
 def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mapping[str, Path]) -> Iterator[str]:
     """Replicas of the metadata topic that a node must have, by the metadata log of the cluster, and that are absent or
     end below a high watermark on some disk, although no fault can have cost them records. Above it the leader, and
-    followers that were faster, may have more when the nodes stop. No replica may have more than all that led it."""
+    followers that were faster, may have more when the nodes stop. No replica may have more than all that led it; a
+    snapshot of the metadata does not name those of earlier epochs."""
     from analysis.replicafiles.checkpoints import HIGH_WATERMARKS, read_high_watermarks
     from analysis.replicafiles.cluster_metadata import read_cluster_metadata
     from analysis.replicafiles.log import ReplicaFileError
@@ -237,7 +238,7 @@ def _missing_metadata(run: CheckedRun, metadata: DeclaredSegments, nodes: Mappin
                 if ends.get(node, -1) < due and not lost:
                     has = f"ends at {ends[node]}" if node in ends else "is missing"
                     yield f"the replica of {TOPIC}-{number} on {node} {has}, and {due} is committed"
-                elif ends.get(node, -1) > written and not lost:
+                elif 0 in partition.leaders and ends.get(node, -1) > written and not lost:
                     yield f"the replica of {TOPIC}-{number} on {node} ends at {ends[node]}, its leaders at {written}"
         if topic is not None:
             return

@@ -413,18 +413,17 @@ def _check_draws(root: Table, system: System) -> None:
             "swarm",
         )
     for role, declared in draws.items():
-        ranges = [((), declared.ranges), *((("profiles", name), inner) for name, inner in declared.profiles.items())]
-        for place, inner in ranges:
+        profiles = [(("profiles", name), inner) for name, inner in declared.profiles.items()]
+        for place, inner in ((("ranges",), declared.ranges), (("knobs",), declared.knobs), *profiles):
             keys = ("roles", role, "draws", *place)
-            if place and place[1] not in PROFILES:
+            if place[1:] and place[1] not in PROFILES:
                 message = f"[{'.'.join(keys)}] {place[1]!r} is not a profile; {suggestion(place[1], PROFILES)}"
                 raise InputError(f"{place_of_key(path, *keys)}: {message}")
             for key, bounds in inner.items():
                 texts = (as_text(bound, bounds) for bound in bounds)
                 values = [int(text) if text.isdecimal() else text for text in texts]
                 if problem := next(filter(None, (system.check_setting(role, key, value) for value in values)), None):
-                    tables = keys if place else (*keys, "ranges")
-                    raise InputError(f"{place_of_key(path, *tables, key)}: [{'.'.join(tables)}] {problem}")
+                    raise InputError(f"{place_of_key(path, *keys, key)}: [{'.'.join(keys)}] {problem}")
 
 
 def _checks(table: Table, nemesis: NemesisSettings, system: System) -> Checks:

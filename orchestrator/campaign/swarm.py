@@ -58,6 +58,8 @@ DELETES_EVERY: Final = (0.02, 0.06)
 """The time between two deletions, as a share of the load: one is certainly answered."""
 ADMINISTERS_EVERY: Final = (0.01, 0.04)
 """The time between two operations of an administrator, as a share of the load."""
+KNOBS_SHARE: Final = 0.2
+"""The share of its knobs that a run draws."""
 LEAST_SEGMENT: Final = 4_096
 FEWEST_SEGMENTS: Final = 5
 """How many segments each partition of a run with tiered storage should have at least, without faults."""
@@ -109,6 +111,8 @@ def draw(campaign: Campaign, seed: int) -> Campaign:
     drawn = {role: _in_ranges(chance, draws, name) for role, draws in campaign.draws.items()}
     if is_own:
         drawn[ROLE] = _of_own_broker(chance, drawn[ROLE], name, topology, profile, swarm, campaign.draws[ROLE])
+    for role, draws in campaign.draws.items():
+        drawn[role] |= _knobs(Random(f"{seed}/knobs/{role}"), draws, name)
     settings = {
         role: Settings({**drawn.get(role, {}), **given.common}, given.per_node)
         for role, given in {**dict.fromkeys(drawn, Settings()), **campaign.settings}.items()
@@ -377,6 +381,14 @@ def _in_ranges(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
         key: as_text(_even(chance, *(bounds := narrowed.get(key, usual))), bounds)
         for key, usual in draws.ranges.items()
     }
+
+
+def _knobs(chance: Random, draws: Draws, profile: str) -> dict[str, str]:
+    """Values of a few knobs, as texts: most runs have some, and few have the same. A range of a profile has
+    precedence."""
+    drawn = {key: (chance.random(), as_text(_even(chance, *bounds), bounds)) for key, bounds in draws.knobs.items()}
+    narrowed = draws.profiles.get(profile, {})
+    return {key: value for key, (luck, value) in drawn.items() if luck < KNOBS_SHARE and key not in narrowed}
 
 
 def as_text(number: float, bounds: tuple[float, float]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, cast
 
+from broker.quorum.wire import METADATA_TOPIC, PARTITION
 from broker.server.broker_node import BrokerNode
 from broker.trace import Value
 from history.damage import Damage
@@ -16,7 +17,7 @@ from simulator.disk_faults import DamageListener
 from simulator.host import HostContext
 from simulator.loop import VirtualLoop
 from simulator.oracles.deletion_rules import DELETED
-from simulator.oracles.findings import ORACLES, OracleFinding, OracleFindings
+from simulator.oracles.findings import ORACLES, STANDS_STILL, OracleFinding, OracleFindings
 from simulator.oracles.health import MachineStates
 from simulator.oracles.liveness_rules import LivenessRules
 from simulator.oracles.machine_view import MachineView
@@ -71,6 +72,14 @@ class Watch:
     def touched(self, name: str) -> None:
         """A machine was changed, or its process starts or ends."""
         self._liveness.touched(name)
+
+    def never_returns(self, host: HostContext, text: str) -> None:
+        """A process uses the processor without an end: `text` says how. None of its code runs again. A failure if it is
+        a broker's."""
+        host.stand_still()
+        if (machine := self._hosts.get(host)) is not None:
+            sentence = f"{machine.name} does not return to its event loop: it used {text}"
+            self.findings.report(STANDS_STILL, METADATA_TOPIC, PARTITION, sentence, {"node": machine.name})
 
     def clocks_stop(self, name: str, own_time: float) -> None:
         """A machine's clocks are about to stop, at this time since its boot."""

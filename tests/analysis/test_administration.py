@@ -113,6 +113,13 @@ def test_answered_operations_have_their_effects(journal: list[Line], holds: Line
             ],
             [seen({SIDE: topic(1), "log": topic(1, **{"min.insync.replicas": floor})}) for floor in "12"],
         ),
+        (
+            [
+                done("reassign", "log", partition=0, replicas=[1, 2]),
+                done("reassign", "log", "info", partition=0, replicas=[2, 3]),
+            ],
+            [seen({"log": {"replicas": [replicas], "settings": {}}}) for replicas in ([1, 2], [2, 3])],
+        ),
         ([done("commit", "g", "info", offset=1)], [seen({}, groups={"g": -1}), seen({}, groups={"g": 1})]),
         (
             [*WRITTEN, done("delete-records", outcome="info", partition=0, offset=2, start=-1)],

@@ -65,6 +65,17 @@ def test_every_size_and_every_kind_is_drawn(campaign: Campaign, drawn: list[Camp
     assert {len(each.settings["broker"].per_node) for each in drawn} == {0, 1}
 
 
+def test_a_run_has_few_of_the_knobs(campaign: Campaign, drawn: list[Campaign]) -> None:
+    draws = campaign.draws["broker"]
+    rare = [
+        {key for key, (low, high) in draws.knobs.items() if low <= int(settings(each).get(key, -1)) <= high}
+        - draws.ranges.keys()
+        for each in drawn
+    ]
+    assert set().union(*rare) == draws.knobs.keys() - draws.ranges.keys(), "each is drawn"
+    assert 0.1 < sum(map(len, rare)) / len(rare) / len(set().union(*rare)) < 0.3
+
+
 def lost_by(campaign: Campaign) -> frozenset[Damage]:
     """The damage of the drawn faults."""
     return frozenset[Damage]().union(*(KINDS[kind].destroys for kind in campaign.nemesis.faults))

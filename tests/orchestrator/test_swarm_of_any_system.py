@@ -172,6 +172,13 @@ SYSTEM: Final = "fake/system.toml"
         (SYSTEM, "[500, 900]", "[0, 900]", "election-timeout: 0 is smaller than 1e-06"),
         (SYSTEM, '"election-timeout"', '"elections"', "timeouts] election: 'elections' has no range; add it to"),
         (SYSTEM, "timeouts.el", "time_out.el", "time_out"),
+        (SYSTEM, "ranges]", "ranges]\nlag=[1, 2]\n[roles.member.draws.knobs]", "draws.knobs] lag: is a time-out"),
+        (
+            SYSTEM,
+            "profiles.anything",
+            "knobs]\nname = [1, 2]\n[roles.member.draws.profiles.anything",
+            "draws.knobs] name",
+        ),
         (SYSTEM, "profiles.anything", "profiles.rare", "draws.profiles.rare] 'rare' is not a profile"),
         (SYSTEM, "interval = [60, 70]", "rate = [1, 2]", "heartbeat-rate: has no range outside of the profile"),
         (

@@ -10,6 +10,7 @@ from orchestrator.errors import WorldError
 from orchestrator.worlds.simulation import scheduling
 from orchestrator.worlds.simulation.scheduling import VirtualScheduler
 from simulator.cluster import SimulatedCluster
+from simulator.oracles.findings import STANDS_STILL
 
 
 class StoppedError(Exception):
@@ -78,6 +79,28 @@ def test_a_callback_that_never_returns_ends_before_the_wait(monkeypatch: pytest.
         with pytest.raises(WorldError, match=r"seed 77: the simulated world used 0.05 s of CPU time for one callback"):
             scheduler.sleep(1.0)
         assert len(attempts) == 1
+        cluster.loop.unhandled.clear()  # the interrupted callback
+
+
+def test_a_broker_that_never_returns_is_a_failure_of_that_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduling, "CALLBACK_LIMIT_S", 0.05)
+
+    def spin() -> None:
+        while True:
+            pass
+
+    with SimulatedCluster(1, 1, mutants=["slow_retry"]) as cluster:  # the oracles may find something
+        cluster.start()
+        scheduler = VirtualScheduler(cluster, 77)
+        scheduler.sleep(0.1)
+        host = cluster.watch.machines["n1"].host
+        assert host is not None
+        cluster.loop.call_later(0.5, spin, context=host.context)
+        with pytest.raises(WorldError, match="one callback"):
+            scheduler.sleep(1.0)
+        (finding,) = cluster.watch.findings.found
+        assert finding.oracle == STANDS_STILL
+        assert finding.sentence.startswith("n1 does not return to its event loop: it used 0.05 s of CPU time")
         cluster.loop.unhandled.clear()  # the interrupted callback
 
 

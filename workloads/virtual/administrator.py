@@ -7,7 +7,8 @@ outcome.
 
 A request without a certain outcome may take effect at any later time. So nothing else is done with what it names, with
 one exception: the analysis must know the replicas of the workload's topic, so a reassignment is repeated until it is
-answered, and its partition gets no other one.
+answered, and its partition gets no other one. It is given up some time after the load, when all faults are healed; the
+run is unknown then.
 
 At the end of the run, when the cluster is whole, each broker is asked what it knows of all that the administrator has
 named. The leaders are asked for the records of the side topics. `analysis/checkers/administration.py` compares the
@@ -81,7 +82,7 @@ their files alone. The oracles look at all topics."""
 REQUEST_S: Final = 2.0
 QUERY_S: Final = 1.0
 SEEING_S: Final = 8.0
-"""How long the cluster may take at the end until all brokers know the same and leaders answer."""
+"""How long the cluster may take at the end until all brokers know the same, leaders answer and a reassignment does."""
 MOST_TOPICS: Final = 4
 MOST_PARTITIONS: Final = 6
 MOST_RECORDS: Final = 4
@@ -300,18 +301,24 @@ class VirtualAdministrator:
             self._floor = int(topic["settings"].get(FLOOR, 0))
 
     async def _reassign(self) -> None:
-        """Ask until it is answered, if the outcome of an attempt is uncertain."""
+        """Ask until it is answered, if the outcome of an attempt is uncertain, and for `SEEING_S` after the load."""
         partition = self._rng.choice([*self._replicas])
         old = self._replicas[partition]
         replicas = self._rng.sample([*self._brokers], len(old))
         entry = ReassignableTopic(self._settings.topic, [ReassignablePartition(partition, replicas)])
         request, uncertain = AlterPartitionReassignmentsRequest(_ms(REQUEST_S), topics=[entry]), False
+        give_up, loop = float("inf"), asyncio.get_running_loop()
         while True:
             answer = await self._ask(request, AlterPartitionReassignmentsResponse, 0)
             code = None if answer is None else answer.error_code or answer.responses[0].partitions[0].error_code
             if code == ErrorCode.NONE or (code in _CERTAIN and not uncertain):
                 break
             uncertain = uncertain or code not in _CERTAIN
+            if self._stopping.is_set():
+                give_up = min(give_up, loop.time() + SEEING_S)
+            if loop.time() > give_up:
+                code = None
+                break
             await asyncio.sleep(POLL_S)
         added = sorted(set(replicas) - set(old))
         if self._report("reassign", self._settings.topic, code, partition=partition, replicas=replicas, added=added):

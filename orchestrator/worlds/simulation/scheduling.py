@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from nemeses.scheduling import Pending
 from orchestrator.errors import STOPPING, WorldError
 from simulator.cluster import SimulatedCluster
+from simulator.host import CURRENT_HOST
 from simulator.loop import DeadlockError, LivelockError
 
 CPU_LIMIT_S = 120.0
@@ -29,7 +30,9 @@ class VirtualScheduler:
     """The time of one simulated cluster. There is one thread: parallel actions are executed one after the other.
 
     Every wait raises `WorldError` when the simulation makes no progress: nothing is scheduled that could cause the
-    awaited condition, callbacks schedule each other endlessly, or a wait or a callback has used up its CPU time."""
+    awaited condition, callbacks schedule each other endlessly, or a wait or a callback has used up its CPU time. If
+    that is a broker's code, the oracles have it as a failure: a real process that never returns to its loop is dead to
+    all others."""
 
     def __init__(self, cluster: SimulatedCluster, seed: int) -> None:
         self._cluster = cluster
@@ -90,6 +93,8 @@ class VirtualScheduler:
             with _signals_after(), self._limited():
                 yield
         except (DeadlockError, LivelockError, StuckError) as error:
+            if isinstance(error, LivelockError) and error.host is not None:
+                self._cluster.watch.never_returns(error.host, str(error))
             raise WorldError(f"seed {self._seed}: the simulated world stopped making progress: {error}") from error
         if self._stuck:
             raise WorldError(f"seed {self._seed}: the simulated world used {self._stuck}")
@@ -110,19 +115,31 @@ class VirtualScheduler:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             signal.signal(signal.SIGVTALRM, handler_before)
 
-    def _tick(self, _number: int, _frame: FrameType | None) -> None:
+    def _tick(self, _number: int, frame: FrameType | None) -> None:
         """Ends a wait whose time is used up, and each callback that was running at the tick before."""
         steps, steps_before = self._cluster.loop.steps, self._steps_at_tick
         self._steps_at_tick = steps
         self._ticks_left -= 1
         if steps == steps_before:
             self._stuck = f"{CALLBACK_LIMIT_S:g} s of CPU time for one callback"
+            if (host := CURRENT_HOST.get()) is not None:
+                self._cluster.watch.never_returns(host, f"{self._stuck}, in {_callers(frame)}")
         elif self._ticks_left <= 0:
             self._stuck = f"{CPU_LIMIT_S:g} s of CPU time for one wait"
         else:
             return
         self._cluster.loop.stop()
         raise StuckError(self._stuck)
+
+
+def _callers(frame: FrameType | None) -> str:
+    """The functions of the broker that are running, the outermost first."""
+    names: list[str] = []
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith("broker."):
+            names.insert(0, frame.f_code.co_qualname)
+        frame = frame.f_back
+    return " > ".join(names) or "another module"
 
 
 def _in_main_thread() -> bool:
