@@ -185,19 +185,21 @@ class _Search:
 
     def _is_too_early(self, node: int) -> bool:
         """Whether an unplaced writer of a key must precede a reader of the version that the node writes to it."""
+        key_of, is_placed, unplaced = self._key, self._is_placed, self._unplaced_predecessors
         for step in self._writes.of(node):
-            readers = {reader for reader in self._readers.of(step) if not self._is_placed[reader]}
-            preceding, open_nodes, key = {node, *readers}, [*readers], self._key[step]
+            if not self._pending[step]:
+                continue
+            readers = [reader for reader in self._readers.of(step) if not is_placed[reader]]
+            preceding, open_nodes, key = {node, *readers}, readers, key_of[step]
             while open_nodes and len(preceding) < MOST_PRECEDING:
                 for earlier in self._predecessors.of(open_nodes.pop()):
-                    if self._is_placed[earlier] or earlier in preceding:
+                    if is_placed[earlier] or earlier in preceding:
                         continue
-                    if earlier < self._transactions and any(
-                        self._key[write] == key for write in self._writes.of(earlier)
-                    ):
+                    if earlier < self._transactions and key in [key_of[write] for write in self._writes.of(earlier)]:
                         return True
                     preceding.add(earlier)
-                    open_nodes.append(earlier)
+                    if unplaced[earlier]:
+                        open_nodes.append(earlier)
         return False
 
     def _put(self, node: int) -> None:

@@ -5,10 +5,10 @@ version that the first one had read (rw); or the first one is the earlier one of
 other was invoked.
 
 Theory of operation. Where many transactions precede many, the edges pass through a node between them: the number of
-edges stays near that of the steps. The order of real time is a chain of such nodes, one for each return. No node
-between leads a transaction back to itself. Nodes without a predecessor are taken away one after another, then those
-without a successor. The remainder holds all cycles. It is empty if the graph has no cycle: then the order in which
-nodes were taken is one that explains all edges. Tarjan's algorithm runs on the remainder alone.
+edges stays near that of the steps. The order of real time is a chain of such nodes, one for all returns between two
+invocations. No node between leads a transaction back to itself. Nodes without a predecessor are taken away one after
+another, then those without a successor. The remainder holds all cycles. It is empty if the graph has no cycle: then
+the order in which nodes were taken is one that explains all edges. Tarjan's algorithm runs on the remainder alone.
 """
 
 from array import array
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from analysis.core.consistency_models import PROCESS as SESSION_SUFFIX
 from analysis.core.consistency_models import REALTIME as REALTIME_SUFFIX
-from analysis.core.grouping import joined, ranges
+from analysis.core.grouping import joined, places_in, ranges
 from analysis.core.transactions import Bools, Observations, VersionOrders
 from history.record.schemas import INF
 from history.value_runs import I64
@@ -105,12 +105,13 @@ def dependency_graph(
         graph.add(by_process[:-1][is_same], by_process[1:][is_same], PROCESS)
     if real_time:
         returned = committed[table.ret[committed] < INF]
-        returned = returned[np.argsort(table.ret[returned], kind="stable")]
-        chain = graph.between(len(returned))
-        graph.add(returned, chain, REALTIME)
+        invoked_before = np.searchsorted(np.sort(table.inv[committed]), table.ret[returned], side="right")
+        _, first, of_returned = np.unique(invoked_before, return_index=True, return_inverse=True)
+        chain = graph.between(len(first))
+        graph.add(returned, chain[of_returned], REALTIME)
         graph.add(chain[:-1], chain[1:], CHAIN)
-        returned_count = np.searchsorted(table.ret[returned], table.inv[committed], side="left")
-        graph.add(chain[returned_count[returned_count > 0] - 1], committed[returned_count > 0], CHAIN)
+        links = np.searchsorted(table.ret[returned[first]], table.inv[committed], side="left")
+        graph.add(chain[links[links > 0] - 1], committed[links > 0], CHAIN)
     return graph
 
 
@@ -139,11 +140,14 @@ def _add_many_successors(graph: Graph, observations: Observations, order: Versio
     width = max(graph.count, 1)
     read_code, write_code = of_read * width + txn[reads], of_order * width + txn[order.later]
     has_read, has_written = np.isin(write_code, read_code), np.isin(read_code, write_code)
-    other_nodes, both_nodes = graph.between(len(versions)), graph.between(len(versions))
-    graph.add(other_nodes[of_order[~has_read]], txn[order.later[~has_read]], CHAIN)
-    graph.add(both_nodes[of_order[has_read]], txn[order.later[has_read]], CHAIN)
-    graph.add(txn[reads], other_nodes[of_read], kind, versions[of_read])
-    graph.add(txn[reads[~has_written]], both_nodes[of_read[~has_written]], kind, versions[of_read[~has_written]])
+    for is_later, is_reader in ((~has_read, slice(None)), (has_read, ~has_written)):
+        at, reader_at = of_order[is_later], of_read[is_reader]
+        on_both_sides = np.intersect1d(at, reader_at)
+        between = graph.between(len(on_both_sides))
+        place, reader_place = places_in(on_both_sides, at), places_in(on_both_sides, reader_at)
+        graph.add(between[place[place >= 0]], txn[order.later[is_later]][place >= 0], CHAIN)
+        readers, reader_place = reads[is_reader][reader_place >= 0], reader_place[reader_place >= 0]
+        graph.add(txn[readers], between[reader_place], kind, versions[on_both_sides[reader_place]])
     circle = np.unique(read_code[has_written])
     of_circle, member = circle // width, circle % width
     starts = np.flatnonzero(np.concatenate(([True], np.diff(of_circle) != 0))[: len(circle)])

@@ -91,10 +91,10 @@ def events_of(
         process, kind, f = fields.get("process"), name_of(fields.get("type")), name_of(fields.get("f"))
         if kind is None or f is None or process is None:
             raise ForeignError(path, number, "is not an operation: a map with :type, :f, :process and :value is needed")
-        index, time = (_count(path, number, fields, name) for name in ("index", "time"))
-        if name_of(process) is not None:  # the nemesis
+        index, time = _count(path, number, fields, "index"), _count(path, number, fields, "time")
+        if isinstance(process, Keyword):  # the nemesis
             continue
-        if isinstance(process, bool) or not isinstance(process, int):
+        if type(process) is not int:
             problem = f":process {text_of(process)} is neither a number nor a keyword such as :nemesis"
             raise ForeignError(path, number, f"{problem}; {AS_WRITTEN}")
         if kind not in TYPES:
@@ -122,7 +122,7 @@ def events_of(
 def _count(path: Path, line: int, fields: dict[str, Any], name: str) -> int | None:
     """The number in a field, None without one. Raises ForeignError."""
     number = fields.get(name)
-    if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 0):
+    if number is not None and (type(number) is not int or number < 0):
         raise ForeignError(path, line, f":{name} {text_of(number)} is not a number{' of ns' * (name == 'time')}")
     return number
 
@@ -167,32 +167,36 @@ class _PlainLines:
 
     def __init__(self, decode_value: Plain) -> None:
         self._decode = decode_value
-        self._names: list[str] = []
+        self._readers: dict[str, Callable[[str], Any]] = {}
         self._form = re.compile("(?!)")
-        """Of the last plain line that was unlike the one before: the names of its fields, and what such lines match."""
+        """Of the last plain line that was unlike the one before: what reads the text of each field, and what such lines
+        match."""
 
     def fields(self, line: str) -> dict[str, Any] | None:
         """The fields of an event, or None if the reader of EDN must read the line."""
         match = self._form.fullmatch(line)
         if match is None:
             names = _NAME.findall(line)
-            if names == self._names or len(set(names)) < len(names) or not {"type", "value"} <= set(names) <= {*_PLAIN}:
+            readers = {name: self._reader(name) for name in names if name in _PLAIN}
+            if list(self._readers) == names or len(readers) < len(names) or not {"type", "value"} <= readers.keys():
                 return None
-            self._names = names
+            self._readers = readers
             self._form = re.compile(rf"\{{{''.join(f'[, ]*:{name} +{_PLAIN[name]}' for name in names)}[, ]*\}}")
             return self.fields(line)
-        fields: dict[str, Any] = dict(zip(self._names, match.groups(), strict=True))
-        text = fields["value"].rstrip(", ").replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
         try:
-            fields["value"] = self._decode(text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
+            pairs = zip(self._readers.items(), match.groups(), strict=True)
+            return {name: read(text) for (name, read), text in pairs}
         except ValueError:
             return None
-        for name in self._names:
-            if name in ("process", "index", "time"):
-                fields[name] = int(fields[name])
-            elif name != "value":
-                fields[name] = _keyword(fields[name])
-        return fields
+
+    def _reader(self, name: str) -> Callable[[str], Any]:
+        """What reads the text of a field."""
+        return self._value if name == "value" else int if _PLAIN[name] == _INTEGER else _keyword
+
+    def _value(self, text: str) -> Any:
+        """The value that a text states. Raises ValueError."""
+        text = text.rstrip(", ").replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
+        return self._decode(text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
