@@ -33,6 +33,9 @@ _CHARACTERS: Final = {"newline": "\n", "return": "\r", "space": " ", "tab": "\t"
 _ESCAPES: Final = {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
 _NAMES: Final = {character: name for name, character in _CHARACTERS.items()}
 _CLOSES: Final = {"[": "]", "(": ")", "{": "}", "#{": "}"}
+_NUMBER: Final = "0|-?[1-9][0-9]{0,17}"
+_PLAIN_ENTRY: Final = re.compile(f"(:[a-z]+|{_NUMBER}) ({_NUMBER})")
+_PLAIN_MAP: Final = re.compile(rf"\{{(?:{_PLAIN_ENTRY.pattern}(?:, |(?=\}})))*\}}")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _CONSTANTS: Final = {"nil": None, "true": True, "false": False}
 
@@ -92,6 +95,8 @@ def forms_of(path: Path, line_form: Callable[[str], Any] | None = None) -> Itera
 
 def form_of(text: str) -> Any:
     """The one form in a text. Raises ForeignError."""
+    if text == "nil" or (plain := plain_map(text)) is not None:
+        return None if text == "nil" else plain
     reader = _Reader(text, is_file=False)
     forms = [form for number, line in enumerate(text.split("\n"), 1) for _, form in reader.read(number, line)]
     reader.end()
@@ -100,8 +105,19 @@ def form_of(text: str) -> Any:
     return forms[0]
 
 
+def plain_map(text: str) -> FormMap | None:
+    """A map of keywords or integers to integers; None for any other text."""
+    if not _PLAIN_MAP.fullmatch(text):
+        return None
+    pairs = _PLAIN_ENTRY.findall(text)
+    entries = {key: (Keyword(key[1:]) if key[0] == ":" else int(key), int(value)) for key, value in pairs}
+    return FormMap(entries) if len(entries) == len(pairs) else None
+
+
 def text_of(form: Any) -> str:
     """A form as EDN; equal forms have the same text."""
+    if type(form) is int:
+        return str(form)
     if isinstance(form, list):
         return f"[{' '.join(map(text_of, form))}]"
     if isinstance(form, FormMap):

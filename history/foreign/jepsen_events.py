@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from history.foreign.edn import FormMap, Keyword, Tagged, form_of, form_of_json, forms_of, text_of
+from history.foreign.edn import FormMap, Keyword, Tagged, form_of, form_of_json, forms_of, plain_map, text_of
 from history.foreign.events import TYPES, Event
 from history.foreign.history import ForeignError
 from history.foreign.kinds import EDN, JSON, TEXT, WORKLOADS, kind_of, refusal, refusal_by_model
@@ -35,11 +35,12 @@ _INTEGER: Final = "(0|[1-9][0-9]{0,17})"
 _PLAIN: Final = {
     "type": f":({'|'.join(TYPES)})",
     "f": ":([a-z]+(?:-[a-z]+)*)",
-    "value": r"([\[\]0-9, :\-nilrapedw]+)",
+    "value": r"([\[\]0-9, :\-nilrapedw]+|\{[^{}]*\}[, ]*)",
     **dict.fromkeys(("process", "index", "time"), _INTEGER),
 }
 """What the fields of a plain line look like."""
 _NAME: Final = re.compile(r"(?<![\[\w]):([a-z]+)(?= +[:\[0-9n])")
+_INNER_MAP: Final = re.compile(r"(?<=.)\{[^{}]*\}")
 _NO_OBJECTS: Final = "is not JSON: an object for each event, or an array of them, is needed"
 _TEXTS_AND_BRACES: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[{}]')
 
@@ -176,7 +177,7 @@ class _PlainLines:
         """The fields of an event, or None if the reader of EDN must read the line."""
         match = self._form.fullmatch(line)
         if match is None:
-            names = _NAME.findall(line)
+            names = _NAME.findall(_INNER_MAP.sub("0", line))
             readers = {name: self._reader(name) for name in names if name in _PLAIN}
             if list(self._readers) == names or len(readers) < len(names) or not {"type", "value"} <= readers.keys():
                 return None
@@ -195,7 +196,12 @@ class _PlainLines:
 
     def _value(self, text: str) -> Any:
         """The value that a text states. Raises ValueError."""
-        text = text.rstrip(", ").replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
+        text = text.rstrip(", ")
+        if text.startswith("{"):
+            if (form := plain_map(text)) is None:
+                raise ValueError("a map of other forms")
+            return form
+        text = text.replace(":r ", '"r",').replace(":append ", '"a",').replace(":w ", '"w",')
         return self._decode(text.replace("nil", "null").replace(", ", ",").replace(" ", ","))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from history.foreign.edn import FormMap, Keyword, text_of
+from history.foreign.edn import FormMap, Keyword, form_of, plain_map, text_of
 from history.foreign.events import TYPES, Event
 from history.foreign.jepsen_events import events_of
 from history.foreign.kinds import EDN, JSON, TEXT
@@ -249,9 +249,12 @@ def test_a_refusal_names_the_kind_of_history(name: str, capsys: pytest.CaptureFi
 
 INTEGERS = st.integers(-(10**25), 10**25)
 VALUES = st.none() | INTEGERS | st.lists(st.none() | INTEGERS | st.lists(INTEGERS, max_size=2), max_size=3)
+MAPS = st.dictionaries(INTEGERS, INTEGERS, max_size=3)
 STEPS = st.lists(st.tuples(st.sampled_from(["append", "r", "w"]), INTEGERS, VALUES).map(list), min_size=1, max_size=3)
 EVENTS = st.lists(
-    st.tuples(st.integers(0, 99), st.sampled_from(TYPES), st.sampled_from(["read", "txn", "a-b"]), VALUES | STEPS)
+    st.tuples(
+        st.integers(0, 99), st.sampled_from(TYPES), st.sampled_from(["read", "txn", "a-b"]), VALUES | STEPS | MAPS
+    )
 )
 FUNCTIONS = dict.fromkeys(("read", "txn", "a-b"), False)
 
@@ -276,6 +279,19 @@ def test_events_are_the_same_in_every_notation(tmp_path_factory: pytest.TempPath
     assert events_in(path, by_form, EDN) == expected
     arrays = events_in(path, in_array(rows), JSON)
     assert [event._replace(line=0) for event in arrays] == [event._replace(line=0) for event in expected]
+
+
+@settings(deadline=None)
+@given(
+    pieces=st.lists(
+        st.tuples(st.sampled_from((":a", ":b", "1", "-2", "0", "-0", "01", '"a"', ":1")), INTEGERS | st.none())
+    )
+)
+def test_a_plain_map_is_that_of_the_reader_of_edn(pieces: list[tuple[str, int | None]]) -> None:
+    text = f"{{{', '.join(f'{key} {text_of(value)}' for key, value in pieces)}}}"
+    assert plain_map("{:a 1, 2 -3}") is not None
+    plain = plain_map(text)
+    assert plain is None or plain == form_of(f"#_0 {text}")
 
 
 @pytest.mark.parametrize("value", ["nil", "7", "[1 [2 3]]", "[[:r 1 nil] [:append 2 3]]"])
