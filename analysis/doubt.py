@@ -7,8 +7,6 @@ and a new sentence in a checker needs no code of its own. A campaign's cell name
 docs/anomalies.md is generated from the declarations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -21,11 +19,11 @@ class Reason:
     code: str
     meaning: str
 
-    def says(self, sentence: str) -> Doubt:
+    def says(self, sentence: str) -> "Doubt":
         """The sentence as a doubt with this reason."""
         return Doubt(sentence, self.code)
 
-    def say(self, sentences: Iterable[str]) -> tuple[Doubt, ...]:
+    def say(self, sentences: Iterable[str]) -> tuple["Doubt", ...]:
         """Each of the sentences as a doubt with this reason."""
         return tuple(map(self.says, sentences))
 
@@ -36,12 +34,12 @@ class Doubt(str):
     __slots__ = ("code",)
     code: str
 
-    def __new__(cls, sentence: str, code: str) -> Doubt:
+    def __new__(cls, sentence: str, code: str) -> "Doubt":
         doubt = super().__new__(cls, sentence)
         doubt.code = code
         return doubt
 
-    def __reduce__(self) -> tuple[type[Doubt], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type["Doubt"], tuple[str, str]]:
         return Doubt, (str(self), self.code)
 
 

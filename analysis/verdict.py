@@ -5,8 +5,6 @@ name both. Anything that is missing (too few operations, an unconfirmed fault, a
 crashed) makes a run unknown, never pass.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -158,7 +156,7 @@ class Verdict:
         replace_text(path, text)
 
     @classmethod
-    def read(cls, path: Path, *, any_form: bool = False) -> Verdict:
+    def read(cls, path: Path, *, any_form: bool = False) -> "Verdict":
         """Read what `write` wrote. Raises `ValueError` naming the file when it is something else, lacks a field, or was
         changed since, and `OSError` when it cannot be read. `any_form`: accept the missing and additional fields of
         another version's verdict."""

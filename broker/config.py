@@ -3,8 +3,6 @@
 Times are milliseconds in the file and in the fields whose names end in `_ms`; sizes are bytes.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -392,7 +390,7 @@ class BrokerConfig:
         return None if self.connections_max_idle_ms < 0 else max(self.connections_max_idle_ms, 1) / 1000
 
     @classmethod
-    def load(cls, path: Path) -> BrokerConfig:
+    def load(cls, path: Path) -> "BrokerConfig":
         """Read a properties file. Raises `StartupError` naming file, key and remedy."""
         try:
             text = path.read_text(encoding="utf-8")
@@ -401,7 +399,7 @@ class BrokerConfig:
         return cls.from_properties(parse_properties(text, str(path)), str(path))
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str], source: str = "configuration") -> BrokerConfig:
+    def from_properties(cls, properties: Mapping[str, str], source: str = "configuration") -> "BrokerConfig":
         """Check and convert properties. Raises `StartupError` for a missing, unknown or malformed key."""
         remaining = dict(properties)
         node_id = integer(source, "node.id", take(remaining, source, "node.id"), 0)

@@ -5,8 +5,6 @@ Apache Kafka 4.1 that this broker does not implement accept the one value that d
 clients such as Kafka Streams set them explicitly; every other value is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import partial
@@ -241,7 +239,7 @@ class TopicSettings:
     unclean_leader_election: bool
 
     @classmethod
-    def of(cls, own: Mapping[str, str], broker: BrokerConfig) -> TopicSettings:
+    def of(cls, own: Mapping[str, str], broker: BrokerConfig) -> "TopicSettings":
         """The topic's own settings, over the cluster's defaults, over the broker's configuration."""
 
         def value(name: str) -> str:

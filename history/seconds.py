@@ -4,8 +4,6 @@ Neighbouring bounds of the buckets of latency differ by 19 %. The longest gap is
 cells of 10 ms, of each the first and the last are kept, so the summaries of segments merge in any order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +73,7 @@ class SecondCounts:
     cells: I64
 
     @classmethod
-    def of(cls, rows: pa.Table, shape: Shape) -> SecondCounts:
+    def of(cls, rows: pa.Table, shape: Shape) -> "SecondCounts":
         """Of rows with the columns of the shape."""
         f, outcome, inv, ret = (rows[name].to_numpy() for name in ("f", "type", "inv", "ret"))
         returned = ret < INF
@@ -93,13 +91,13 @@ class SecondCounts:
         return cls._joined([pa.table(counts)], [acknowledged])
 
     @classmethod
-    def union(cls, parts: Iterable[SecondCounts]) -> SecondCounts:
+    def union(cls, parts: Iterable["SecondCounts"]) -> "SecondCounts":
         """The counts of all parts."""
         all_parts = [cls.of(LOG.columns.empty_table(), LOG), *parts]
         return cls._joined([part.counts for part in all_parts], [part.cells for part in all_parts])
 
     @classmethod
-    def _joined(cls, counts: Iterable[pa.Table], cells: Sequence[I64]) -> SecondCounts:
+    def _joined(cls, counts: Iterable[pa.Table], cells: Sequence[I64]) -> "SecondCounts":
         return cls(
             grouped(counts, [*_KEY, "bucket"], operations="sum", records="sum"),
             cells_of(np.concatenate(cells, axis=1), CELL_NS),

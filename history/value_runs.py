@@ -1,8 +1,6 @@
 """Sets of written values as runs of consecutive ones: a producer's values are nearly consecutive, so a set of millions
 is a few runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +21,7 @@ class ValueRuns:
     repeated: int = 0
 
     @classmethod
-    def of(cls, values: npt.NDArray[Any]) -> ValueRuns:
+    def of(cls, values: npt.NDArray[Any]) -> "ValueRuns":
         """The runs of some values in any order."""
         if not len(values):
             return cls()
@@ -34,7 +32,7 @@ class ValueRuns:
         return cls(ordered[first], ordered[last], int((step == 0).sum()))
 
     @classmethod
-    def union(cls, parts: Iterable[ValueRuns]) -> ValueRuns:
+    def union(cls, parts: Iterable["ValueRuns"]) -> "ValueRuns":
         """The values of all parts. Those that several parts have count as repeated."""
         all_parts = list(parts)
         first = np.concatenate([np.empty(0, np.int64), *(part.first for part in all_parts)])

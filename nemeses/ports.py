@@ -1,7 +1,5 @@
 """The interfaces that a world implements, so that faults can be injected in it and their effect observed."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import time
@@ -253,7 +251,7 @@ class Objects(Protocol):
     Faults are in force for reasons. The store does what all of them say; `under` a reason, the faults of this reason
     are changed and ended, and a probe meets no others."""
 
-    def under(self, reason: str) -> Objects:
+    def under(self, reason: str) -> "Objects":
         """The store with the faults of one reason."""
         ...
 

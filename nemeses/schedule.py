@@ -5,8 +5,6 @@ duration and an *aim*. When a fault is due, the current state of the cluster tur
 same seed gives the same schedule, whatever the cluster does in the meantime.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -75,7 +73,7 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.plans)
 
-    def without(self, quiet_s: Sequence[tuple[float, float]]) -> Schedule:
+    def without(self, quiet_s: Sequence[tuple[float, float]]) -> "Schedule":
         """The schedule without the faults that would be in force in these times (from, to); the first fault of each
         kind stays."""
         plans, kinds = list[FaultPlan](), set[str]()

@@ -4,8 +4,6 @@ Code that waits, or measures a duration, uses its world's scheduler and never th
 world time is virtual and there is one thread, and the same code runs there.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -122,7 +120,7 @@ class _OnThread:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._work, daemon=True)
 
-    def start(self) -> _OnThread:
+    def start(self) -> "_OnThread":
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """A cluster of real brokers in the simulated world, with operations for all faults and lifecycle events."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import gc
@@ -132,7 +130,7 @@ class Program:
     directory: str = ""
 
     @classmethod
-    def of(cls, command: Sequence[str], files: Mapping[str, str], data_dir: str) -> Program:
+    def of(cls, command: Sequence[str], files: Mapping[str, str], data_dir: str) -> "Program":
         """The arguments of `python -m broker ...`, with `files` (texts by path) and the disk mounted at `data_dir`.
 
         Raises `ValueError` for any other command, `StartupError` for an invalid configuration."""
@@ -256,7 +254,7 @@ class SimulatedCluster:
         self.objects.crash_points = self.crash_points
         self.watch = Watch(self.loop, [self._view_of(machine) for machine in self.machines.values()], self)
 
-    def __enter__(self) -> SimulatedCluster:
+    def __enter__(self) -> "SimulatedCluster":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

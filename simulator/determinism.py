@@ -7,8 +7,6 @@ was imported by its own name before (`from time import monotonic`), `random.Rand
 `datetime`, whose methods cannot be replaced. `simulator.set_order` checks the order of sets.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading
@@ -53,7 +51,7 @@ class DeterminismGuard:
             owner, name, function = self._before.pop()
             setattr(owner, name, function)
 
-    def __enter__(self) -> DeterminismGuard:
+    def __enter__(self) -> "DeterminismGuard":
         self.enter()
         return self
 

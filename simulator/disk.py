@@ -9,8 +9,6 @@ Theory of operation. The model is a journalling file system with delayed allocat
 `STRICT` gives only what the Disk port promises: a name becomes durable only by a sync of its directory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import errno
@@ -86,7 +84,7 @@ class Inode:
         )
 
     @classmethod
-    def holding(cls, data: bytes) -> Inode:
+    def holding(cls, data: bytes) -> "Inode":
         """A file that is on the disk with all its bytes."""
         inode = cls()
         inode.data += data
@@ -278,7 +276,7 @@ class FileSystem(Enum):
 class SimulatedFile:
     """An open file. A sync that failed is final, as with the real disk."""
 
-    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+    def __init__(self, disk: "SimulatedDisk", path: str, inode: Inode) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode

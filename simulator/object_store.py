@@ -4,8 +4,6 @@ It is not on any machine: power losses and partitions of the brokers do not affe
 stays as the store has it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter
@@ -77,7 +75,7 @@ class SimulatedObjectStore:
         self._changes: list[tuple[float, str, int | None]] = []
         """Every change: time, name, and the new size (None: deleted)."""
 
-    def with_only(self, faults: StoreFaults) -> SimulatedObjectStore:
+    def with_only(self, faults: StoreFaults) -> "SimulatedObjectStore":
         """The same objects, for operations that meet these faults and no others."""
         view = copy(self)
         view._only = faults

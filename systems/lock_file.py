@@ -6,8 +6,6 @@
 The coordinate is `group:artifact:version[:classifier]`, the hash SHA-256, the size in bytes. All files are jars.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,7 +28,7 @@ class Coordinate:
     classifier: str = ""
 
     @classmethod
-    def parse(cls, text: str) -> Coordinate:
+    def parse(cls, text: str) -> "Coordinate":
         """Raises `InputError` when the text is not `group:artifact:version[:classifier]`."""
         parts = text.split(":")
         if len(parts) not in (3, 4) or not all(_PART.fullmatch(part) for part in parts):
@@ -71,7 +69,7 @@ class Lock:
     files: tuple[LockedFile, ...]
 
     @classmethod
-    def read(cls, path: Path, system: str, version: str) -> Lock:
+    def read(cls, path: Path, system: str, version: str) -> "Lock":
         """Raises `InputError` with file and line."""
         try:
             text = read_text(path)

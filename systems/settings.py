@@ -1,7 +1,5 @@
 """A role's settings: texts by key, equal on all nodes except for settings of single nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -20,7 +18,7 @@ class Settings:
         """The settings of one node."""
         return {**self.common, **self.per_node.get(node, {})}
 
-    def merged(self, other: Settings) -> Settings:
+    def merged(self, other: "Settings") -> "Settings":
         """These settings, overridden by `other`."""
         nodes = self.per_node.keys() | other.per_node.keys()
         per_node = {node: {**self.per_node.get(node, {}), **other.per_node.get(node, {})} for node in sorted(nodes)}

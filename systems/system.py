@@ -11,8 +11,6 @@ Templates in a description (Jinja2) can use
 - `python`, `python_path`: an interpreter with Brownout's packages; and what the class adds in `variables`.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import re
 import socket
@@ -367,7 +365,7 @@ class Deployed:
         role = self.role(node.id).name
         return self.system.effective(role, self.settings.get(role, Settings()).of(node.name), time_scale)
 
-    def _templates(self, node: Place, nodes: Sequence[Place], time_scale: float) -> _Templates:
+    def _templates(self, node: Place, nodes: Sequence[Place], time_scale: float) -> "_Templates":
         system = self.system
         return _Templates(
             system.description,

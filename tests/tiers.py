@@ -17,8 +17,6 @@ a developer sees the effect of a change at once. The choice depends only on the 
 of pytest-xdist choose the same tests.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -50,7 +48,7 @@ class Selection:
         chosen = [item for item in items if item.nodeid in kept]
         return chosen, [item for item in items if item.nodeid not in kept]
 
-    def _kept_of(self, group: _Group) -> Iterable[pytest.Item]:
+    def _kept_of(self, group: "_Group") -> Iterable[pytest.Item]:
         for index, item in enumerate(group.items):
             if (index + self.rotation) % group.share == 0 or self.changed & _files(item):
                 yield item

@@ -7,8 +7,6 @@ with the line of the user's file. A mistake that appears only later ends the cli
 recorded.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 import threading
@@ -58,7 +56,7 @@ class LoadedWorkload:
     """Has a field for each parameter."""
 
     @classmethod
-    def of_text(cls, use: str, text: str) -> LoadedWorkload:
+    def of_text(cls, use: str, text: str) -> "LoadedWorkload":
         """The class `bank.py:Bank` whose file has this text. Raises `OwnClassError`, also for a parameter without a
         valid default."""
         class_ = class_in(use, text, OwnWorkload, "a workload")  # type: ignore[type-abstract]
@@ -79,7 +77,7 @@ class LoadedWorkload:
         return cls(file, class_, declared)
 
     @classmethod
-    def of_file(cls, file: WorkloadFile) -> LoadedWorkload:
+    def of_file(cls, file: WorkloadFile) -> "LoadedWorkload":
         """As `of_text`, from the file. Raises `OwnClassError` also if it has another text than when the campaign was
         read."""
         try:
@@ -152,11 +150,11 @@ class LoadedWorkload:
         queries_share = sum(function in made.queries for function in functions) / len(functions)
         return Rehearsal(queries_share, frozenset(functions + ([first_query.function] if first_query else [])))
 
-    def operations(self, made: OwnWorkload, client_class: type[Client], random: Random) -> DrawnOperations:
+    def operations(self, made: OwnWorkload, client_class: type[Client], random: Random) -> "DrawnOperations":
         """The operations of a client under load."""
         return DrawnOperations(self.file, made.operations, lambda: made.operations(random), client_class)
 
-    def final(self, made: OwnWorkload, client_class: type[Client]) -> DrawnOperations:
+    def final(self, made: OwnWorkload, client_class: type[Client]) -> "DrawnOperations":
         """The operations of the final read."""
         return DrawnOperations(self.file, made.final, made.final, client_class)
 

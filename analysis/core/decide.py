@@ -9,8 +9,6 @@ deadline: it is not known which copy an acknowledgement without an offset is abo
 copies. One more may fill a gap; that a gap has even more of them is not proven, so it ends in a doubt (`explain`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -39,7 +37,7 @@ class Placement:
     deadline: I64
 
     @classmethod
-    def nothing(cls) -> Placement:
+    def nothing(cls) -> "Placement":
         return cls(*(np.empty(0, np.int64) for _ in range(4)))
 
 

@@ -8,8 +8,6 @@
 X2 and X3 do not bind a system that may have lost committed records: with these it may lose the start of a log.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -56,7 +54,7 @@ class AnsweredStarts:
     from_fetches: bool
 
     @classmethod
-    def of(cls, requests: Sequence[Deletion], *, from_fetches: bool) -> AnsweredStarts:
+    def of(cls, requests: Sequence[Deletion], *, from_fetches: bool) -> "AnsweredStarts":
         answered = [request for request in requests if request.is_answered]
         starts = np.maximum.accumulate(np.array([request.low_watermark for request in answered], np.int64))
         return cls(tuple(request.answered for request in answered), tuple(starts.tolist()), from_fetches)

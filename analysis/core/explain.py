@@ -4,8 +4,6 @@
 workers transfers only a handful of rows. `explain` turns these rows into witnesses.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -107,7 +105,7 @@ def explain(rows: pa.Table, findings: Mapping[Key, Sequence[LogFinding]], owners
     return Explanation(anomalies, tuple(doubts))
 
 
-def _excuse(name: str, finding: LogFinding, scene: Scene, owners: Owners) -> str:
+def _excuse(name: str, finding: LogFinding, scene: "Scene", owners: Owners) -> str:
     """Why a finding may be lawful; empty if nothing explains it."""
     if owners.may_explain(name, finding.values):
         return DOUBT
@@ -115,7 +113,7 @@ def _excuse(name: str, finding: LogFinding, scene: Scene, owners: Owners) -> str
     return f"a record {SENT_AGAIN} by its client library" if is_lawful else ""
 
 
-def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: Scene) -> Anomaly:
+def _anomaly(key: Key, name: str, stories: Sequence[tuple[LogFinding, Story]], scene: "Scene") -> Anomaly:
     """One anomaly for all findings of one name: the sentence is about the first and names every lost value."""
     finding, (_, sentence, operations) = stories[0]
     witness = [shorten(operation, finding) for operation in operations]

@@ -13,8 +13,6 @@ A fault touches its targets and the nodes of its pairs, from its start until som
 that destroys synced bytes or a disk touches its targets until the end of the run. Times are in ns, by the run's clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -142,7 +140,7 @@ def gaps(
             )
 
 
-def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Partition, list[_Silence]]:
+def _silences(attempts: Iterable[Attempts], ends: int, bound: int) -> dict[Partition, list["_Silence"]]:
     """The times without an acknowledgement that are longer than the bound, by partition and in order.
 
     Two acknowledgements in one cell of this length are not further apart, so the first and the last of each cell are

@@ -12,8 +12,6 @@ facts: their offset holds another value, or was not read. With acks=1 these are 
 appends of a history. If several appends name one offset and its value, the one invoked first is matched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -38,17 +36,17 @@ class NamedAppends(NamedTuple):
     inv: I64
 
     @classmethod
-    def within(cls, loose: Loose, start: int, stop: int) -> NamedAppends:
+    def within(cls, loose: Loose, start: int, stop: int) -> "NamedAppends":
         """Those that name one of the offsets start .. stop - 1; `start` is 0 or more."""
         at = np.flatnonzero((loose.offset >= start) & (loose.offset < stop))
         return cls(loose.offset[at], loose.value[at], loose.inv[at])
 
     @classmethod
-    def concat(cls, pieces: Iterable[NamedAppends]) -> NamedAppends:
+    def concat(cls, pieces: Iterable["NamedAppends"]) -> "NamedAppends":
         nothing = np.empty((3, 0), np.int64)
         return cls(*np.concatenate([nothing, *map(np.stack, pieces)], axis=1))
 
-    def take(self, at: Ints) -> NamedAppends:
+    def take(self, at: Ints) -> "NamedAppends":
         return NamedAppends(self.offset[at], self.value[at], self.inv[at])
 
     def as_loose(self) -> LooseAppends:

@@ -32,8 +32,6 @@ concurrency, not the length of the history. What keeps the search narrow, and wh
   seen it.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -425,7 +423,7 @@ class RegisterReport:
         return total
 
     @classmethod
-    def union(cls, reports: Sequence[RegisterReport]) -> RegisterReport:
+    def union(cls, reports: Sequence["RegisterReport"]) -> "RegisterReport":
         """The result for the keys of all reports, ordered by key. Raises ValueError when two have the same key."""
         keys = {key: counted for report in reports for key, counted in report.keys.items()}
         if len(keys) < sum(len(report.keys) for report in reports):

@@ -1,7 +1,5 @@
 """Compares logs: D1 and D2 between two replicas, D7 between two dumps of one replica."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -27,7 +25,7 @@ class Divergence(NamedTuple):
     pending: Anomaly | None = None
     shares: bool = False
 
-    def followed_by(self, later: Divergence) -> Divergence:
+    def followed_by(self, later: "Divergence") -> "Divergence":
         """What these offsets and those after them show together."""
         if not later.shares:
             return Divergence(both(self.proven, later.proven), both(self.pending, later.pending), self.shares)

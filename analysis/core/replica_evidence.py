@@ -1,7 +1,5 @@
 """What replicas of a partition are compared with: what clients read and sent, and the circumstances of the run."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,11 +24,11 @@ class ClientOrder:
     value: I64
     acknowledged: Bools
 
-    def take(self, which: Bools) -> ClientOrder:
+    def take(self, which: Bools) -> "ClientOrder":
         """Some of the offsets."""
         return ClientOrder(self.offset[which], self.value[which], self.acknowledged[which])
 
-    def joined(self, other: ClientOrder) -> ClientOrder:
+    def joined(self, other: "ClientOrder") -> "ClientOrder":
         """What is known of the offsets of both."""
         return ClientOrder(
             np.concatenate((self.offset, other.offset)),
@@ -99,7 +97,7 @@ class ReplicaReport:
     def ok(self) -> bool:
         return not self.anomalies
 
-    def merge(self, other: ReplicaReport) -> ReplicaReport:
+    def merge(self, other: "ReplicaReport") -> "ReplicaReport":
         """The result for the partitions of both reports."""
         return ReplicaReport(
             (*self.anomalies, *other.anomalies),

@@ -9,8 +9,6 @@ Ties are broken by the smaller deadline offset, then the smaller release offset,
 same pair.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
@@ -79,7 +77,7 @@ class Realtime:
             (pairs[0], pairs[1], pairs[2], pairs[3]),
         )
 
-    def merge(self, right: Realtime) -> Realtime:
+    def merge(self, right: "Realtime") -> "Realtime":
         """The scan of this piece followed by `right`."""
         crossing = [_cross(r, d) for r in self.release for d in right.deadline]
         pairs = [worse(worse(a, b), c) for a, b, c in zip(self.worst, right.worst, crossing, strict=True)]
@@ -183,7 +181,7 @@ class KeyedScan:
                 worst[int(key[a])] = pair
         return cls(key[first], np.stack(peaks, axis=1), worst)
 
-    def merge(self, right: KeyedScan, *, equal_is_wrong: bool) -> KeyedScan:
+    def merge(self, right: "KeyedScan", *, equal_is_wrong: bool) -> "KeyedScan":
         """The scans of this piece followed by `right`, key by key."""
         if not len(self.keys) or not len(right.keys):
             return right if not len(self.keys) else self

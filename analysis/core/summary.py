@@ -4,8 +4,6 @@ The summary of a partition is the merge of its pieces' summaries from left to ri
 decides linearizability together with the partition's `Facts`, which do not depend on the order of the log at all.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,7 +65,7 @@ class Missing:
     value: I64
     ret: I64
 
-    def merge(self, right: Missing) -> Missing:
+    def merge(self, right: "Missing") -> "Missing":
         """Those of this piece and of `right`, whose offsets are all higher."""
         names = ("offset", "value", "ret")
         columns = [_ends(np.concatenate((getattr(self, name), getattr(right, name)))) for name in names]
@@ -87,7 +85,7 @@ class Unconfirmed:
     value: I64
     latest: I64
 
-    def merge(self, right: Unconfirmed, ahead: int) -> Unconfirmed:
+    def merge(self, right: "Unconfirmed", ahead: int) -> "Unconfirmed":
         """Those of this piece and of `right`, whose offsets are all higher and whose earliest deadline is `ahead`."""
         latest = np.concatenate((np.minimum(self.latest, ahead), right.latest))
         offset, value = np.concatenate((self.offset, right.offset)), np.concatenate((self.value, right.value))
@@ -113,7 +111,7 @@ class Summary:
     producers: KeyedScan
     sessions: KeyedScan
 
-    def merge(self, right: Summary) -> Summary:
+    def merge(self, right: "Summary") -> "Summary":
         """The summary of this piece followed by `right`, whose offsets are all higher."""
         if right.start < self.stop:
             raise ValueError(f"pieces overlap: one ends at {self.stop}, the next starts at {right.start}")

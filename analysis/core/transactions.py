@@ -12,8 +12,6 @@ the model says about the order of accesses.
 A transaction of unknown outcome happened if another one shows one of its writes; else nothing is concluded from it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -76,7 +74,7 @@ class TransactionTable:
     parts: Callable[[], Iterator[tuple[int, I64, I64]]]
 
     @classmethod
-    def of(cls, read: Callable[..., Iterable[pa.Table]]) -> TransactionTable:
+    def of(cls, read: Callable[..., Iterable[pa.Table]]) -> "TransactionTable":
         """`read` gives the parts of the table `TRANSACTIONS` with the columns that it is given."""
 
         def parts() -> Iterator[tuple[int, I64, I64]]:

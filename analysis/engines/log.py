@@ -23,8 +23,6 @@ rows. Partitions are independent. Every engine has the same plan, function and r
 (`analysis.engines.task_map`).
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,7 +74,7 @@ class LogPlan:
         *,
         span: int = SPAN,
         deleted: Mapping[Key, int] = NOTHING_DELETED,
-    ) -> LogPlan:
+    ) -> "LogPlan":
         """The plan for a run's `tables/`; `span`: offsets per range. `deleted`: by partition, the offset below which
         records may have been deleted. Raises DamagedError for an index that disagrees with its files."""
         groups = row_groups_of(tables)
@@ -90,7 +88,7 @@ class LogPlan:
 
 def report_of(
     checked: CheckedRanges, plan: LogPlan, spread: TaskMap, *, upper_bound: str, owners: Owners = ALL_WHOLE
-) -> LogReport:
+) -> "LogReport":
     """The report on what was concluded. Raises DamagedError as `check_ranges` does."""
     findings = {key: conclusion.findings for key, conclusion in checked.conclusions.items() if conclusion.findings}
     return report_on(checked.conclusions, _suspects(plan, spread, findings), upper_bound, owners)

@@ -8,8 +8,6 @@ groups, not with operations. Keys are independent, so the reports of all tasks t
 whatever the tasks.
 """
 
-from __future__ import annotations
-
 import functools
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +98,7 @@ class RegisterPlan:
     budget: int = BUDGET
 
     @classmethod
-    def of(cls, tables: Path, *, budget: int = BUDGET, task_rows: int = TASK_ROWS) -> RegisterPlan:
+    def of(cls, tables: Path, *, budget: int = BUDGET, task_rows: int = TASK_ROWS) -> "RegisterPlan":
         """The plan for a run's `tables/`, without tasks if it has no registers. Raises DamagedError for an index that
         disagrees with its files."""
         try:

@@ -15,8 +15,6 @@ So neither this process nor a task holds a whole log. A stage on Spark costs 0.2
 few records (a range at most) are one task. All engines have the same plan, functions and results.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -97,7 +95,7 @@ class Stated(NamedTuple):
     end: tuple[int, int] = (-1, -1)
     acknowledged: int = -1
 
-    def merge(self, other: Stated) -> Stated:
+    def merge(self, other: "Stated") -> "Stated":
         later = max(self.end, other.end, key=lambda final_end: (final_end[0], -final_end[1]))
         return Stated(later, max(self.acknowledged, other.acknowledged))
 
@@ -166,7 +164,7 @@ class SentValues(NamedTuple):
     loose: I64 = _NOTHING
     again: I64 = _NOTHING
 
-    def merge(self, other: SentValues) -> SentValues:
+    def merge(self, other: "SentValues") -> "SentValues":
         return SentValues(*map(np.concatenate, zip(self, other, strict=True)))
 
     def appends(self, certain: Sequence[I64], end: int) -> Appends:

@@ -3,8 +3,6 @@
 What a task returns is the content of its segments without the records, which are in a table.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,7 +36,7 @@ class SegmentsTask:
     table: str
     weight: int
 
-    def decode(self) -> LogPart:
+    def decode(self) -> "LogPart":
         segments = [Path(path) for path in self.segments]
         content = kafka.read_segments(segments, self.first, self.behind, compacted=self.compacted)
         piece = write_piece(Path(self.table), self.node, joined(content.pieces))
@@ -55,13 +53,13 @@ class ObjectTask:
     table: str
     weight: int
 
-    def decode(self) -> StoredPart:
+    def decode(self) -> "StoredPart":
         content = self.read(Path(self.path), self.start)
         piece = write_piece(Path(self.table), "store", content.records)
         return StoredPart(self.path, replace(content, records=no_records()), piece)
 
 
-def decode(task: SegmentsTask | ObjectTask) -> LogPart | StoredPart:
+def decode(task: SegmentsTask | ObjectTask) -> "LogPart | StoredPart":
     """Read files, write their records to a table, and return the rest."""
     return task.decode()
 
@@ -103,7 +101,7 @@ class LaidOut:
     log: ReplicaLog
     pieces: tuple[RecordFile, ...]
 
-    def between(self, start: int, stop: int) -> LaidOut:
+    def between(self, start: int, stop: int) -> "LaidOut":
         """The same for the task of a range, which does not need all of it."""
         return LaidOut(replace(self.log, sequences=no_sequences()), overlapping(self.pieces, start, stop))
 

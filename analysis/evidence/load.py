@@ -7,8 +7,6 @@ registers all acknowledged writes, for workloads of a user's own all acknowledge
 demands some for each partition.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -37,7 +35,7 @@ class MeasuredLoad:
     weak: int = 0
     weak_under_load: int = 0
 
-    def __add__(self, other: MeasuredLoad) -> MeasuredLoad:
+    def __add__(self, other: "MeasuredLoad") -> "MeasuredLoad":
         """The load of two parts of a history together."""
         pairs = zip(astuple(self), astuple(other), strict=True)
         return MeasuredLoad(*(mine + theirs for mine, theirs in pairs))

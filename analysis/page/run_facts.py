@@ -4,8 +4,6 @@ They come from the nodes' events and the journal, on the clock of the run's page
 about the nodes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -72,7 +70,7 @@ class PartitionFacts:
     log_starts: tuple[Fact, ...] = ()
     watermarks: tuple[Fact, ...] = ()
 
-    def until(self, at_s: float) -> PartitionFacts:
+    def until(self, at_s: float) -> "PartitionFacts":
         """The facts up to a time: a leader that led then has no end."""
         earlier = {
             member.name: tuple(fact for fact in getattr(self, member.name) if fact.at_s <= at_s)

@@ -17,8 +17,6 @@ on what the page shows, and not on the size of the run.
 | number | int32 | offset (-1: none), or with counts the number of operations |
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import tempfile
@@ -190,7 +188,7 @@ class OperationNames:
     last_ret: int
 
     @classmethod
-    def of(cls, recorded: Sequence[Operations]) -> OperationNames:
+    def of(cls, recorded: Sequence[Operations]) -> "OperationNames":
         clients, places, count, last_ret = set[str](), set[str](), 0, -1
         for part in _parts(recorded, ("client", "ret")):
             clients.update(pc.unique(part["client"]).cast(_TEXT).to_pylist())

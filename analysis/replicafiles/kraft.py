@@ -4,8 +4,6 @@ Written from the formats' specification and independent of the broker under test
 or invalid is a sentence in `doubts`; nothing is raised.
 """
 
-from __future__ import annotations
-
 import re
 import struct
 import zlib
@@ -65,7 +63,7 @@ class Digests:
     digest: npt.NDArray[np.uint32]
 
     @classmethod
-    def of(cls, digests: Mapping[int, int]) -> Digests:
+    def of(cls, digests: Mapping[int, int]) -> "Digests":
         offsets = sorted(digests)
         return cls(np.array(offsets, np.int64), np.array([digests[offset] for offset in offsets], np.uint32))
 

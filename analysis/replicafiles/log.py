@@ -1,7 +1,5 @@
 """One replica's log as read from its files: the common result of all readers of replica files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,7 +39,7 @@ class LogColumns(NamedTuple):
     exact: Bools
     key: U64
 
-    def take(self, which: Any) -> LogColumns:
+    def take(self, which: Any) -> "LogColumns":
         """Some of the records: a slice, a mask or indices."""
         return LogColumns(*(column[which] for column in self))
 
@@ -72,7 +70,7 @@ class SequenceBreaks(NamedTuple):
     before: tuple[int, ...] = ()
     batch: tuple[int, ...] = ()
 
-    def joined(self, other: SequenceBreaks) -> SequenceBreaks:
+    def joined(self, other: "SequenceBreaks") -> "SequenceBreaks":
         """The breaks of both."""
         if not self.total or not other.total:
             return self if self.total else other
@@ -143,7 +141,7 @@ class ReplicaLog:
     breaks: SequenceBreaks = NO_BREAKS
     prefix: tuple[tuple[str, int, int], ...] = ()
 
-    def holding(self, records: LogColumns) -> ReplicaLog:
+    def holding(self, records: LogColumns) -> "ReplicaLog":
         """The same log with these of its records."""
         return replace(self, **records._asdict())
 

@@ -7,8 +7,6 @@ Keys and values are a length varint (-1: null) and that many bytes. Every number
 must rise by one, and a record must end where its length says.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -46,7 +44,7 @@ class Records(NamedTuple):
     end: I64
     is_bare: Bools
 
-    def take(self, which: Any) -> Records:
+    def take(self, which: Any) -> "Records":
         """Some of the records."""
         return Records(*(column[which] for column in self))
 

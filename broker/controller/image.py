@@ -5,8 +5,6 @@ Every node applies the same records in the same order to its own image. Brokers 
 replaced, so references to them stay valid. Only the image changes its maps.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -89,7 +87,7 @@ class PartitionImage:
     elr: tuple[int, ...] = ()
     last_known_elr: tuple[int, ...] = ()
 
-    def changed(self, record: PartitionChangeRecord) -> PartitionImage:
+    def changed(self, record: PartitionChangeRecord) -> "PartitionImage":
         """This partition after a change: the partition epoch rises, and the leader epoch when the record names a
         leader."""
         names_leader = record.leader != NO_LEADER_CHANGE
@@ -133,7 +131,7 @@ class Changes:
     brokers: set[int] = field(default_factory=set)
     acls: bool = False
 
-    def add(self, changes: Changes) -> None:
+    def add(self, changes: "Changes") -> None:
         self.acls = self.acls or changes.acls
         self.partitions |= changes.partitions
         self.brokers |= changes.brokers

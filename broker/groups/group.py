@@ -7,8 +7,6 @@ Invariants:
 - the memory of the group is counted (see `memory_quota`) from `keep` to `let_go`, with every change.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -373,7 +371,7 @@ class Group:
         return record(GroupMetadataKey(self.id), value)
 
     @classmethod
-    def from_record(cls, name: str, value: GroupMetadataValue) -> Group:
+    def from_record(cls, name: str, value: GroupMetadataValue) -> "Group":
         """The group of a record: with a complete generation, or empty."""
         group = cls(
             name,

@@ -1,7 +1,5 @@
 """The settings of a group coordinator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from broker.config import BrokerConfig
@@ -24,7 +22,7 @@ class GroupSettings:
     """How long a member that has never been in a generation may wait for one."""
 
     @classmethod
-    def from_broker(cls, config: BrokerConfig) -> GroupSettings:
+    def from_broker(cls, config: BrokerConfig) -> "GroupSettings":
         return cls(
             initial_rebalance_delay_s=config.group_initial_rebalance_delay_ms / 1000,
             min_session_timeout_ms=config.group_min_session_timeout_ms,

@@ -5,8 +5,6 @@ Kafka (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`; KIP-
 record of a batch. A record without a timestamp (-1) has no limit.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -64,7 +62,7 @@ class Batch(NamedTuple):
     """The producer's numbers of the batch, if its producer is idempotent."""
 
     @classmethod
-    def of(cls, header: BatchHeader) -> Batch:
+    def of(cls, header: BatchHeader) -> "Batch":
         """The batch of a header whose offset is final."""
         # The control batch at the end of a transaction has no sequence number.
         if header.producer_id < 0 or header.is_control:

@@ -1,7 +1,5 @@
 """The start offset of each leader epoch in a log (KIP-101), in memory and in the file `leader-epoch-checkpoint`."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -34,7 +32,7 @@ class LeaderEpochCache:
             self.assign(entry.epoch, entry.start_offset)
 
     @classmethod
-    def load(cls, disk: Disk, path: str) -> LeaderEpochCache:
+    def load(cls, disk: Disk, path: str) -> "LeaderEpochCache":
         """Read the file; no entries without a file. Raises `CorruptCheckpointError`."""
         cache = cls(disk, path)
         text = cache._file.read()

@@ -4,8 +4,6 @@ One of them is checked field by field. Other batches of the same size, behind it
 they have the same bytes in all structural parts of header and record. Only CRC and timestamps are checked for each.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -60,7 +58,7 @@ class CheckedBatches(NamedTuple):
     """Of `common`."""
 
     @classmethod
-    def of(cls, batch: bytes) -> CheckedBatches | None:
+    def of(cls, batch: bytes) -> "CheckedBatches | None":
         """The reference for a batch that a leader may append with its own timestamp, uncompressed and without
         producer's numbers; None if its record has headers."""
         size = len(batch)

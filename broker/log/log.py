@@ -17,8 +17,6 @@ log may change between two syncs. Files that were removed meanwhile are skipped,
 truncation stays unsynced.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from broker.descriptors import opening, with_descriptors
@@ -140,7 +138,7 @@ class PartitionLog:
         recovery_point: int = 0,
         start_offset: int = 0,
         remote_start: int | None = None,
-    ) -> PartitionLog:
+    ) -> "PartitionLog":
         """Open or create the log of a directory. `recovered` has the result of recovery.
 
         `start_offset`: the log's start as last stored. It may be inside the first segment. `remote_start`: the log

@@ -1,7 +1,5 @@
 """Settings of a partition's log, and the mutants that are active in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -76,7 +74,9 @@ class LogConfig:
         return opening.max_timestamp >= 0 and batch.max_timestamp - opening.max_timestamp > self.segment_ms
 
     @classmethod
-    def from_broker(cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False) -> LogConfig:
+    def from_broker(
+        cls, config: BrokerConfig, mutants: Mutants | None = None, *, compacted: bool = False
+    ) -> "LogConfig":
         mutants = mutants or Mutants()
         return cls(
             config.log_segment_bytes,

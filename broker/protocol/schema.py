@@ -10,8 +10,6 @@ tagged field of the flexible versions, `| None` makes it nullable, and `Nullable
 tagged structure is declared `| None`: None means "absent", which is the meaning of the schema's default.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 import typing
@@ -106,12 +104,12 @@ class Identifier:
 
 @dataclass(frozen=True)
 class ArrayOf:
-    element: Wire
+    element: "Wire"
 
 
 @dataclass(frozen=True)
 class StructOf:
-    cls: type[Message]
+    cls: type["Message"]
 
 
 Wire = Fixed | Sized | Identifier | ArrayOf | StructOf

@@ -1,7 +1,5 @@
 """The quorum-state file: the election state that a node keeps across restarts (K595-5)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +41,7 @@ class ElectionState:
         return json.dumps(document, separators=(",", ":"))
 
     @classmethod
-    def decode(cls, content: str, path: str) -> ElectionState:
+    def decode(cls, content: str, path: str) -> "ElectionState":
         """Read a file's content. Raises `StartupError` for anything that `encode` would not write.
 
         A broken file is never treated as an empty one: a node that forgot its vote could vote twice in one epoch.

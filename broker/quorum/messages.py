@@ -4,8 +4,6 @@ Ids are broker ids. `None` means "no leader" or "no cluster id". Offsets count r
 Directories are ids of disks; `NO_ID` means that none is given.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +25,7 @@ class OffsetAndEpoch:
     epoch: int
     offset: int
 
-    def up_to_date_with(self, other: OffsetAndEpoch) -> bool:
+    def up_to_date_with(self, other: "OffsetAndEpoch") -> bool:
         """Whether a log that ends here is at least as complete as the other (K595-18)."""
         return (self.epoch, self.offset) >= (other.epoch, other.offset)
 

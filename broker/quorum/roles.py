@@ -4,8 +4,6 @@ A role is replaced, never converted; `transitions.py` has the table of legal tra
 is not in the voter set. It never stands, and is only ever `Unattached`, `Voted` or `Follower` (K595-42).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -169,7 +167,7 @@ class Prospective(Role):
     """When the leader itself answered that it still leads; None before."""
     fetching: FetchLoop | None = None
     """The fetches from the lost leader: an answer to the one in flight proves that the leader is alive."""
-    download: Download | None = None
+    download: "Download | None" = None
 
     @property
     def leader_id(self) -> int | None:

@@ -11,8 +11,6 @@ since the last one. An idle cluster still commits records that prove the leaders
 start would read all of them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -131,7 +129,7 @@ class SnapshotSchedule:
         self._demanded = False
 
     @classmethod
-    def of(cls, config: BrokerConfig) -> SnapshotSchedule:
+    def of(cls, config: BrokerConfig) -> "SnapshotSchedule":
         interval_s = config.metadata_log_max_snapshot_interval_ms / 1000
         return cls(config.metadata_log_max_record_bytes_between_snapshots, interval_s)
 

@@ -1,7 +1,5 @@
 """The quorum's settings, with all times in seconds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 
@@ -43,7 +41,7 @@ class QuorumSettings:
     append_max_bytes: int = METADATA_BATCH_BYTES
 
     @classmethod
-    def from_config(cls, config: BrokerConfig, cluster_id: str | None, directory_id: bytes) -> QuorumSettings:
+    def from_config(cls, config: BrokerConfig, cluster_id: str | None, directory_id: bytes) -> "QuorumSettings":
         """The settings from a broker's configuration."""
         return cls(
             node_id=config.node_id,

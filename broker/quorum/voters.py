@@ -7,8 +7,6 @@ does
 not count until the log itself names it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,7 +22,7 @@ class VoterSet:
     keys: tuple[tuple[int, bytes], ...]
 
     @classmethod
-    def of_ids(cls, ids: tuple[int, ...]) -> VoterSet:
+    def of_ids(cls, ids: tuple[int, ...]) -> "VoterSet":
         """Voters with known ids and unknown disks, as `quorum.voters` gives them."""
         return cls(tuple((voter, NO_ID) for voter in sorted(ids)))
 
@@ -53,10 +51,10 @@ class VoterSet:
     def others(self, voter: int) -> tuple[int, ...]:
         return tuple(voter_id for voter_id in self.ids if voter_id != voter)
 
-    def without(self, voter: int) -> VoterSet:
+    def without(self, voter: int) -> "VoterSet":
         return VoterSet(tuple(key for key in self.keys if key[0] != voter))
 
-    def with_voter(self, voter: int, directory: bytes) -> VoterSet:
+    def with_voter(self, voter: int, directory: bytes) -> "VoterSet":
         return VoterSet(tuple(sorted((*self.without(voter).keys, (voter, directory)))))
 
 

@@ -21,8 +21,6 @@ that finds it writes the end of that time into its batch; a later pass removes i
 Long computations are generators that yield after some records, so that other tasks run meanwhile.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections import deque
@@ -280,7 +278,7 @@ class Cleaner:
         self._truncations = log.truncations
         self._reading: Sequence[Segment] = ()
 
-    async def clean(self, end: int, *, now_ms: int, delete_retention_ms: int, sizes: SegmentSizes) -> bool:
+    async def clean(self, end: int, *, now_ms: int, delete_retention_ms: int, sizes: "SegmentSizes") -> bool:
         """Compact the log up to `end`, the end of a segment, or as far as one pass goes (`log.cleaned_to`).
 
         Returns false if the pass became unwanted, or the log has changed in that part; the next pass continues.
@@ -302,7 +300,7 @@ class Cleaner:
         self._log.cleaned_to = max(self._log.cleaned_to, survey.latest.end)
         return True
 
-    async def _survey(self, segments: Sequence[Segment]) -> _Survey:
+    async def _survey(self, segments: Sequence[Segment]) -> "_Survey":
         """Find the last offset of each key in the dirty part, and the batches that must stay: they show where epochs
         start and what producers wrote last."""
         survey = _Survey(LatestOffsets(self._log.cleaned_to))
@@ -349,7 +347,7 @@ class Cleaner:
             raise
 
     async def _clean_group(
-        self, group: Sequence[Segment], work: Compaction, survey: _Survey, interval_bytes: int
+        self, group: Sequence[Segment], work: Compaction, survey: "_Survey", interval_bytes: int
     ) -> bool:
         """Rewrite some segments as one; false if the log does not contain them any more."""
         self._reading = group

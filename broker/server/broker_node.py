@@ -4,8 +4,6 @@ A broker that fails stops at once: a defect in one of the essential tasks, or a 
 further message, because a half-working node is not safe. What it acknowledged is in its logs or on other brokers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
@@ -180,7 +178,7 @@ class BrokerNode:
         descriptors: int | None = None,
         object_store: ObjectStore | None = None,
         say: Callable[[str], None] = _discard,
-    ) -> BrokerNode:
+    ) -> "BrokerNode":
         """Recover the state on the disk.
 
         `clock` returns the wall clock in nanoseconds, for the timestamps of metadata records; None: no timestamps.

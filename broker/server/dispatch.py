@@ -1,7 +1,5 @@
 """Maps request frames to handlers, and handlers' responses to frames: headers, versions, errors, permissions."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import traceback
@@ -61,7 +59,7 @@ class Call(NamedTuple):
         """Adds the errors for the removed parts to the answer to `request`."""
         return answer
 
-    def without_request(self) -> Call:
+    def without_request(self) -> "Call":
         """What is needed to respond later, without the request and its frame: these would be kept in memory without
         being counted in any budget."""
         return self._replace(frame=_NO_FRAME)
@@ -102,7 +100,7 @@ class GuardedCall(Call):
     permit: Permit
 
     @staticmethod
-    def guarded_by(guard: RequestGuard) -> type[GuardedCall]:
+    def guarded_by(guard: RequestGuard) -> type["GuardedCall"]:
         """The call type of a listener with authorization."""
         return type("GuardedCall", (GuardedCall,), {"guard": guard})
 
@@ -117,7 +115,7 @@ class GuardedCall(Call):
     def amended(self, answer: A) -> A:
         return answer if self.permit.amend is None else self.permit.amend(answer)
 
-    def without_request(self) -> GuardedCall:
+    def without_request(self) -> "GuardedCall":
         call = self._replace(frame=_NO_FRAME)
         call.permit = Permit(type(self.permit.request)(), self.permit.amend)
         return call

@@ -15,8 +15,6 @@ Each handshake needs a descriptor. Handshakes are counted before they start. Whe
 handshake is ended for the next peer, so that peers which only connect cannot keep others out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import socket
@@ -285,7 +283,7 @@ class SharedBudget:
         self._holders: list[Callable[[], None]] = []
 
     @classmethod
-    def for_requests_of(cls, request_max_bytes: int, minimum: int = BUFFERS_MAX_BYTES) -> SharedBudget:
+    def for_requests_of(cls, request_max_bytes: int, minimum: int = BUFFERS_MAX_BYTES) -> "SharedBudget":
         """Enough for two of the largest requests, and for `minimum` bytes."""
         return cls(max(minimum, 2 * request_max_bytes))
 

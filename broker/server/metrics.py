@@ -1,7 +1,5 @@
 """A broker's metrics as text for Prometheus."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, cast
@@ -27,7 +25,7 @@ MOST_AT_ONCE = 16  # connections: a further one closes the oldest
 class _Scrape(asyncio.Protocol):
     """One connection: one request, one answer, then it is closed."""
 
-    def __init__(self, page: Callable[[], str], open_ones: dict[_Scrape, None]) -> None:
+    def __init__(self, page: Callable[[], str], open_ones: dict["_Scrape", None]) -> None:
         """`open_ones`: the open connections, in the order in which they connected."""
         self._page = page
         self._open_ones = open_ones

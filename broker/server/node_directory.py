@@ -1,7 +1,5 @@
 """A broker's data directory while its process uses it: locked, checked, and its metadata log recovered."""
 
-from __future__ import annotations
-
 import random
 from functools import partial
 
@@ -47,7 +45,7 @@ class NodeDirectory:
         self._meta = meta
 
     @classmethod
-    async def open(cls, disk: Disk, config: BrokerConfig, rng: random.Random) -> NodeDirectory:
+    async def open(cls, disk: Disk, config: BrokerConfig, rng: random.Random) -> "NodeDirectory":
         """Lock and recover the directory.
 
         Raises `StartupError` when this broker must not run here, `DamagedLogError` for the metadata log (a node that

@@ -5,8 +5,6 @@ Big-endian. Entries of 24 bytes: the offset of a batch, its position in the `.lo
 four times 4 bytes: the number of entries, the bytes of a block, the number of blocks, and the CRC-32C of all before.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from struct import Struct
@@ -80,7 +78,7 @@ class RemoteIndex:
         return data + _SUM.pack(crc32c(data))
 
     @classmethod
-    def decode(cls, data: bytes) -> RemoteIndex:
+    def decode(cls, data: bytes) -> "RemoteIndex":
         """Raises `CorruptIndexError`."""
         body, end = data[: -_SUM.size], len(data) - _SHAPE.size - _SUM.size
         if end < _ENTRY.size or crc32c(body) != _SUM.unpack(data[-_SUM.size :])[0]:

@@ -28,8 +28,6 @@ overwritten:
 Events are the values of records of `__remote_log_metadata`: JSON objects with the fields of `SegmentEvent.encode`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping
@@ -171,13 +169,13 @@ class SegmentEvent:
     objects: tuple[ObjectDigest, ...] = ()
 
     @classmethod
-    def started(cls, segment: TieredSegment) -> SegmentEvent:
+    def started(cls, segment: TieredSegment) -> "SegmentEvent":
         """COPY_STARTED, the first event of a segment."""
         segment = replace(segment, state=SegmentState.COPY_STARTED, objects=())
         return cls(segment.partition, segment.id, SegmentState.COPY_STARTED, segment)
 
     @classmethod
-    def to(cls, state: SegmentState, segment: TieredSegment, *, expected: SegmentState | None = None) -> SegmentEvent:
+    def to(cls, state: SegmentState, segment: TieredSegment, *, expected: SegmentState | None = None) -> "SegmentEvent":
         """A later event of a segment."""
         objects = segment.objects if state is SegmentState.COPY_FINISHED else ()
         return cls(segment.partition, segment.id, state, expected=expected, objects=objects)
@@ -213,7 +211,7 @@ class SegmentEvent:
         return fields
 
     @classmethod
-    def decode(cls, value: bytes) -> SegmentEvent:
+    def decode(cls, value: bytes) -> "SegmentEvent":
         """The event of a record's value. Raises `MetadataFormatError`."""
         try:
             return cls.from_fields(json.loads(value))
@@ -221,7 +219,7 @@ class SegmentEvent:
             raise MetadataFormatError(f"{value[:200]!r}: {type(error).__name__}: {error}") from error
 
     @classmethod
-    def from_fields(cls, fields: Any) -> SegmentEvent:
+    def from_fields(cls, fields: Any) -> "SegmentEvent":
         """The event with these fields. Raises `ValueError`, `KeyError` or `TypeError`."""
         if fields["format"] != FORMAT:
             raise ValueError(f"format {fields['format']} is unknown; expected {FORMAT}")

@@ -19,8 +19,6 @@ last record, by which a leader detects that the records were not its own. Its fi
 a snapshot decides which records are deleted, so damage must not look like another state.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -117,7 +115,7 @@ class Manifests:
         return b"%08x\n%b" % (crc32c(body), body)
 
     @classmethod
-    def restored(cls, data: bytes, topic_id: bytes) -> Manifests | None:
+    def restored(cls, data: bytes, topic_id: bytes) -> "Manifests | None":
         """The state of a snapshot; None for a damaged one, or one of another topic of the name."""
         checksum, _, body = data.partition(b"\n")
         if checksum != b"%08x" % crc32c(body):

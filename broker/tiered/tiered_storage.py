@@ -8,8 +8,6 @@ and to interrupt: what it does next follows from the manifest and the log alone.
 log is a `TieredLog`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random
@@ -56,7 +54,7 @@ class RemoteSizes(NamedTuple):
     lag_bytes: int = 0
     deleting_bytes: int = 0
 
-    def plus(self, other: RemoteSizes) -> RemoteSizes:
+    def plus(self, other: "RemoteSizes") -> "RemoteSizes":
         """The sums."""
         return RemoteSizes(*(first + second for first, second in zip(self, other, strict=True)))
 

@@ -17,8 +17,6 @@ numbering. A compacted offset that an operation names keeps its position: a read
 reads of the same time, because nothing is wrong with what it left out.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -241,7 +239,7 @@ def read(paths: Sequence[Path], model: str | None, directory: Path, *, initial: 
         registers.parts.remove()
 
 
-def _add_registers(files: OperationFiles, registers: _AsRead, initial: int | None) -> None:
+def _add_registers(files: OperationFiles, registers: "_AsRead", initial: int | None) -> None:
     """Write the operations on registers, with the write of an initial value before them."""
     keys: set[str] = set()
     shift = 0 if initial is None else INITIAL_TIMES[1] + 1
@@ -256,7 +254,7 @@ def _add_registers(files: OperationFiles, registers: _AsRead, initial: int | Non
         files.add(REGISTER.table([initial_write(number, key, initial) for number, key in enumerate(sorted(keys))]))
 
 
-def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead, absent: AbsentOffsets) -> None:
+def _take_all(paths: Sequence[Path], log: "_LogAsRead", registers: "_AsRead", absent: AbsentOffsets) -> None:
     """Read all lines. Raises ForeignError for a line without a valid operation."""
     started = {"event": "run_started", "t": 0, "wall": _AHEAD_S}
     as_read = {LOG: log, REGISTER: registers}
@@ -270,7 +268,7 @@ def _take_all(paths: Sequence[Path], log: _LogAsRead, registers: _AsRead, absent
         take(shape, recorded.table(shape))
 
 
-def _models(paths: Sequence[Path], model: str | None, as_read: Mapping[str, _AsRead]) -> list[str]:
+def _models(paths: Sequence[Path], model: str | None, as_read: Mapping[str, "_AsRead"]) -> list[str]:
     """The model to check, and the other one if the files have operations of both."""
     present_models = [name for name, operations in as_read.items() if operations.rows]
     if model is None and len(present_models) == 2:
@@ -281,7 +279,7 @@ def _models(paths: Sequence[Path], model: str | None, as_read: Mapping[str, _AsR
     return [chosen, *(name for name in present_models if name != chosen)]
 
 
-def _require_one_clock(paths: Sequence[Path], chosen: _AsRead) -> None:
+def _require_one_clock(paths: Sequence[Path], chosen: "_AsRead") -> None:
     if chosen.earliest < _EARLIEST_WALL_NS <= chosen.latest:
         raise ForeignError(paths[0], 1, 'some files declare {"clock": "wall"} and some do not: use one clock for all')
 

@@ -3,8 +3,6 @@
 `fault_spans` is the only place that pairs the journal's lines of a fault.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -36,7 +34,7 @@ class RunClock:
     """In the wall clock."""
 
     @classmethod
-    def of_journal(cls, journal: Iterable[Line]) -> RunClock:
+    def of_journal(cls, journal: Iterable[Line]) -> "RunClock":
         """From the first journal line that has both clocks; zero without one."""
         for line in journal:
             if "t" in line and "wall" in line:
@@ -107,7 +105,7 @@ class FaultSpan:
     """Its lines in the journal by event, each with its position. The first line of an event counts."""
 
     @classmethod
-    def of(cls, lines: Mapping[str, Sequence[tuple[int, Line]]], clock: RunClock) -> FaultSpan:
+    def of(cls, lines: Mapping[str, Sequence[tuple[int, Line]]], clock: RunClock) -> "FaultSpan":
         """From the journal's lines, with the invocation."""
         invoked, injected, healed = (lines[event][0][1] if event in lines else {} for event in FAULT_EVENTS)
         return cls(

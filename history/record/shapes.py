@@ -4,8 +4,6 @@ A new kind of workload declares a `Shape` here. The readers of clients' records 
 the tables with their index (`history/record/operation_tables.py`) are the same for all shapes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,7 +100,7 @@ class Shape:
                 rows = rows.append_column(field.name, pa.array([""] * rows.num_rows, pa.string()))
         return rows.cast(self.columns)
 
-    def __reduce__(self) -> tuple[Callable[[str], Shape], tuple[str]]:
+    def __reduce__(self) -> tuple[Callable[[str], "Shape"], tuple[str]]:
         """A shape is one object in each process."""
         return _shape_named, (self.name,)
 

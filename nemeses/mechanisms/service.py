@@ -1,7 +1,5 @@
 """The service on a host: starts it and checks that it runs after a fault."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,7 +37,7 @@ class Process:
     def is_stopped(self) -> bool:
         return self.threads == "T"
 
-    def is_same(self, other: Process) -> bool:
+    def is_same(self, other: "Process") -> bool:
         return (self.pid, self.start) == (other.pid, other.start)
 
 

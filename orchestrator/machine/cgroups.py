@@ -4,8 +4,6 @@ Uses only the core interface of version 2 (`cgroup.kill`, `cgroup.freeze`, `cgro
 It exists on pure version 2 machines and, under `unified`, on hybrid ones. Standard library only.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os
@@ -24,11 +22,11 @@ class Cgroup:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def create(self) -> Cgroup:
+    def create(self) -> "Cgroup":
         self.path.mkdir(parents=True, exist_ok=True)
         return self
 
-    def child(self, name: str) -> Cgroup:
+    def child(self, name: str) -> "Cgroup":
         return Cgroup(self.path / name)
 
     def adopt(self, pid: int) -> None:

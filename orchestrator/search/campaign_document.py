@@ -1,7 +1,5 @@
 """A campaign as a document that can be changed and written as an ordinary campaign file."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import tomllib
@@ -77,15 +75,15 @@ class Document:
     def nodes(self) -> int:
         return int(self.data["topology"].get("nodes", 3))
 
-    def with_steps(self, steps: Sequence[StepTable]) -> Document:
+    def with_steps(self, steps: Sequence[StepTable]) -> "Document":
         return self.having("nemesis", {"kind": "steps", "step": list(steps)})
 
-    def with_moments(self, moments: Sequence[FaultTable], *, overlap: bool | None = None) -> Document:
+    def with_moments(self, moments: Sequence[FaultTable], *, overlap: bool | None = None) -> "Document":
         """With another schedule. `overlap`: as before if it is None."""
         now = self.data["nemesis"].get("overlap", False) if overlap is None else overlap
         return self.having("nemesis", {"kind": "schedule", "overlap": now, "fault": list(moments)})
 
-    def having(self, table: str, content: Mapping[str, Any]) -> Document:
+    def having(self, table: str, content: Mapping[str, Any]) -> "Document":
         """A copy with another content of one table."""
         return Document({**self.data, table: dict(content)})
 

@@ -8,8 +8,6 @@ already made from it.
 An exploration is stored while it runs, in `<campaign>/explorations/<stamp>/`, so that it can be resumed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -503,7 +501,7 @@ class Exploration:
         self.head = head
 
     @classmethod
-    def begin(cls, store: Store, head: Head) -> Exploration:
+    def begin(cls, store: Store, head: Head) -> "Exploration":
         """Make the directory of a new exploration. Raises `UsageError` when that is impossible, or when an existing one
         has a newer stamp: --resume would continue that one instead."""
         directory = store.campaign_dir(head.campaign) / DIRECTORY
@@ -524,7 +522,7 @@ class Exploration:
         return cls(path, head)
 
     @classmethod
-    def last(cls, store: Store, campaign: str, text: str, code: str) -> Exploration:
+    def last(cls, store: Store, campaign: str, text: str, code: str) -> "Exploration":
         """The newest exploration of a campaign, to resume. Raises `UsageError` if it is missing, or if its text or
         code differs: its runs would not be comparable."""
         heads = _heads(store.campaign_dir(campaign) / DIRECTORY)

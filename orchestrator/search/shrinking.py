@@ -8,8 +8,6 @@ clients and load, nodes and partitions, the end of the load. The moments of its 
 The candidates run within a budget, and the smallest one that still shows the anomaly stays (`Trials`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
@@ -244,7 +242,7 @@ class Budget:
         self._began_s = time.monotonic()
 
     @classmethod
-    def of(cls, text: str) -> Budget:
+    def of(cls, text: str) -> "Budget":
         """`200`: runs; `90s`, `10m`, `1h`: time. Raises `UsageError`."""
         match = re.fullmatch(r"([1-9]\d*)([smh]?)", text)
         if match is None:

@@ -19,8 +19,6 @@ the next, so that viewing costs a run at most that share of one processor. On a 
 costs the same: the pause must not grow with it, or a viewer would miss short faults.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hmac
 import ipaddress
@@ -128,7 +126,7 @@ class Live:
             self._next_s = time.monotonic() + min(30.0, max(0.5, PAUSE_FACTOR * cost_s))
         return self._seen
 
-    def _look_at(self, path: Path, look: RunLook | None) -> LiveRun:
+    def _look_at(self, path: Path, look: "RunLook | None") -> LiveRun:
         self._runs[path] = RunLook(path) if look is None else look
         return self._runs[path].look()
 

@@ -1,7 +1,5 @@
 """A cheap copy of a replica's log, batch by batch, which also exists for a machine without power."""
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -24,7 +22,7 @@ class BatchSequence(NamedTuple):
     delta: int
 
     @classmethod
-    def of(cls, header: Header) -> BatchSequence | None:
+    def of(cls, header: Header) -> "BatchSequence | None":
         """None for a batch without an idempotent producer."""
         if header.producer_id < 0 or header.is_control:
             return None
@@ -73,7 +71,7 @@ class CopiedLog:
         ] = []  # each batch's fields about its idempotent producer, if it has one
         self._whole = 0  # this many batches, in closed segments, are durable: no later sync changes that
 
-    def copied(self) -> CopiedLog:
+    def copied(self) -> "CopiedLog":
         """The batches as they are now."""
         copy = CopiedLog(self.path)
         copy.batches = list(self.batches)

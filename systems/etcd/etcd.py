@@ -1,7 +1,5 @@
 """etcd as a system under test: the flags that the run sets, and an observer that asks each member for its leader."""
 
-from __future__ import annotations
-
 import http.client
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,7 +54,7 @@ class Etcd(System):
             return f"{where}: election-timeout {election_ms} is less than five times heartbeat-interval {heartbeat_ms}"
         return None
 
-    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> EtcdObserver:
+    def observe(self, members: Sequence[Member], topic: str, time_scale: float = 1.0) -> "EtcdObserver":
         del topic
         return EtcdObserver(members, time_scale)
 

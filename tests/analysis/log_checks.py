@@ -4,8 +4,6 @@ Checks in memory read no files, so thousands of small partitions are checked fas
 range, the conclusion and the report are the engine's.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +31,7 @@ class GroupsInMemory:
     groups: dict[Key, list[RowGroup]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, operations: pa.Table, most: int | None = None, rng: random.Random | None = None) -> GroupsInMemory:
+    def of(cls, operations: pa.Table, most: int | None = None, rng: random.Random | None = None) -> "GroupsInMemory":
         """The rows of each partition as one row group, or in row groups of `most` rows. With `rng`: in random order, in
         row groups of random size up to `most`."""
         found = cls()

@@ -5,8 +5,6 @@ host name but `REBOUND` resolves in the browser, and every request of a page is 
 the page's scripts and records each text on a canvas with the pixels behind it, so that these texts are measured, too.
 """
 
-from __future__ import annotations
-
 import base64
 import fcntl
 import json
@@ -56,7 +54,7 @@ class BrowserPage:
     """A tab. `errors`: exceptions, console errors and warnings, and failed loads; `requests`: addresses other than the
     page's own and `data:`."""
 
-    browser: Browser
+    browser: "Browser"
     session: str
     address: str = ""
     loaded: bool = False

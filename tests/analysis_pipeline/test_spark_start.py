@@ -1,7 +1,5 @@
 """Reasons for which Spark does not start, and conditions in which it still starts."""
 
-from __future__ import annotations
-
 import functools
 import os
 import signal
@@ -48,7 +46,7 @@ class Machine:
     def close(self) -> None:
         """As Py4J's."""
 
-    def launched(self, _: None, streams: dict[str, BinaryIO]) -> Machine:
+    def launched(self, _: None, streams: dict[str, BinaryIO]) -> "Machine":
         streams["stdout"].write(self.words.encode())
         return self
 

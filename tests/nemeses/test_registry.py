@@ -1,7 +1,5 @@
 """The kinds of fault are the files in a directory: each complete file is found, and others are refused."""
 
-from __future__ import annotations
-
 import importlib
 import itertools
 from pathlib import Path
@@ -50,7 +48,7 @@ WHOLE = HEAD + "    proven_by = 'the cups fall'\n    def proof(self, seen, after
 
 
 @pytest.fixture
-def kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Package:
+def kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Package":
     monkeypatch.syspath_prepend(str(tmp_path))
     return Package(tmp_path)
 

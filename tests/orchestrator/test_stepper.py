@@ -1,7 +1,5 @@
 """Scripted steps against a world that a test controls: the condition and the failure of each."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,7 +54,7 @@ class FakeWorld:
 
     # the topic
     @property
-    def control(self) -> FakeWorld:
+    def control(self) -> "FakeWorld":
         return self
 
     def create_topic_with(

@@ -1,7 +1,5 @@
 """Delta debugging of campaigns: unneeded parts are removed, needed ones stay, and a script repeats the events."""
 
-from __future__ import annotations
-
 import json
 import math
 import shutil
@@ -290,7 +288,7 @@ def test_a_run_without_faults_is_reduced_as_steps(tmp_path: Path) -> None:
 
 
 def test_a_failure_that_needs_its_moments_is_reduced_as_a_schedule(
-    random: SimulatedRun, tmp_path: Path, fake: type[FakeMaker], monkeypatch: pytest.MonkeyPatch,
+    random: SimulatedRun, tmp_path: Path, fake: type["FakeMaker"], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     tried: list[tuple[str, int]] = []

@@ -1,7 +1,5 @@
 """Idempotent producers in the simulated world: whatever is lost on the way, each record is in the log once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 
@@ -24,7 +22,7 @@ class Producer:
         self.producer_id = producer_id
 
     @classmethod
-    async def of(cls, cluster: SimulatedCluster, replicas: int) -> Producer:
+    async def of(cls, cluster: SimulatedCluster, replicas: int) -> "Producer":
         """Start the cluster, create the topic, and get an id."""
         client = await started(cluster)
         await client.create_topic(TOPIC, 1, replicas)

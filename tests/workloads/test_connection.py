@@ -1,7 +1,5 @@
 """A user's client object in use: the outcome of each kind of end, and the time of a new object."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading
@@ -20,8 +18,8 @@ from workloads.user_module import ClientClassError
 class Scripted(Registers):
     """Does what the test says; counts how often it was made and closed."""
 
-    made: list[Scripted]
-    closed: list[Scripted]
+    made: list["Scripted"]
+    closed: list["Scripted"]
 
     def close(self) -> None:
         self.closed.append(self)

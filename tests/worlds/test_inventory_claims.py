@@ -1,7 +1,5 @@
 """Claims of hosts that are slow to answer, as they are when they have just booted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +24,7 @@ class Booting:
     def disconnect(self) -> None:
         self.connected = False
 
-    def follow(self, command: str, sink: Callable[[bytes], None], *, connect_timeout_s: float) -> Booting:
+    def follow(self, command: str, sink: Callable[[bytes], None], *, connect_timeout_s: float) -> "Booting":
         assert not self.connected
         assert "flock" in command
         assert connect_timeout_s > 1

@@ -26,8 +26,6 @@ one turn of the loop. The shortcut does not check permissions: it exists only af
 full, and a change of the ACLs removes it from every connection (`Listener.forget_shortcuts`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from struct import Struct, error
@@ -351,14 +349,14 @@ class ProduceHandler:
             return None
         return answer.outcome()
 
-    async def _finish(self, work: Work[_Answer], answer: _Answer, give_back: Callable[[], None]) -> Reply:
+    async def _finish(self, work: Work["_Answer"], answer: "_Answer", give_back: Callable[[], None]) -> Reply:
         try:
             await self._turns.finish(work)
         finally:
             give_back()
         return await answer.whole()
 
-    def _appended(self, request: ProduceRequest, answer: _Answer) -> Work[_Answer]:
+    def _appended(self, request: ProduceRequest, answer: "_Answer") -> Work["_Answer"]:
         """Append to one partition after the other; returns `answer`."""
         partitions: set[tuple[str, int]] = set()
         for topic in request.topic_data:
@@ -391,7 +389,7 @@ class ProduceHandler:
         return self._replicas.append(topic, partition, records, acks, max(timeout_ms, 0) / 1000)
 
     def _append(
-        self, data: PartitionProduceData, topic: str, request: ProduceRequest, answer: _Answer
+        self, data: PartitionProduceData, topic: str, request: ProduceRequest, answer: "_Answer"
     ) -> PartitionProduceResponse:
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         try:

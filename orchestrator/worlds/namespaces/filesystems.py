@@ -6,8 +6,6 @@ detached with its last user: both disappear with the processes that hold them, h
 The root filesystem is this machine's own, or that of the nodes' image. Neither is ever changed.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os
@@ -59,7 +57,7 @@ class DataDisk:
         if mkfs.returncode:
             raise DataDiskError(f"{self.name}: {command[0]} failed: {mkfs.stderr.strip() or mkfs.returncode}")
 
-    def attach(self) -> Attached:
+    def attach(self) -> "Attached":
         """Attach the disk to a free loop device. Raises `DataDiskError`."""
         for _ in range(64):
             number = _free_loop()

@@ -1,7 +1,5 @@
 """Disturbs packets between simulated machines, other than cuts: with netem's parameters, or the simulated wire's."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
@@ -66,7 +64,7 @@ class SimulatedWire:
         outlet = self._cluster.network.outlet(name)
         return 0 if outlet is None else outlet.held
 
-    def _reset_again(self, name: str, order: _Resets) -> None:
+    def _reset_again(self, name: str, order: "_Resets") -> None:
         if self._resetting.get(name) is not order:  # the order was withdrawn or replaced
             return
         order.broken += self.reset(name)

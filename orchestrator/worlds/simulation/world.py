@@ -1,7 +1,5 @@
 """The simulation of one run."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
@@ -152,7 +150,7 @@ class SimulatedObjects:
         self._reason = reason
         self._probes = 0
 
-    def under(self, reason: str) -> SimulatedObjects:
+    def under(self, reason: str) -> "SimulatedObjects":
         return type(self)(self._cluster, self._scheduler, reason)
 
     @property

@@ -1,7 +1,5 @@
 """A node around the running controller: a quorum that commits after a moment, and brokers that register and beat."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Callable
@@ -119,7 +117,7 @@ class Node:
     def lead(self, epoch: int = 1, predecessor: Predecessor | None = None) -> None:
         self.controller.leadership_changed(epoch, predecessor)
 
-    def lead_after(self, other: Node, epoch: int = 2, predecessor: Predecessor | None = None) -> None:
+    def lead_after(self, other: "Node", epoch: int = 2, predecessor: Predecessor | None = None) -> None:
         """Lead with all that another node has committed, as its records say it."""
         self.image.restore(other.image.offset + 1, [encode_record(record) for record in records_of(other.image)])
         self.quorum.next_offset = other.quorum.next_offset

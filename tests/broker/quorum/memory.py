@@ -1,7 +1,5 @@
 """A log and a disk in memory, for the state machine alone. One entry is one record; entries are (epoch, value)."""
 
-from __future__ import annotations
-
 import struct
 from dataclasses import dataclass, field
 
@@ -42,7 +40,7 @@ class MemoryLog:
         return self.entries[-1][0] if self.entries else -1
 
     @property
-    def epochs(self) -> MemoryLog:
+    def epochs(self) -> "MemoryLog":
         return self
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
@@ -77,7 +75,7 @@ class MemoryLog:
     def read(self, offset: int, limit: int) -> bytes:
         return pack(self.entries[offset : offset + limit])
 
-    def power_loss(self) -> MemoryLog:
+    def power_loss(self) -> "MemoryLog":
         return MemoryLog(list(self.durable), list(self.durable), len(self.durable))
 
 

@@ -1,7 +1,5 @@
 """Replica managers on real disks, joined in memory: requests are calls, and the test delivers metadata."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
@@ -68,7 +66,7 @@ def values_of(read: PartitionRead) -> list[str]:
 class Node:
     """One broker: its manager, its view of the metadata, and what it traced."""
 
-    def __init__(self, cluster: Cluster, node_id: int, root: Path, **settings: Any) -> None:
+    def __init__(self, cluster: "Cluster", node_id: int, root: Path, **settings: Any) -> None:
         self.id = node_id
         self.image = MetadataImage()
         self.events: list[dict[str, Any]] = []
@@ -136,7 +134,7 @@ class Node:
 class Peers:
     """The connections of one node. A link that is cut times out at once."""
 
-    def __init__(self, cluster: Cluster, node_id: int) -> None:
+    def __init__(self, cluster: "Cluster", node_id: int) -> None:
         self._cluster = cluster
         self._node_id = node_id
 
@@ -231,7 +229,7 @@ class Cluster:
         self.defects: list[str] = []
         self._hearing: set[asyncio.Task[None]] = set()
 
-    async def __aenter__(self) -> Cluster:
+    async def __aenter__(self) -> "Cluster":
         return self
 
     async def __aexit__(self, *_: object) -> None:

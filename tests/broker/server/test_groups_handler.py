@@ -1,7 +1,5 @@
 """The share of consumer groups in one request, for any repetition of their names."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -31,7 +29,7 @@ class Turns:
 class Shard:
     """A coordinator of groups with large descriptions."""
 
-    def shard_of(self, _name: str) -> Shard:
+    def shard_of(self, _name: str) -> "Shard":
         return self
 
     def describe(self, name: str, _version: int) -> DescribedGroup:
