@@ -21,9 +21,9 @@ def high_watermarks_missing_on_all(run: Stored) -> None:
     run.remove("nodes/*/data/replication-offset-checkpoint")
 
 
-@mutation(unknown("high watermark|replication-offset-checkpoint"))
-def high_watermarks_emptied(run: Stored) -> None:
-    run.empty(MARKS)
+mutation.add(
+    "high watermarks emptied", lambda run: run.empty(MARKS), unknown("high watermark|replication-offset-checkpoint")
+)
 
 
 @mutation(unknown("high watermark|replication-offset-checkpoint"))
@@ -56,9 +56,7 @@ def a_high_watermark_beyond_the_log(run: Stored) -> None:
     run.text(MARKS, r"^log 0 (\d+)$", r"log 0 \g<1>7")
 
 
-@mutation(STAYED)
-def a_high_watermark_stayed_behind_on_one(run: Stored) -> None:
-    run.text(MARKS, r"^log 0 \d+$", "log 0 3")
+mutation.add("a high watermark stayed behind on one", lambda run: run.text(MARKS, r"^log 0 \d+$", "log 0 3"), STAYED)
 
 
 @mutation(STAYED)
@@ -82,9 +80,7 @@ def a_high_watermark_of_a_partition_that_is_not_there(run: Stored) -> None:
     run.edit(MARKS, lambda data: b"0\n3\n" + b"\n".join(data.split(b"\n")[2:]) + b"log 9 12\n")
 
 
-@mutation(unknown("epoch", "n1"), STARTS)
-def leader_epochs_missing_on_one(run: Stored) -> None:
-    run.remove(EPOCHS)
+mutation.add("leader epochs missing on one", lambda run: run.remove(EPOCHS), unknown("epoch", "n1"), STARTS)
 
 
 @mutation(unknown("epoch"), STARTS)
@@ -92,29 +88,17 @@ def leader_epochs_missing_on_all(run: Stored) -> None:
     run.remove("nodes/*/data/log-0/leader-epoch-checkpoint")
 
 
-@mutation(unknown("epoch"), STARTS)
-def leader_epochs_emptied(run: Stored) -> None:
-    run.empty(EPOCHS)
-
-
-@mutation(unknown("epoch"), STARTS)
-def leader_epochs_are_declared_empty(run: Stored) -> None:
-    run.edit(EPOCHS, lambda _: b"0\n0\n")
-
-
-@mutation(unknown("epoch"))
-def leader_epochs_garbled(run: Stored) -> None:
-    run.edit(EPOCHS, lambda _: b"nothing of the kind\n")
-
-
-@mutation(unknown("epoch"))
-def leader_epochs_of_another_version(run: Stored) -> None:
-    run.edit(EPOCHS, lambda data: b"5" + data[1:])
-
-
-@mutation(STARTS)
-def an_epoch_starts_elsewhere_on_one(run: Stored) -> None:
-    run.text(EPOCHS, r"^1 (\d+)$", r"1 \g<1>1")
+mutation.add("leader epochs emptied", lambda run: run.empty(EPOCHS), unknown("epoch"), STARTS)
+mutation.add(
+    "leader epochs are declared empty", lambda run: run.edit(EPOCHS, lambda _: b"0\n0\n"), unknown("epoch"), STARTS
+)
+mutation.add(
+    "leader epochs garbled", lambda run: run.edit(EPOCHS, lambda _: b"nothing of the kind\n"), unknown("epoch")
+)
+mutation.add(
+    "leader epochs of another version", lambda run: run.edit(EPOCHS, lambda data: b"5" + data[1:]), unknown("epoch")
+)
+mutation.add("an epoch starts elsewhere on one", lambda run: run.text(EPOCHS, r"^1 (\d+)$", r"1 \g<1>1"), STARTS)
 
 
 @mutation(STARTS)
@@ -123,9 +107,7 @@ def an_epoch_starts_elsewhere_on_all(run: Stored) -> None:
         run.text(f"nodes/{node}/data/log-0/leader-epoch-checkpoint", r"^1 (\d+)$", r"1 \g<1>1")
 
 
-@mutation(STARTS)
-def an_epoch_is_missing_on_one(run: Stored) -> None:
-    run.edit(EPOCHS, lambda _: b"0\n1\n0 0\n")
+mutation.add("an epoch is missing on one", lambda run: run.edit(EPOCHS, lambda _: b"0\n1\n0 0\n"), STARTS)
 
 
 @mutation(fails("epoch-regression"), unknown("epoch"))

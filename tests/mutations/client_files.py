@@ -16,29 +16,13 @@ HARMLESS = PASSES
 """Undetectable but for the seal and the journal's digests: the client itself may have said so, and nothing follows."""
 
 
-@mutation(TELLS)
-def a_producers_files_deleted(run: Stored) -> None:
-    run.remove(f"{PRODUCER}.*")
-
-
-@mutation(TELLS)
-def a_producers_record_deleted(run: Stored) -> None:
-    run.remove(f"{PRODUCER}.arrows")
-
-
-@mutation(unknown("consumer-1"))
-def a_consumers_files_deleted(run: Stored) -> None:
-    run.remove(f"{CONSUMER}.*")
-
-
-@mutation(unknown("probe"))
-def the_probes_files_deleted(run: Stored) -> None:
-    run.remove(f"{PROBE}.*")
-
-
-@mutation(unknown("reader-2|read to its end"))
-def the_final_readers_files_deleted(run: Stored) -> None:
-    run.remove(f"{READER}.*")
+mutation.add("a producers files deleted", lambda run: run.remove(f"{PRODUCER}.*"), TELLS)
+mutation.add("a producers record deleted", lambda run: run.remove(f"{PRODUCER}.arrows"), TELLS)
+mutation.add("a consumers files deleted", lambda run: run.remove(f"{CONSUMER}.*"), unknown("consumer-1"))
+mutation.add("the probes files deleted", lambda run: run.remove(f"{PROBE}.*"), unknown("probe"))
+mutation.add(
+    "the final readers files deleted", lambda run: run.remove(f"{READER}.*"), unknown("reader-2|read to its end")
+)
 
 
 @mutation(unknown("producer-1|producer-2|consumer-1"))
@@ -46,24 +30,10 @@ def all_producers_files_deleted(run: Stored) -> None:
     run.remove(f"{OPERATIONS}/producer-*")
 
 
-@mutation(unknown("client|record|operation|producer"))
-def all_files_deleted(run: Stored) -> None:
-    run.empty(OPERATIONS)
-
-
-@mutation(unknown("client|record|operation|producer"))
-def the_directory_deleted(run: Stored) -> None:
-    run.remove(OPERATIONS)
-
-
-@mutation(unknown("history|record|not a run"))
-def the_whole_history_deleted(run: Stored) -> None:
-    run.remove("history")
-
-
-@mutation(unknown("."))
-def the_whole_history_emptied(run: Stored) -> None:
-    run.empty("history")
+mutation.add("all files deleted", lambda run: run.empty(OPERATIONS), unknown("client|record|operation|producer"))
+mutation.add("the directory deleted", lambda run: run.remove(OPERATIONS), unknown("client|record|operation|producer"))
+mutation.add("the whole history deleted", lambda run: run.remove("history"), unknown("history|record|not a run"))
+mutation.add("the whole history emptied", lambda run: run.empty("history"), unknown("."))
 
 
 @mutation(TELLS)
@@ -131,9 +101,9 @@ def a_record_emptied(run: Stored) -> None:
     run.empty(f"{PRODUCER}.arrows")
 
 
-@mutation(unknown("reader-2|read to its end"))
-def the_final_readers_record_emptied(run: Stored) -> None:
-    run.empty(f"{READER}.arrows")
+mutation.add(
+    "the final readers record emptied", lambda run: run.empty(f"{READER}.arrows"), unknown("reader-2|read to its end")
+)
 
 
 @mutation(TELLS)
@@ -163,9 +133,7 @@ def bytes_behind_a_record(run: Stored) -> None:
     run.edit(f"{PRODUCER}.arrows", lambda data: data + b"and more")
 
 
-@mutation(TELLS)
-def a_records_announcements_deleted(run: Stored) -> None:
-    run.remove(f"{PRODUCER}.reserved")
+mutation.add("a records announcements deleted", lambda run: run.remove(f"{PRODUCER}.reserved"), TELLS)
 
 
 @mutation(TELLS)
@@ -178,9 +146,9 @@ def a_records_announcements_torn(run: Stored) -> None:
     run.edit(f"{PRODUCER}.reserved", lambda data: data[:-9])
 
 
-@mutation(TELLS)
-def a_records_announcements_were_never_closed(run: Stored) -> None:
-    reannounce(run, RESERVED, lambda lines: lines[:-1])
+mutation.add(
+    "a records announcements were never closed", lambda run: reannounce(run, RESERVED, lambda lines: lines[:-1]), TELLS
+)
 
 
 @mutation(TELLS)
@@ -221,9 +189,7 @@ def a_records_announcements_are_of_another_producer(run: Stored) -> None:
     reannounce(run, RESERVED, lambda lines: [lines[0] | {"producer": 2}, *lines[1:]])
 
 
-@mutation(unknown("consumer-1"))
-def a_consumers_announcements_deleted(run: Stored) -> None:
-    run.remove(f"{CONSUMER}.reserved")
+mutation.add("a consumers announcements deleted", lambda run: run.remove(f"{CONSUMER}.reserved"), unknown("consumer-1"))
 
 
 @mutation(TELLS)

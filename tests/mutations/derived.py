@@ -11,9 +11,7 @@ from tests.mutations.stored import Stored
 mutation = Catalog("derived")
 
 
-@mutation(PASSES)
-def tables_deleted(run: Stored) -> None:
-    run.remove("tables")
+mutation.add("tables deleted", lambda run: run.remove("tables"), PASSES)
 
 
 @mutation(PASSES)
@@ -34,9 +32,7 @@ def tables_garbled(run: Stored) -> None:
         path.write_bytes(b"garbage")
 
 
-@mutation(PASSES)
-def certificate_deleted(run: Stored) -> None:
-    run.remove("certificate")
+mutation.add("certificate deleted", lambda run: run.remove("certificate"), PASSES)
 
 
 @mutation(PASSES)
@@ -52,14 +48,8 @@ def certificate_of_another_history(run: Stored) -> None:
     pq.write_table(table.slice(2), path)
 
 
-@mutation(PASSES)
-def verdict_deleted(run: Stored) -> None:
-    run.remove("verdict.json")
-
-
-@mutation(PASSES)
-def verdict_garbled(run: Stored) -> None:
-    run.edit("verdict.json", lambda data: data[:100])
+mutation.add("verdict deleted", lambda run: run.remove("verdict.json"), PASSES)
+mutation.add("verdict garbled", lambda run: run.edit("verdict.json", lambda data: data[:100]), PASSES)
 
 
 @mutation(PASSES)
@@ -67,19 +57,9 @@ def verdict_says_fail(run: Stored) -> None:
     run.edit("verdict.json", lambda data: json.dumps(json.loads(data) | {"verdict": "fail", "met": False}).encode())
 
 
-@mutation(PASSES)
-def verdict_is_a_directory(run: Stored) -> None:
-    _directory(run, "verdict.json")
-
-
-@mutation(PASSES)
-def verdicts_draft_is_a_directory(run: Stored) -> None:
-    _directory(run, "verdict.json.tmp")
-
-
-@mutation(PASSES)
-def report_is_a_directory(run: Stored) -> None:
-    _directory(run, "report.html")
+mutation.add("verdict is a directory", lambda run: _directory(run, "verdict.json"), PASSES)
+mutation.add("verdicts draft is a directory", lambda run: _directory(run, "verdict.json.tmp"), PASSES)
+mutation.add("report is a directory", lambda run: _directory(run, "report.html"), PASSES)
 
 
 @mutation(PASSES)
@@ -95,9 +75,7 @@ def _directory(run: Stored, name: str) -> None:
     (run / name / "notes").mkdir(parents=True)
 
 
-@mutation(PASSES)
-def a_note_of_a_user(run: Stored) -> None:
-    (run / "notes.txt").write_text("looked at this on Monday\n")
+mutation.add("a note of a user", lambda run: (run / "notes.txt").write_text("looked at this on Monday\n"), PASSES)
 
 
 @mutation(PASSES)

@@ -68,14 +68,10 @@ def a_service_is_called_withheld_by_a_fault_that_was_not_in_force(run: Stored) -
     run.change_lines(mine(HEALED), change)
 
 
-@mutation(F1)
-def evidence_emptied(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.update(evidence={}))
-
-
-@mutation(F1)
-def evidence_missing(run: Stored) -> None:
-    run.change_lines(mine(INJECTED), lambda line: line.pop("evidence"))
+mutation.add(
+    "evidence emptied", lambda run: run.change_lines(mine(INJECTED), lambda line: line.update(evidence={})), F1
+)
+mutation.add("evidence missing", lambda run: run.change_lines(mine(INJECTED), lambda line: line.pop("evidence")), F1)
 
 
 @mutation(F1)
@@ -132,9 +128,9 @@ def a_heal_took_no_effect(run: Stored) -> None:
     run.change_lines(mine(HEALED, "f2"), lambda line: line["evidence"]["healed"].update(status="mismatch"))
 
 
-@mutation(F1)
-def a_heal_has_no_evidence(run: Stored) -> None:
-    run.change_lines(mine(HEALED), lambda line: line.update(evidence={}))
+mutation.add(
+    "a heal has no evidence", lambda run: run.change_lines(mine(HEALED), lambda line: line.update(evidence={})), F1
+)
 
 
 @mutation(F1)
@@ -156,14 +152,10 @@ def a_fault_of_an_unplanned_node(run: Stored) -> None:
     run.change_lines(mine(INVOKED), lambda line: line.update(targets=["n9"]))
 
 
-@mutation(F1)
-def a_fault_of_no_node(run: Stored) -> None:
-    run.change_lines(mine(INVOKED), lambda line: line.update(targets=[]))
-
-
-@mutation(unknown("heal"))
-def the_healing_of_all_missing(run: Stored) -> None:
-    run.drop_lines(event("heal_all"))
+mutation.add(
+    "a fault of no node", lambda run: run.change_lines(mine(INVOKED), lambda line: line.update(targets=[])), F1
+)
+mutation.add("the healing of all missing", lambda run: run.drop_lines(event("heal_all")), unknown("heal"))
 
 
 @mutation(unknown("heal"))

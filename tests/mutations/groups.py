@@ -92,29 +92,11 @@ def _drop(run: Stored, f: str, which: Callable[[Line], bool] = _anything) -> Non
 # ---- files
 
 
-@mutation(TELLS)
-def all_records_deleted(run: Stored) -> None:
-    run.remove(GROUPS)
-
-
-@mutation(TELLS)
-def the_directory_emptied(run: Stored) -> None:
-    run.empty(GROUPS)
-
-
-@mutation(unknown("member-1"))
-def a_members_record_deleted(run: Stored) -> None:
-    run.remove(f"{GROUPS}/member-1.jsonl")
-
-
-@mutation(unknown("reader-1"))
-def the_readers_record_deleted(run: Stored) -> None:
-    run.remove(READER)
-
-
-@mutation(unknown("member-1"))
-def a_members_record_emptied(run: Stored) -> None:
-    run.empty(f"{GROUPS}/member-1.jsonl")
+mutation.add("all records deleted", lambda run: run.remove(GROUPS), TELLS)
+mutation.add("the directory emptied", lambda run: run.empty(GROUPS), TELLS)
+mutation.add("a members record deleted", lambda run: run.remove(f"{GROUPS}/member-1.jsonl"), unknown("member-1"))
+mutation.add("the readers record deleted", lambda run: run.remove(READER), unknown("reader-1"))
+mutation.add("a members record emptied", lambda run: run.empty(f"{GROUPS}/member-1.jsonl"), unknown("member-1"))
 
 
 @mutation(unknown("member-2"))
@@ -133,9 +115,9 @@ def a_record_is_a_directory(run: Stored) -> None:
     (run / f"{GROUPS}/member-1.jsonl").mkdir()
 
 
-@mutation(unknown("member-1"))
-def a_record_torn(run: Stored) -> None:
-    run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data[:-9])
+mutation.add(
+    "a record torn", lambda run: run.edit(f"{GROUPS}/member-1.jsonl", lambda data: data[:-9]), unknown("member-1")
+)
 
 
 @mutation(unknown("reader-1"))
@@ -245,9 +227,7 @@ def a_fetch_shows_an_uncommitted_offset(run: Stored) -> None:
     rewrite(run, READER, _each(FETCH, lambda line: line.update(offset=line["offset"] + 1_000)))
 
 
-@mutation(fails("skipped-record"))
-def committed_records_were_not_delivered(run: Stored) -> None:
-    _drop(run, DELIVER)
+mutation.add("committed records were not delivered", lambda run: _drop(run, DELIVER), fails("skipped-record"))
 
 
 @mutation(fails("skipped-record"))
@@ -276,14 +256,10 @@ def a_commit_beyond_the_log(run: Stored) -> None:
     rewrite(run, having(run, COMMIT, _is_answered), beyond)
 
 
-@mutation(TELLS, fails("phantom-commit"))
-def no_commit_is_on_record(run: Stored) -> None:
-    _drop(run, COMMIT)
-
-
-@mutation(unknown("no commit was acknowledged"))
-def no_commit_was_answered(run: Stored) -> None:
-    _drop(run, COMMIT, _is_answered)
+mutation.add("no commit is on record", lambda run: _drop(run, COMMIT), TELLS, fails("phantom-commit"))
+mutation.add(
+    "no commit was answered", lambda run: _drop(run, COMMIT, _is_answered), unknown("no commit was acknowledged")
+)
 
 
 @mutation(TELLS, fails())
@@ -320,9 +296,9 @@ def an_offset_that_is_a_fraction(run: Stored) -> None:
     _one(run, DELIVER, lambda line: line.update(offset=line["offset"] + 0.5))
 
 
-@mutation(TELLS, fails())
-def an_offset_larger_than_any(run: Stored) -> None:
-    _one(run, DELIVER, lambda line: line.update(offset=2**80))
+mutation.add(
+    "an offset larger than any", lambda run: _one(run, DELIVER, lambda line: line.update(offset=2**80)), TELLS, fails()
+)
 
 
 @mutation(TELLS, fails())
@@ -330,9 +306,7 @@ def records_with_an_end_before_their_start(run: Stored) -> None:
     _one(run, DELIVER, lambda line: line.update(first=line["offset"] + 5))
 
 
-@mutation(TELLS, fails())
-def a_time_before_all_time(run: Stored) -> None:
-    _one(run, DELIVER, lambda line: line.update(inv=-1))
+mutation.add("a time before all time", lambda run: _one(run, DELIVER, lambda line: line.update(inv=-1)), TELLS, fails())
 
 
 @mutation(TELLS, fails())
@@ -345,9 +319,9 @@ def a_partition_that_there_is_not(run: Stored) -> None:
     _one(run, FETCH, lambda line: line.update(partition=7, offset=3))
 
 
-@mutation(TELLS, fails())
-def a_partition_of_no_number(run: Stored) -> None:
-    _one(run, FETCH, lambda line: line.update(partition=-1))
+mutation.add(
+    "a partition of no number", lambda run: _one(run, FETCH, lambda line: line.update(partition=-1)), TELLS, fails()
+)
 
 
 @mutation(TELLS, fails())
@@ -360,9 +334,9 @@ def a_line_without_its_time(run: Stored) -> None:
     _one(run, COMMIT, lambda line: line.pop("inv"), _is_unanswered)
 
 
-@mutation(TELLS, fails())
-def an_offset_that_is_a_list(run: Stored) -> None:
-    _one(run, FETCH, lambda line: line.update(offset=[3]))
+mutation.add(
+    "an offset that is a list", lambda run: _one(run, FETCH, lambda line: line.update(offset=[3])), TELLS, fails()
+)
 
 
 @mutation(unknown("fetched after healing"))
@@ -420,9 +394,9 @@ def the_offsets_log_lost_its_end(run: Stored) -> None:
     run.edit(OFFSETS_LOG, of_batches(lambda batches: batches[:-4]))
 
 
-@mutation(fails("lost-acknowledged-commit"))
-def the_offsets_log_emptied(run: Stored) -> None:
-    run.edit(OFFSETS_LOG, lambda _: b"")
+mutation.add(
+    "the offsets log emptied", lambda run: run.edit(OFFSETS_LOG, lambda _: b""), fails("lost-acknowledged-commit")
+)
 
 
 @mutation(fails("phantom-commit"))

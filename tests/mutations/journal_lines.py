@@ -11,34 +11,14 @@ JOURNAL = "history/journal.jsonl"
 TELLS = unknown("journal|never began|phase")
 
 
-@mutation(TELLS)
-def deleted(run: Stored) -> None:
-    run.remove(JOURNAL)
-
-
-@mutation(TELLS)
-def emptied(run: Stored) -> None:
-    run.empty(JOURNAL)
-
-
-@mutation(TELLS)
-def torn_in_its_last_line(run: Stored) -> None:
-    run.edit(JOURNAL, lambda data: data[:-11])
-
-
-@mutation(TELLS)
-def torn_in_its_middle(run: Stored) -> None:
-    run.edit(JOURNAL, lambda data: data[: len(data) // 2])
-
-
-@mutation(TELLS)
-def lacks_its_last_newline(run: Stored) -> None:
-    run.edit(JOURNAL, lambda data: data[:-1])
-
-
-@mutation(TELLS)
-def ends_after_the_load(run: Stored) -> None:
-    run.edit(JOURNAL, lambda data: data[: data.index(b'"name": "heal"') + 17])
+mutation.add("deleted", lambda run: run.remove(JOURNAL), TELLS)
+mutation.add("emptied", lambda run: run.empty(JOURNAL), TELLS)
+mutation.add("torn in its last line", lambda run: run.edit(JOURNAL, lambda data: data[:-11]), TELLS)
+mutation.add("torn in its middle", lambda run: run.edit(JOURNAL, lambda data: data[: len(data) // 2]), TELLS)
+mutation.add("lacks its last newline", lambda run: run.edit(JOURNAL, lambda data: data[:-1]), TELLS)
+mutation.add(
+    "ends after the load", lambda run: run.edit(JOURNAL, lambda data: data[: data.index(b'"name": "heal"') + 17]), TELLS
+)
 
 
 @mutation(unknown("journal"))
@@ -89,9 +69,9 @@ def a_line_without_an_event(run: Stored) -> None:
     run.change_lines(event("heal_all"), lambda line: line.pop("event"))
 
 
-@mutation(unknown("journal"))
-def an_empty_line(run: Stored) -> None:
-    run.edit(JOURNAL, lambda data: data.replace(b"\n", b"\n\n", 1))
+mutation.add(
+    "an empty line", lambda run: run.edit(JOURNAL, lambda data: data.replace(b"\n", b"\n\n", 1)), unknown("journal")
+)
 
 
 @mutation(unknown("journal|run_started|began|twice"))
@@ -126,9 +106,9 @@ def a_node_never_stopped(run: Stored) -> None:
     run.drop_lines(event("node", node="n2", what="stopped"))
 
 
-@mutation(unknown("n1", "stopped"))
-def no_node_ever_stopped(run: Stored) -> None:
-    run.drop_lines(event("node", what="stopped"))
+mutation.add(
+    "no node ever stopped", lambda run: run.drop_lines(event("node", what="stopped")), unknown("n1", "stopped")
+)
 
 
 @mutation(unknown("n3", "started"))
@@ -136,9 +116,9 @@ def a_node_never_started(run: Stored) -> None:
     run.drop_lines(event("node", node="n3", what="started"))
 
 
-@mutation(unknown("n1", "started"))
-def no_node_ever_started(run: Stored) -> None:
-    run.drop_lines(event("node", what="started"))
+mutation.add(
+    "no node ever started", lambda run: run.drop_lines(event("node", what="started")), unknown("n1", "started")
+)
 
 
 @mutation(unknown("n2"), fails("unexpected-exit"))
@@ -156,9 +136,9 @@ def a_client_never_ended(run: Stored) -> None:
     run.drop_lines(event("client_ended", client="producer-1"))
 
 
-@mutation(unknown("producer-1"))
-def a_client_never_started(run: Stored) -> None:
-    run.drop_lines(event("client", client="producer-1"))
+mutation.add(
+    "a client never started", lambda run: run.drop_lines(event("client", client="producer-1")), unknown("producer-1")
+)
 
 
 @mutation(unknown("producer-1", "-9"))
@@ -176,9 +156,7 @@ def the_end_of_a_client_was_not_observed(run: Stored) -> None:
     run.change_lines(event("client_ended", client="producer-1"), lambda line: line.update(exit_code=None))
 
 
-@mutation(unknown("step"))
-def a_step_was_not_done(run: Stored) -> None:
-    run.drop_lines(event("step_done", step=3))
+mutation.add("a step was not done", lambda run: run.drop_lines(event("step_done", step=3)), unknown("step"))
 
 
 @mutation(unknown("step"))

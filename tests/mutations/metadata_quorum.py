@@ -56,34 +56,14 @@ def leader_of(run: Stored) -> tuple[str, int]:
 # ---- its logs
 
 
-@mutation(TELLS)
-def a_nodes_log_deleted(run: Stored) -> None:
-    run.remove(LOG)
-
-
-@mutation(unknown("metadata|quorum"))
-def all_logs_deleted(run: Stored) -> None:
-    run.remove("nodes/*/data/__cluster_metadata-0")
-
-
-@mutation(*SOMEHOW)
-def a_nodes_log_emptied(run: Stored) -> None:
-    run.empty(LOG)
-
-
-@mutation(*SOMEHOW)
-def a_nodes_segment_deleted(run: Stored) -> None:
-    run.remove(SEGMENT)
-
-
-@mutation(*SOMEHOW)
-def a_nodes_segment_emptied(run: Stored) -> None:
-    run.empty(SEGMENT)
-
-
-@mutation(*SOMEHOW)
-def a_nodes_segment_torn(run: Stored) -> None:
-    run.edit(SEGMENT, lambda data: data[:-13])
+mutation.add("a nodes log deleted", lambda run: run.remove(LOG), TELLS)
+mutation.add(
+    "all logs deleted", lambda run: run.remove("nodes/*/data/__cluster_metadata-0"), unknown("metadata|quorum")
+)
+mutation.add("a nodes log emptied", lambda run: run.empty(LOG), *SOMEHOW)
+mutation.add("a nodes segment deleted", lambda run: run.remove(SEGMENT), *SOMEHOW)
+mutation.add("a nodes segment emptied", lambda run: run.empty(SEGMENT), *SOMEHOW)
+mutation.add("a nodes segment torn", lambda run: run.edit(SEGMENT, lambda data: data[:-13]), *SOMEHOW)
 
 
 @mutation(*SOMEHOW)
@@ -149,14 +129,10 @@ def a_batch_of_an_unknown_format(run: Stored) -> None:
     run.edit(SEGMENT, of_batches(_in_the_middle(lambda batch: batch[:16] + b"\x07" + batch[17:])))
 
 
-@mutation(*SOMEHOW)
-def replaced_by_a_partitions_log(run: Stored) -> None:
-    run.copy(f"nodes/n2/data/log-0/{FIRST_SEGMENT}", SEGMENT)
-
-
-@mutation(*SOMEHOW)
-def leader_epochs_deleted(run: Stored) -> None:
-    run.remove(f"{LOG}/leader-epoch-checkpoint")
+mutation.add(
+    "replaced by a partitions log", lambda run: run.copy(f"nodes/n2/data/log-0/{FIRST_SEGMENT}", SEGMENT), *SOMEHOW
+)
+mutation.add("leader epochs deleted", lambda run: run.remove(f"{LOG}/leader-epoch-checkpoint"), *SOMEHOW)
 
 
 @mutation(*SOMEHOW)
@@ -176,29 +152,11 @@ def of_state(run: Stored, **fields: object) -> None:
     run.edit(STATE, lambda data: json.dumps(json.loads(data) | fields).encode())
 
 
-@mutation(TELLS)
-def a_nodes_state_deleted(run: Stored) -> None:
-    run.remove(STATE)
-
-
-@mutation(TELLS)
-def a_nodes_state_emptied(run: Stored) -> None:
-    run.empty(STATE)
-
-
-@mutation(TELLS)
-def a_nodes_state_garbled(run: Stored) -> None:
-    run.edit(STATE, lambda data: b"{" + data[4:])
-
-
-@mutation(*SOMEHOW)
-def a_nodes_state_of_an_earlier_epoch(run: Stored) -> None:
-    of_state(run, leaderEpoch=0)
-
-
-@mutation(*SOMEHOW)
-def a_nodes_state_of_a_later_epoch(run: Stored) -> None:
-    of_state(run, leaderEpoch=99)
+mutation.add("a nodes state deleted", lambda run: run.remove(STATE), TELLS)
+mutation.add("a nodes state emptied", lambda run: run.empty(STATE), TELLS)
+mutation.add("a nodes state garbled", lambda run: run.edit(STATE, lambda data: b"{" + data[4:]), TELLS)
+mutation.add("a nodes state of an earlier epoch", lambda run: of_state(run, leaderEpoch=0), *SOMEHOW)
+mutation.add("a nodes state of a later epoch", lambda run: of_state(run, leaderEpoch=99), *SOMEHOW)
 
 
 @mutation(*SOMEHOW)
@@ -222,9 +180,7 @@ def votes_were_given_to_another(run: Stored) -> None:
         run.edit(f"nodes/{node}/data/__cluster_metadata-0/quorum-state", change)
 
 
-@mutation(*SOMEHOW)
-def a_node_voted_for_an_unknown_node(run: Stored) -> None:
-    of_state(run, votedId=8)
+mutation.add("a node voted for an unknown node", lambda run: of_state(run, votedId=8), *SOMEHOW)
 
 
 @mutation(unknown("quorum-state file of n", "but the node last reported"), fails("two-votes"))
@@ -239,42 +195,22 @@ def a_nodes_state_is_another_nodes(run: Stored) -> None:
     run.edit(files[one], lambda _: json.dumps(state).encode())
 
 
-@mutation(*SOMEHOW)
-def a_node_knows_other_voters(run: Stored) -> None:
-    of_state(run, currentVoters=[{"voterId": 1}, {"voterId": 2}])
+mutation.add(
+    "a node knows other voters", lambda run: of_state(run, currentVoters=[{"voterId": 1}, {"voterId": 2}]), *SOMEHOW
+)
 
 
 # ---- the traces
 
 
-@mutation(TELLS)
-def a_trace_deleted(run: Stored) -> None:
-    run.remove(TRACE)
-
-
-@mutation(TELLS)
-def a_trace_emptied(run: Stored) -> None:
-    run.empty(TRACE)
-
-
-@mutation(unknown("trace|event"))
-def all_traces_deleted(run: Stored) -> None:
-    run.remove("nodes/*/events.jsonl")
-
-
-@mutation(TELLS)
-def a_trace_torn_in_its_middle(run: Stored) -> None:
-    run.edit(TRACE, lambda data: data[: len(data) // 2])
-
-
-@mutation(TELLS)
-def a_trace_ends_in_its_middle(run: Stored) -> None:
-    of_trace(run, lambda events: events[: len(events) // 2])
-
-
-@mutation(TELLS)
-def a_trace_lacks_its_first_events(run: Stored) -> None:
-    of_trace(run, lambda events: events[len(events) // 2 :])
+mutation.add("a trace deleted", lambda run: run.remove(TRACE), TELLS)
+mutation.add("a trace emptied", lambda run: run.empty(TRACE), TELLS)
+mutation.add("all traces deleted", lambda run: run.remove("nodes/*/events.jsonl"), unknown("trace|event"))
+mutation.add("a trace torn in its middle", lambda run: run.edit(TRACE, lambda data: data[: len(data) // 2]), TELLS)
+mutation.add("a trace ends in its middle", lambda run: of_trace(run, lambda events: events[: len(events) // 2]), TELLS)
+mutation.add(
+    "a trace lacks its first events", lambda run: of_trace(run, lambda events: events[len(events) // 2 :]), TELLS
+)
 
 
 @mutation(TELLS)
@@ -319,9 +255,7 @@ def no_digests(run: Stored, node: str) -> None:
     of_trace(run, lambda events: [each | {"digest": None} if "digest" in each else each for each in events], node=node)
 
 
-@mutation(unknown("n2", "digest"))
-def a_trace_has_no_digests(run: Stored) -> None:
-    no_digests(run, "n2")
+mutation.add("a trace has no digests", lambda run: no_digests(run, "n2"), unknown("n2", "digest"))
 
 
 @mutation(unknown("n1", "digest"))
@@ -330,14 +264,8 @@ def no_trace_has_digests(run: Stored) -> None:
         no_digests(run, node)
 
 
-@mutation(*SOMEHOW)
-def a_trace_is_another_nodes(run: Stored) -> None:
-    run.copy("nodes/n1/events.jsonl", TRACE)
-
-
-@mutation(*SOMEHOW)
-def two_traces_swapped(run: Stored) -> None:
-    run.swap("nodes/n3/events.jsonl", TRACE)
+mutation.add("a trace is another nodes", lambda run: run.copy("nodes/n1/events.jsonl", TRACE), *SOMEHOW)
+mutation.add("two traces swapped", lambda run: run.swap("nodes/n3/events.jsonl", TRACE), *SOMEHOW)
 
 
 @mutation(fails())

@@ -75,14 +75,14 @@ class Mutation:
     name: str
     base: str
     file: str
-    apply: Callable[[Stored], None]
+    apply: Callable[[Stored], object]
     wants: tuple[Want, ...]
 
     def __str__(self) -> str:
         return self.name
 
 
-Change = Callable[[Stored], None]
+Change = Callable[[Stored], object]
 
 
 @dataclass

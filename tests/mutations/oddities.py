@@ -38,9 +38,9 @@ def a_segment_is_a_link_to_another_nodes(run: Stored) -> None:
     _linked(run, SEGMENT, f"nodes/n1/data/log-0/{FIRST_SEGMENT}")
 
 
-@mutation(unknown("log-0|nodes/n2"), fails())
-def a_segment_is_a_link_to_nothing(run: Stored) -> None:
-    _linked(run, SEGMENT, "nowhere")
+mutation.add(
+    "a segment is a link to nothing", lambda run: _linked(run, SEGMENT, "nowhere"), unknown("log-0|nodes/n2"), fails()
+)
 
 
 @mutation(unknown("producer-1"))

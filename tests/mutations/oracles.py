@@ -29,29 +29,11 @@ def says(run: Stored, /, *names: str, **fields: Any) -> None:
         run.edit(name, lambda data: json.dumps(json.loads(data) | fields).encode())
 
 
-@mutation(TELLS)
-def the_record_deleted(run: Stored) -> None:
-    run.remove(RECORD)
-
-
-@mutation(TELLS)
-def the_record_emptied(run: Stored) -> None:
-    run.empty(RECORD)
-
-
-@mutation(TELLS)
-def the_record_torn(run: Stored) -> None:
-    run.edit(RECORD, lambda data: data[: len(data) // 2])
-
-
-@mutation(unknown(r"simulation\.json"))
-def the_summary_deleted(run: Stored) -> None:
-    run.remove(SUMMARY)
-
-
-@mutation(fails("leader-incomplete"))
-def an_oracle_found_something(run: Stored) -> None:
-    says(run, RECORD, findings=[FINDING])
+mutation.add("the record deleted", lambda run: run.remove(RECORD), TELLS)
+mutation.add("the record emptied", lambda run: run.empty(RECORD), TELLS)
+mutation.add("the record torn", lambda run: run.edit(RECORD, lambda data: data[: len(data) // 2]), TELLS)
+mutation.add("the summary deleted", lambda run: run.remove(SUMMARY), unknown(r"simulation\.json"))
+mutation.add("an oracle found something", lambda run: says(run, RECORD, findings=[FINDING]), fails("leader-incomplete"))
 
 
 @mutation(TELLS)
@@ -89,6 +71,4 @@ for _oracle in ("leads-unheard", "isr-would-be-granted", "fetch-would-be-counted
     mutation.add(f"{_oracle} compared nothing", _compared_nothing, unknown("oracle", _oracle))
 
 
-@mutation(TELLS)
-def the_oracles_made_no_check(run: Stored) -> None:
-    says(run, RECORD, looks=0)
+mutation.add("the oracles made no check", lambda run: says(run, RECORD, looks=0), TELLS)

@@ -1,7 +1,6 @@
 """Mutations of `run.toml`, the plan that the evidence is compared with."""
 
 from tests.mutations.mutation import Catalog, fails, unknown
-from tests.mutations.stored import Stored
 
 mutation = Catalog("plan")
 
@@ -14,29 +13,13 @@ def stating(name: str, pattern: str, replacement: str, *wants: object) -> None:
     mutation.add(name, lambda run: run.plan(pattern, replacement), *wants)  # type: ignore[arg-type]
 
 
-@mutation(TELLS)
-def deleted(run: Stored) -> None:
-    run.remove(PLAN)
-
-
-@mutation(TELLS)
-def emptied(run: Stored) -> None:
-    run.empty(PLAN)
-
-
-@mutation(TELLS)
-def garbage(run: Stored) -> None:
-    run.edit(PLAN, lambda data: b"\x00\xff][" + data)
-
-
-@mutation(TELLS)
-def torn(run: Stored) -> None:
-    run.edit(PLAN, lambda data: data[: data.index(b"[checks]") + 20])
-
-
-@mutation(TELLS)
-def torn_between_two_tables(run: Stored) -> None:
-    run.edit(PLAN, lambda data: data[: data.index(b"[topology]")])
+mutation.add("deleted", lambda run: run.remove(PLAN), TELLS)
+mutation.add("emptied", lambda run: run.empty(PLAN), TELLS)
+mutation.add("garbage", lambda run: run.edit(PLAN, lambda data: b"\x00\xff][" + data), TELLS)
+mutation.add("torn", lambda run: run.edit(PLAN, lambda data: data[: data.index(b"[checks]") + 20]), TELLS)
+mutation.add(
+    "torn between two tables", lambda run: run.edit(PLAN, lambda data: data[: data.index(b"[topology]")]), TELLS
+)
 
 
 stating("one node fewer", r"^nodes = 3$", "nodes = 2", unknown("n3|node"))

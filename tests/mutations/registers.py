@@ -33,24 +33,10 @@ def last(f: int, change: Callable[[Row], None], *, type: int = OK) -> Callable[[
     return changed
 
 
-@mutation(TELLS)
-def a_clients_files_deleted(run: Stored) -> None:
-    run.remove(f"{CLIENT}.*")
-
-
-@mutation(TELLS)
-def a_record_deleted(run: Stored) -> None:
-    run.remove(f"{CLIENT}.registers")
-
-
-@mutation(TELLS)
-def the_announcements_deleted(run: Stored) -> None:
-    run.remove(f"{CLIENT}.invoked")
-
-
-@mutation(TELLS)
-def the_announcements_emptied(run: Stored) -> None:
-    run.empty(f"{CLIENT}.invoked")
+mutation.add("a clients files deleted", lambda run: run.remove(f"{CLIENT}.*"), TELLS)
+mutation.add("a record deleted", lambda run: run.remove(f"{CLIENT}.registers"), TELLS)
+mutation.add("the announcements deleted", lambda run: run.remove(f"{CLIENT}.invoked"), TELLS)
+mutation.add("the announcements emptied", lambda run: run.empty(f"{CLIENT}.invoked"), TELLS)
 
 
 @mutation(TELLS)
@@ -61,24 +47,10 @@ def the_announcements_lack_a_line(run: Stored) -> None:
     )
 
 
-@mutation(unknown("probe"))
-def the_probes_files_deleted(run: Stored) -> None:
-    run.remove(f"{OPERATIONS}/probe-1.*")
-
-
-@mutation(FINAL)
-def the_final_readers_files_deleted(run: Stored) -> None:
-    run.remove(f"{OPERATIONS}/reader-1-1.*")
-
-
-@mutation(FINAL)
-def the_final_readers_record_emptied(run: Stored) -> None:
-    run.empty(f"{OPERATIONS}/{READER}")
-
-
-@mutation(unknown("client|record|operation|register|read"))
-def all_files_deleted(run: Stored) -> None:
-    run.empty(OPERATIONS)
+mutation.add("the probes files deleted", lambda run: run.remove(f"{OPERATIONS}/probe-1.*"), unknown("probe"))
+mutation.add("the final readers files deleted", lambda run: run.remove(f"{OPERATIONS}/reader-1-1.*"), FINAL)
+mutation.add("the final readers record emptied", lambda run: run.empty(f"{OPERATIONS}/{READER}"), FINAL)
+mutation.add("all files deleted", lambda run: run.empty(OPERATIONS), unknown("client|record|operation|register|read"))
 
 
 @mutation(TELLS)
@@ -221,9 +193,9 @@ def an_operation_of_another_client(run: Stored) -> None:
     rewrite(run, busiest(run), last(WRITE, lambda row: row.update(client="reader-1")))
 
 
-@mutation(unknown("client-"))
-def an_operation_twice(run: Stored) -> None:
-    rewrite(run, busiest(run), lambda rows: [*rows, rows[-1]])
+mutation.add(
+    "an operation twice", lambda run: rewrite(run, busiest(run), lambda rows: [*rows, rows[-1]]), unknown("client-")
+)
 
 
 @mutation(unknown("client-"), WRONG)
@@ -234,11 +206,5 @@ def operations_an_hour_late(run: Stored) -> None:
     )
 
 
-@mutation(unknown("k2|keys|register"))
-def more_keys_were_planned(run: Stored) -> None:
-    run.plan(r"^keys = 2$", "keys = 3")
-
-
-@mutation(unknown("n1"))
-def the_node_deleted(run: Stored) -> None:
-    run.remove("nodes/n1")
+mutation.add("more keys were planned", lambda run: run.plan(r"^keys = 2$", "keys = 3"), unknown("k2|keys|register"))
+mutation.add("the node deleted", lambda run: run.remove("nodes/n1"), unknown("n1"))

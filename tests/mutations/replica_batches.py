@@ -87,9 +87,7 @@ def all_segments_torn_in_their_last_batch(run: Stored) -> None:
         run.edit(name, lambda data: data[:-17])
 
 
-@mutation(ENDS_EARLY)
-def one_segment_ends_at_a_border(run: Stored) -> None:
-    on_one(run, lambda batches: batches[:-1])
+mutation.add("one segment ends at a border", lambda run: on_one(run, lambda batches: batches[:-1]), ENDS_EARLY)
 
 
 @mutation(ENDS_EARLY)

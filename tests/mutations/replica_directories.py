@@ -9,29 +9,15 @@ mutation = Catalog("replica directories")
 SHORTER = fails("not-converged", "lost-acknowledged-write", "replica-order-mismatch", "prefix-changed")
 
 
-@mutation(unknown("log-0", "n2"))
-def one_replica_deleted(run: Stored) -> None:
-    run.remove("nodes/n2/data/log-0")
-
-
-@mutation(unknown("log-0", "n1"))
-def two_replicas_deleted(run: Stored) -> None:
-    run.remove("nodes/n1/data/log-0", "nodes/n3/data/log-0")
-
-
-@mutation(unknown("log-1"))
-def a_partition_deleted_everywhere(run: Stored) -> None:
-    run.remove("nodes/*/data/log-1")
-
-
-@mutation(unknown("log-"))
-def all_replicas_deleted_everywhere(run: Stored) -> None:
-    run.remove("nodes/*/data/log-*")
-
-
-@mutation(unknown("log-0", "n2"), fails("not-converged"))
-def one_replica_emptied(run: Stored) -> None:
-    run.empty("nodes/n2/data/log-0")
+mutation.add("one replica deleted", lambda run: run.remove("nodes/n2/data/log-0"), unknown("log-0", "n2"))
+mutation.add(
+    "two replicas deleted", lambda run: run.remove("nodes/n1/data/log-0", "nodes/n3/data/log-0"), unknown("log-0", "n1")
+)
+mutation.add("a partition deleted everywhere", lambda run: run.remove("nodes/*/data/log-1"), unknown("log-1"))
+mutation.add("all replicas deleted everywhere", lambda run: run.remove("nodes/*/data/log-*"), unknown("log-"))
+mutation.add(
+    "one replica emptied", lambda run: run.empty("nodes/n2/data/log-0"), unknown("log-0", "n2"), fails("not-converged")
+)
 
 
 @mutation(unknown("log-0", "n2"), fails("not-converged"))
@@ -85,34 +71,12 @@ def an_older_copy_of_a_replica_with_its_high_watermark(run: Stored) -> None:
     run.text("nodes/n3/data/replication-offset-checkpoint", r"^log 1 \d+$", f"log 1 {end}")
 
 
-@mutation(unknown("n3"))
-def a_nodes_data_deleted(run: Stored) -> None:
-    run.remove("nodes/n3/data")
-
-
-@mutation(unknown("n3"))
-def a_nodes_data_emptied(run: Stored) -> None:
-    run.empty("nodes/n3/data")
-
-
-@mutation(unknown("n3"))
-def a_node_deleted(run: Stored) -> None:
-    run.remove("nodes/n3")
-
-
-@mutation(unknown("n1"))
-def a_node_emptied(run: Stored) -> None:
-    run.empty("nodes/n1")
-
-
-@mutation(unknown("node|n1|replica"))
-def all_nodes_deleted(run: Stored) -> None:
-    run.remove("nodes")
-
-
-@mutation(unknown("node|n1|replica"))
-def all_nodes_emptied(run: Stored) -> None:
-    run.empty("nodes")
+mutation.add("a nodes data deleted", lambda run: run.remove("nodes/n3/data"), unknown("n3"))
+mutation.add("a nodes data emptied", lambda run: run.empty("nodes/n3/data"), unknown("n3"))
+mutation.add("a node deleted", lambda run: run.remove("nodes/n3"), unknown("n3"))
+mutation.add("a node emptied", lambda run: run.empty("nodes/n1"), unknown("n1"))
+mutation.add("all nodes deleted", lambda run: run.remove("nodes"), unknown("node|n1|replica"))
+mutation.add("all nodes emptied", lambda run: run.empty("nodes"), unknown("node|n1|replica"))
 
 
 @mutation(unknown("n1|n2"), fails())
@@ -121,24 +85,12 @@ def the_files_of_two_nodes_swapped(run: Stored) -> None:
     run.swap("nodes/n1", "nodes/n2")
 
 
-@mutation(unknown("n3|n1"), fails())
-def a_node_replaced_by_another(run: Stored) -> None:
-    run.copy("nodes/n1", "nodes/n3")
-
-
-@mutation(unknown("n9|n3"))
-def a_node_renamed(run: Stored) -> None:
-    (run / "nodes/n3").rename(run / "nodes/n9")
-
-
-@mutation(unknown("n9"))
-def an_unplanned_node(run: Stored) -> None:
-    run.copy("nodes/n3", "nodes/n9")
-
-
-@mutation(unknown("log-7"))
-def an_unplanned_partition(run: Stored) -> None:
-    run.copy("nodes/n1/data/log-1", "nodes/n1/data/log-7")
+mutation.add("a node replaced by another", lambda run: run.copy("nodes/n1", "nodes/n3"), unknown("n3|n1"), fails())
+mutation.add("a node renamed", lambda run: (run / "nodes/n3").rename(run / "nodes/n9"), unknown("n9|n3"))
+mutation.add("an unplanned node", lambda run: run.copy("nodes/n3", "nodes/n9"), unknown("n9"))
+mutation.add(
+    "an unplanned partition", lambda run: run.copy("nodes/n1/data/log-1", "nodes/n1/data/log-7"), unknown("log-7")
+)
 
 
 @mutation(unknown("other-0"))

@@ -106,9 +106,7 @@ for suffix, other in zip(SUFFIXES, (*SUFFIXES[1:], SUFFIXES[0]), strict=True):
     mutation.add(f"an object {suffix} has the content of {other}", _other_kind(suffix, other), *NO_PASS)
 
 
-@mutation(*NO_PASS)
-def the_store_is_missing(run: Stored) -> None:
-    run.remove("shared")
+mutation.add("the store is missing", lambda run: run.remove("shared"), *NO_PASS)
 
 
 @mutation(*NO_PASS)
@@ -161,9 +159,7 @@ for node in ("n1", "n2", "n3"):
     mutation.add(f"{node} has no replica of the events", _remove(f"nodes/{node}/data/{TOPIC}-*"), *NO_PASS)
 
 
-@mutation(*NO_PASS)
-def no_node_has_events(run: Stored) -> None:
-    run.remove(f"nodes/*/data/{TOPIC}-*")
+mutation.add("no node has events", lambda run: run.remove(f"nodes/*/data/{TOPIC}-*"), *NO_PASS)
 
 
 # ---- earlier dumps of the metadata topic
@@ -282,9 +278,7 @@ for node in ALL_NODES:
 # ---- a new replica
 
 
-@mutation(*NO_PASS)
-def the_journal_has_no_new_replica(run: Stored) -> None:
-    run.drop_lines(event("joined"))
+mutation.add("the journal has no new replica", lambda run: run.drop_lines(event("joined")), *NO_PASS)
 
 
 @mutation(*NO_PASS)
@@ -329,6 +323,4 @@ for node in ("n1", "n3"):
 # ---- lookups
 
 
-@mutation(*NO_PASS)
-def lookups_are_missing(run: Stored) -> None:
-    run.remove("history/lookups")
+mutation.add("lookups are missing", lambda run: run.remove("history/lookups"), *NO_PASS)
